@@ -2,8 +2,8 @@
 #include "api/chat.h"
 
 #include "api/chat_messages.h"
+#include "api/parameters.h"
 #include "api/request.h"
-#include "engine/base/fields.h"
 #include "engine/jinja/chat_template.h"
 
 #include <stdlib.h>
@@ -14,63 +14,6 @@
 enum { DEFAULT_MAX_TOKENS = 2048 };
 /* What a rendering may take, and more for each byte of the request. */
 enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_BYTE = 64 };
-
-enum field_kind { FIELD_CHAT, FIELD_REFUSED, FIELD_HARMLESS };
-
-/* Fields that a completion request does not have, or has with another meaning. */
-static const struct {
-    const char *name;
-    enum field_kind kind;
-    const char *nothing; /* REFUSED: values that ask for nothing */
-    const char *note;
-} FIELDS[] = {
-    {"messages", FIELD_CHAT, NULL, ""},
-    {"tools", FIELD_CHAT, NULL, ""},
-    {"documents", FIELD_CHAT, NULL, ""},
-    {"chat_template_kwargs", FIELD_CHAT, NULL, ""},
-    {"add_generation_prompt", FIELD_CHAT, NULL, ""},
-    {"continue_final_message", FIELD_CHAT, NULL, ""},
-    {"reasoning_effort", FIELD_CHAT, NULL, ""},
-    {"logprobs", FIELD_CHAT, NULL, ""},
-    {"top_logprobs", FIELD_CHAT, NULL, ""},
-    {"prompt", FIELD_REFUSED, "", "this is the chat API: use messages"},
-    {"tool_choice", FIELD_REFUSED, "\"auto\"",
-     "tools go to the template, whose model may call them"},
-    {"functions", FIELD_REFUSED, "[]", "use tools"},
-    {"function_call", FIELD_REFUSED, "\"auto\" \"none\"", "use tools"},
-    {"chat_template", FIELD_REFUSED, "", "the server's --chat-template sets it"},
-    {"session_id", FIELD_REFUSED, "", "sessions are for /v1/completions"},
-    {"expected_position", FIELD_REFUSED, "", "sessions are for /v1/completions"},
-    {"store", FIELD_REFUSED, "false", "no chats are stored"},
-    {"echo", FIELD_REFUSED, "false", "continue_final_message continues the last message"},
-    {"best_of", FIELD_REFUSED, "1", "use n"},
-    {"prompt_logprobs", FIELD_REFUSED, "", "use /v1/completions"},
-    {"modalities", FIELD_REFUSED, "[\"text\"]", "replies are text"},
-    {"audio", FIELD_REFUSED, "", "replies are text"},
-    {"prediction", FIELD_REFUSED, "", ""},
-    {"web_search_options", FIELD_REFUSED, "", ""},
-    {"verbosity", FIELD_REFUSED, "", "chat_template_kwargs reach the template"},
-    {"thinking", FIELD_REFUSED, "", "chat_template_kwargs reach the template"},
-    {"metadata", FIELD_HARMLESS, NULL, ""},
-    {"service_tier", FIELD_HARMLESS, NULL, ""},
-    {"safety_identifier", FIELD_HARMLESS, NULL, ""},
-    {"prompt_cache_key", FIELD_HARMLESS, NULL, ""},
-    {"parallel_tool_calls", FIELD_HARMLESS, NULL, ""},
-};
-
-enum { NUM_FIELDS = sizeof FIELDS / sizeof *FIELDS };
-
-static int check_fields(const json_t *fields, struct api_error *err)
-{
-    for (int i = 0; i < NUM_FIELDS; i++) {
-        const json_t *value = request_field(fields, FIELDS[i].name);
-        if (value && FIELDS[i].kind == FIELD_REFUSED &&
-            !fields_ask_nothing(value, FIELDS[i].nothing))
-            return api_error_set(err, API_UNSUPPORTED, FIELDS[i].name, "%s is not supported%s%s",
-                                 FIELDS[i].name, *FIELDS[i].note ? ": " : "", FIELDS[i].note);
-    }
-    return 0;
-}
 
 /* The template. */
 
@@ -106,8 +49,8 @@ static int take_kwargs(json_t *context, const json_t *fields, struct api_error *
 }
 
 /* All that the template sees but the messages. */
-static int make_context(json_t *context, const json_t *fields, bool generation,
-                        const struct chat_template *chat, struct api_error *err)
+static int take_variables(json_t *context, const json_t *fields, bool generation,
+                          const struct chat_template *chat, struct api_error *err)
 {
     json_t *effort = request_field(fields, "reasoning_effort");
     if (take_list(context, fields, "tools", err) || take_list(context, fields, "documents", err))
@@ -122,19 +65,59 @@ static int make_context(json_t *context, const json_t *fields, bool generation,
     return take_kwargs(context, fields, err);
 }
 
+/* Makes what the template sees, and chooses the template. */
+static int make_context(json_t *context, const struct jinja **template, const json_t *fields,
+                        bool continues, const struct chat_template *chat, struct api_error *err)
+{
+    bool generation = !continues;
+    if (request_bool(fields, "add_generation_prompt", &generation, err))
+        return -1;
+    if (generation && continues)
+        return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
+                             "continue_final_message is not allowed with add_generation_prompt");
+    if (take_variables(context, fields, generation, chat, err))
+        return -1;
+    bool tools = json_array_size(json_object_get(context, "tools")) > 0;
+    *template = tools && chat->with_tools ? chat->with_tools : chat->template;
+    json_t *messages = chat_messages(request_field(fields, "messages"),
+                                     jinja_mentions(*template, "text"), continues, err);
+    if (!messages)
+        return -1;
+    return json_object_set_new(context, "messages", messages) ? request_no_memory(err) : 0;
+}
+
+/* The memory of a rendering. */
+struct rendering {
+    int64_t held, refused; /* refused: what it would have held; 0: all was there */
+};
+
+static bool reserve(void *context, int64_t bytes)
+{
+    struct rendering *rendering = context;
+    if (!request_reserve_memory(bytes)) {
+        rendering->refused = rendering->held + bytes;
+        return false;
+    }
+    rendering->held += bytes;
+    return true;
+}
+
 static int run_template(char **text, size_t *text_length, const json_t *context, size_t length,
-                        const struct chat_template *chat, struct api_error *err)
+                        const struct jinja *template, struct api_error *err)
 {
     struct error error = ERROR_INIT;
+    struct rendering rendering = {0};
     struct jinja_limits limits = {.steps = BASE_STEPS + STEPS_OF_BYTE * (int64_t)length,
-                                  .memory = BASE_BYTES + BYTES_OF_BYTE * length};
-    bool tools = json_array_size(json_object_get(context, "tools")) > 0;
-    const struct jinja *template = tools && chat->with_tools ? chat->with_tools : chat->template;
-    if (!request_reserve_memory((int64_t)limits.memory))
-        return request_no_memory(err);
+                                  .memory = BASE_BYTES + BYTES_OF_BYTE * length,
+                                  .reserve = reserve,
+                                  .context = &rendering};
     int result =
         jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length, &error);
-    request_reserve_memory(-(int64_t)limits.memory);
+    if (result && !request_memory_possible(rendering.refused))
+        return api_error_set(err, API_BODY_TOO_LARGE, "messages",
+                             "messages: the template takes %lld bytes or more, more than "
+                             "--max-body-memory",
+                             (long long)rendering.refused);
     return result ? api_error_from_engine(err, &error, "messages") : 0;
 }
 
@@ -149,28 +132,17 @@ static int check_template(const struct chat_template *chat, struct api_error *er
 int chat_render(char **text, size_t *text_length, const json_t *fields, size_t length,
                 const struct completion_limits *limits, struct api_error *err)
 {
-    const struct chat_template *chat = limits->chat;
-    bool generation = true, continues = false;
+    const struct jinja *template = NULL;
+    bool continues = false;
     *text = NULL;
-    if (check_template(chat, err) ||
+    if (check_template(limits->chat, err) ||
         request_bool(fields, "continue_final_message", &continues, err))
         return -1;
-    generation = !continues;
-    if (request_bool(fields, "add_generation_prompt", &generation, err))
-        return -1;
-    if (generation && continues)
-        return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
-                             "continue_final_message is not allowed with add_generation_prompt");
     json_t *context = json_object();
-    bool parts = chat->template && jinja_mentions(chat->template, "text");
-    json_t *messages = chat_messages(request_field(fields, "messages"), parts, continues, err);
-    int result = messages ? 0 : -1;
-    if (messages && (!context || json_object_set_new(context, "messages", messages)))
-        result = request_no_memory(err);
+    int result = context ? make_context(context, &template, fields, continues, limits->chat, err)
+                         : request_no_memory(err);
     if (result == 0)
-        result = make_context(context, fields, generation, chat, err);
-    if (result == 0)
-        result = run_template(text, text_length, context, length, chat, err);
+        result = run_template(text, text_length, context, length, template, err);
     if (result == 0 && continues)
         result = chat_messages_cut(*text, text_length, err);
     json_decref(context);
@@ -207,8 +179,7 @@ static int make_plain(json_t *plain, const json_t *fields, size_t length,
 {
     char *text;
     size_t text_length;
-    for (int i = 0; i < NUM_FIELDS; i++)
-        json_object_del(plain, FIELDS[i].name);
+    parameters_drop_chat(plain);
     if (take_logprobs(plain, fields, err) ||
         chat_render(&text, &text_length, fields, length, limits, err))
         return -1;
@@ -219,19 +190,28 @@ static int make_plain(json_t *plain, const json_t *fields, size_t length,
     return failed ? request_no_memory(err) : 0;
 }
 
+static int take_default_length(json_t *plain, struct api_error *err)
+{
+    int64_t least = 0;
+    if (request_int(plain, "min_tokens", 0, INT64_MAX, &least, err))
+        return -1;
+    int64_t most = least > DEFAULT_MAX_TOKENS ? least : DEFAULT_MAX_TOKENS;
+    return json_object_set_new(plain, "max_tokens", json_integer(most)) ? request_no_memory(err)
+                                                                        : 0;
+}
+
 static int parse(struct completion_request *request, const json_t *fields, size_t length,
                  const struct completion_limits *limits, struct api_error *err)
 {
-    if (request_model(fields, limits->models, limits->num_models, err) || check_fields(fields, err))
+    if (request_model(fields, limits->models, limits->num_models, err) ||
+        parameters_check_chat(fields, err))
         return -1;
     json_t *plain = json_copy((json_t *)fields);
     if (!plain)
         return request_no_memory(err);
     bool any_length =
         !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
-    int result = 0;
-    if (any_length && json_object_set_new(plain, "max_tokens", json_integer(DEFAULT_MAX_TOKENS)))
-        result = request_no_memory(err);
+    int result = any_length ? take_default_length(plain, err) : 0;
     if (result == 0)
         result = make_plain(plain, fields, length, limits, err);
     if (result == 0)

@@ -8,9 +8,9 @@
 #include <jansson.h>
 
 /* A copy of the request's messages: without members that are null, arguments of tool calls as
- * objects, reasoning under all its names. With `parts` the template takes lists of parts; else
- * their texts are joined. `continues` marks the end of the last message for chat_messages_cut. NULL
- * with the error set; the caller frees the list. */
+ * objects and beside a content, reasoning under all its names. With `parts` the template takes
+ * lists of parts; else their texts are joined. `continues` marks the end of the last message for
+ * chat_messages_cut. NULL with the error set; the caller frees the list. */
 json_t *chat_messages(const json_t *messages, bool parts, bool continues, struct api_error *err);
 
 /* Cuts the rendered text ([*length] bytes) where the last message ended. */

@@ -26,6 +26,7 @@ struct parameter {
 #define S "SGLang"
 #define OVS O ", " V ", " S
 #define ALL O ", " V ", " L ", " S
+#define C "chat APIs"
 #define GUIDED "structured output: none here"
 
 static const struct parameter TABLE[] = {
@@ -120,7 +121,7 @@ static const struct parameter TABLE[] = {
     {"return_hidden_states", S, PARAMETER_REFUSED, "false", ""},
     {"min_new_tokens", S, PARAMETER_REFUSED, "0", "use min_tokens"},
     {"max_new_tokens", S, PARAMETER_REFUSED, "", "use max_tokens"},
-    {"messages", "chat APIs", PARAMETER_REFUSED, "[]", "this is the completions API: use prompt"},
+    {"messages", C, PARAMETER_REFUSED, "[]", "this is the completions API: use prompt"},
     {"watermarking", V, PARAMETER_REFUSED, "", ""},
     {"repetition_detection", V, PARAMETER_REFUSED, "", ""},
     {"thinking_token_budget", V, PARAMETER_REFUSED, "", ""},
@@ -183,7 +184,43 @@ static const struct parameter TABLE[] = {
     {"parse_tool_calls", L, PARAMETER_HARMLESS, NULL, "of the chat API"},
 };
 
-enum { COUNT = sizeof TABLE / sizeof *TABLE };
+/* Those of a chat that a completion does not have, or has with another meaning. */
+static const struct parameter CHAT[] = {
+    {"messages", C, PARAMETER_HONOURED, NULL, ""},
+    {"tools", C, PARAMETER_HONOURED, NULL, ""},
+    {"documents", C, PARAMETER_HONOURED, NULL, ""},
+    {"chat_template_kwargs", C, PARAMETER_HONOURED, NULL, ""},
+    {"add_generation_prompt", C, PARAMETER_HONOURED, NULL, ""},
+    {"continue_final_message", C, PARAMETER_HONOURED, NULL, ""},
+    {"reasoning_effort", C, PARAMETER_HONOURED, NULL, ""},
+    {"logprobs", C, PARAMETER_HONOURED, NULL, ""},
+    {"top_logprobs", C, PARAMETER_HONOURED, NULL, ""},
+    {"prompt", "completion APIs", PARAMETER_REFUSED, "", "this is the chat API: use messages"},
+    {"tool_choice", C, PARAMETER_REFUSED, "\"auto\"",
+     "tools go to the template, whose model may call them"},
+    {"functions", C, PARAMETER_REFUSED, "[]", "use tools"},
+    {"function_call", C, PARAMETER_REFUSED, "\"auto\" \"none\"", "use tools"},
+    {"chat_template", C, PARAMETER_REFUSED, "", "the server's --chat-template sets it"},
+    {"session_id", V ", " S, PARAMETER_REFUSED, "", "sessions are for /v1/completions"},
+    {"expected_position", "", PARAMETER_REFUSED, "", "sessions are for /v1/completions"},
+    {"store", C, PARAMETER_REFUSED, "false", "no chats are stored"},
+    {"echo", C, PARAMETER_REFUSED, "false", "continue_final_message continues the last message"},
+    {"best_of", "completion APIs", PARAMETER_REFUSED, "1", "use n"},
+    {"prompt_logprobs", C, PARAMETER_REFUSED, "", "use /v1/completions"},
+    {"modalities", C, PARAMETER_REFUSED, "[\"text\"]", "replies are text"},
+    {"audio", C, PARAMETER_REFUSED, "", "replies are text"},
+    {"prediction", C, PARAMETER_REFUSED, "", ""},
+    {"web_search_options", C, PARAMETER_REFUSED, "", ""},
+    {"verbosity", C, PARAMETER_REFUSED, "", "chat_template_kwargs reach the template"},
+    {"thinking", C, PARAMETER_REFUSED, "", "chat_template_kwargs reach the template"},
+    {"metadata", C, PARAMETER_HARMLESS, NULL, ""},
+    {"service_tier", C, PARAMETER_HARMLESS, NULL, ""},
+    {"safety_identifier", C, PARAMETER_HARMLESS, NULL, ""},
+    {"prompt_cache_key", C, PARAMETER_HARMLESS, NULL, ""},
+    {"parallel_tool_calls", C, PARAMETER_HARMLESS, NULL, ""},
+};
+
+enum { COUNT = sizeof TABLE / sizeof *TABLE, CHAT_COUNT = sizeof CHAT / sizeof *CHAT };
 
 /* NULL: no table has it. */
 static const struct parameter *find(const char *name)
@@ -198,6 +235,11 @@ static const struct parameter *find(const char *name)
 static bool is_guided(const char *name)
 {
     return strncmp(name, "guided_", strlen("guided_")) == 0;
+}
+
+static bool refuses(const struct parameter *parameter, const json_t *value)
+{
+    return parameter->kind == PARAMETER_REFUSED && !fields_ask_nothing(value, parameter->nothing);
 }
 
 static int refuse(const char *name, const char *note, struct api_error *err)
@@ -218,9 +260,7 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
         const struct parameter *parameter = find(key);
         if (json_is_null(value))
             continue;
-        if (parameter ? parameter->kind == PARAMETER_REFUSED &&
-                            !fields_ask_nothing(value, parameter->nothing)
-                      : is_guided(key))
+        if (parameter ? refuses(parameter, value) : is_guided(key))
             return refuse(key, parameter ? parameter->note : GUIDED, err);
         if (!parameter && (*unknown)++ == 0)
             snprintf(name, size, "%s", key);
@@ -228,14 +268,38 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
     return 0;
 }
 
-void parameters_print(FILE *out)
+int parameters_check_chat(const json_t *fields, struct api_error *err)
+{
+    for (int i = 0; i < CHAT_COUNT; i++) {
+        const json_t *value = json_object_get(fields, CHAT[i].name);
+        if (value && !json_is_null(value) && refuses(&CHAT[i], value))
+            return refuse(CHAT[i].name, CHAT[i].note, err);
+    }
+    return 0;
+}
+
+void parameters_drop_chat(json_t *fields)
+{
+    for (int i = 0; i < CHAT_COUNT; i++)
+        json_object_del(fields, CHAT[i].name);
+}
+
+static void print_table(FILE *out, const struct parameter *table, int count)
 {
     static const char *const KINDS[] = {"honoured", "refused", "harmless"};
     fprintf(out, "| parameter | who has it | here | accepted values | |\n|---|---|---|---|---|\n");
-    for (int i = 0; i < COUNT; i++) {
-        const struct parameter *p = &TABLE[i];
+    for (int i = 0; i < count; i++) {
+        const struct parameter *p = &table[i];
         const char *nothing = p->nothing ? p->nothing : "";
         fprintf(out, "| `%s` | %s | %s | %s%s%s | %s |\n", p->name, *p->from ? p->from : "regla",
                 KINDS[p->kind], *nothing ? "`" : "", nothing, *nothing ? "`" : "", p->note);
     }
+}
+
+void parameters_print(FILE *out)
+{
+    print_table(out, TABLE, COUNT);
+    fprintf(out, "\n## Chats\n\nThese `POST /v1/chat/completions` has beside them, or with another "
+                 "meaning:\n\n");
+    print_table(out, CHAT, CHAT_COUNT);
 }

@@ -22,7 +22,12 @@
 int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t size,
                      struct api_error *err);
 
-/* The table in Markdown (api/parameters.md). */
+/* Likewise the fields that a chat has beside those of a completion, or with another meaning. */
+int parameters_check_chat(const json_t *fields, struct api_error *err);
+/* Deletes those fields. */
+void parameters_drop_chat(json_t *fields);
+
+/* The tables in Markdown (api/parameters.md). */
 void parameters_print(FILE *out);
 
 #endif

@@ -94,19 +94,27 @@ static _Thread_local bool lacking;
  * beyond a small part of each thread. A tree belongs to one thread. */
 static _Thread_local int64_t held, reserved;
 static bool (*reserve_memory)(void *context, int64_t bytes);
+static bool (*memory_possible)(void *context, int64_t bytes);
 static void *reserve_context;
 
 enum { OWN_BYTES = 64 << 10, STEP_BYTES = 256 << 10 };
 
-void request_bound_memory(bool (*reserve)(void *context, int64_t bytes), void *context)
+void request_bound_memory(bool (*reserve)(void *context, int64_t bytes),
+                          bool (*possible)(void *context, int64_t bytes), void *context)
 {
     reserve_memory = reserve;
+    memory_possible = possible;
     reserve_context = context;
 }
 
 bool request_reserve_memory(int64_t bytes)
 {
     return !reserve_memory || reserve_memory(reserve_context, bytes) || bytes < 0;
+}
+
+bool request_memory_possible(int64_t bytes)
+{
+    return !memory_possible || memory_possible(reserve_context, bytes);
 }
 
 static bool take(int64_t bytes)

@@ -13,11 +13,13 @@
 
 /* Whom to ask for the memory of JSON that is being read, beyond some of each thread: in steps,
  * which are given back as a negative number when it has been freed. False: none is left. All
- * threads; NULL: nobody. */
-void request_bound_memory(bool (*reserve)(void *context, int64_t bytes), void *context);
+ * threads; NULL: nobody. `possible` says whether so much can ever be there. */
+void request_bound_memory(bool (*reserve)(void *context, int64_t bytes),
+                          bool (*possible)(void *context, int64_t bytes), void *context);
 
 /* Asks for memory of another kind in the same way, or gives it back. */
 bool request_reserve_memory(int64_t bytes);
+bool request_memory_possible(int64_t bytes);
 
 /* Parses body [length]: one JSON object in UTF-8, nested at most 64 deep, without repeated keys.
  * Returns NULL with *err set (the message gives the byte offset), or a reference that the caller

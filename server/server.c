@@ -59,6 +59,11 @@ static bool reserve_work(void *context, int64_t bytes)
     return admission_work(context, bytes);
 }
 
+static bool work_possible(void *context, int64_t bytes)
+{
+    return admission_possible(context, bytes);
+}
+
 /* Creating. */
 
 static struct server_memory_options memory_options(const struct server_options *options)
@@ -94,7 +99,7 @@ int server_create(struct server **out, const struct server_options *options, str
     admission_init(&service->admission, &options->limits);
     pthread_mutex_init(&service->owners_lock, NULL);
     memory_tune_malloc();
-    request_bound_memory(reserve_work, &service->admission);
+    request_bound_memory(reserve_work, work_possible, &service->admission);
     server->memory.options = memory_options(options);
     server_memory_limit_bodies(&server->memory, service,
                                options->limits.max_body_bytes == MEMORY_AUTO
@@ -501,7 +506,7 @@ size_t server_free(struct server *server)
     names_clear(&server->names);
     names_clear(&server->hosts);
     registry_destroy(&service->registry);
-    request_bound_memory(NULL, NULL);
+    request_bound_memory(NULL, NULL, NULL);
     admission_destroy(&service->admission);
     free(server);
     return unsaved;

@@ -47,8 +47,8 @@ static struct value loop_attribute(struct run *run, struct value value, const st
         {"first", value_bool(index0 == 0)},
         {"last", value_bool(index0 + 1 == length)},
         {"length", value_int(length)},
-        {"depth", value_int(loop->depth0 + 1)},
-        {"depth0", value_int(loop->depth0)},
+        {"depth", value_int(1)}, /* of recursive loops, which are refused */
+        {"depth0", value_int(0)},
     };
     for (size_t i = 0; i < sizeof ATTRIBUTES / sizeof *ATTRIBUTES; i++)
         if (strcmp(name->bytes, ATTRIBUTES[i].name) == 0)
@@ -147,7 +147,7 @@ struct value access_item(struct run *run, struct value value, struct value key)
     struct heap *heap = &run->heap;
     if (value.kind == VALUE_UNDEFINED)
         heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
-    if (value.kind == VALUE_DICT && value_hashable(key)) {
+    if (value.kind == VALUE_DICT && value_hashable(heap, key)) {
         const struct value *found = value_find(heap, value.dict, key);
         if (found)
             return *found;

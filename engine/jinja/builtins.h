@@ -5,6 +5,12 @@
 
 #include "engine/jinja/run.h"
 
+/* Begins the function of a builtin, whose body begins with BUILTIN_UNUSED. */
+#define BUILTIN(name)                                                                \
+    struct value name(struct run *run, struct value self, const struct value *given, \
+                      const struct args *args)
+#define BUILTIN_UNUSED (void)run, (void)self, (void)given, (void)args
+
 extern const struct builtin builtins_filters[];
 extern const struct builtin builtins_tests[];
 extern const struct builtin builtins_functions[];

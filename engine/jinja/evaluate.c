@@ -3,6 +3,7 @@
 
 #include "engine/jinja/access.h"
 #include "engine/jinja/builtins.h"
+#include "engine/jinja/filters.h"
 #include "engine/jinja/operators.h"
 #include "engine/jinja/print.h"
 
@@ -19,6 +20,7 @@ static struct value name(struct run *run, struct value of)
     }
     if ((found = value_find(heap, run->known, of)))
         return *found;
+    heap_work(heap, of.string->length);
     const json_t *member = json_object_get(run->context, of.string->bytes);
     const struct builtin *function = builtin_find(builtins_functions, of.string->bytes);
     struct value value;
@@ -102,7 +104,7 @@ static struct value builtin(struct run *run, const struct node *node, struct val
 {
     struct args args = arguments(run, node->list);
     run->heap.offset = node->offset;
-    if (node->type == NODE_FILTER)
+    if (node->type == NODE_FILTER && node->builtin->run != filters_length)
         value_refuse_markup(&run->heap, self);
     return builtin_call(run, node->builtin, self, &args);
 }

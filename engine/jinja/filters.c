@@ -16,58 +16,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                        \
-    static struct value name(struct run *run, struct value self, const struct value *given, \
-                             const struct args *args)
-#define UNUSED (void)run, (void)self, (void)given, (void)args
-
 static const struct string *text(struct run *run, struct value self)
 {
     return print_to_string(run, self).string;
 }
 
-FILTER(default_to)
+static BUILTIN(default_to)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     bool replace = self.kind == VALUE_UNDEFINED || (value_true(given[1]) && !value_true(self));
     if (!replace)
         return self;
     return given[0].kind == VALUE_MISSING ? value_text(&run->heap, "") : given[0];
 }
 
-FILTER(attr)
+static BUILTIN(attr)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return access_attribute(run, self, strings_given(run, given[0], "attr"), true);
 }
 
-FILTER(string)
+static BUILTIN(string)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return print_to_string(run, self);
 }
 
-FILTER(upper)
+static BUILTIN(upper)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, text(run, self), STRINGS_UPPER);
 }
 
-FILTER(lower)
+static BUILTIN(lower)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, text(run, self), STRINGS_LOWER);
 }
 
-FILTER(capitalize)
+static BUILTIN(capitalize)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, text(run, self), STRINGS_CAPITALIZE);
 }
 
-FILTER(title)
+static BUILTIN(title)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct string *words = text(run, self);
     struct output own, *before = output_begin(run, &own);
     bool begins = true;
@@ -76,41 +71,38 @@ FILTER(title)
         bool between = characters_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
         int count = begins && !between ? characters_upper(c, out)
                                        : strings_case_at(words, at, STRINGS_LOWER, out);
-        for (int i = 0; i < count; i++) {
-            char bytes[4];
-            output_write(run, bytes, utf8_encode(out[i], bytes));
-        }
+        strings_write(run, out, count);
         begins = between;
     }
     return output_take(run, before);
 }
 
-FILTER(trim)
+static BUILTIN(trim)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     bool none = given[0].kind == VALUE_MISSING || given[0].kind == VALUE_NONE;
     return strings_stripped(run, text(run, self),
                             none ? NULL : strings_given(run, given[0], "trim"), true, true);
 }
 
-FILTER(replace)
+static BUILTIN(replace)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     bool all = given[2].kind == VALUE_MISSING || given[2].kind == VALUE_NONE;
     return strings_replaced(run, text(run, self), text(run, given[0]), text(run, given[1]),
                             all ? -1 : strings_given_int(run, given[2], -1, "replace"));
 }
 
-FILTER(center)
+static BUILTIN(center)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_padded(run, text(run, self), strings_given_int(run, given[0], 80, "center"),
                           NULL, '^');
 }
 
-FILTER(format)
+static BUILTIN(format)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct value values;
     if (args->num_named > 0 && args->count > 0)
         heap_fail(&run->heap, ERROR_INVALID, "format: values with and without names");
@@ -128,9 +120,9 @@ FILTER(format)
     return format_percent(run, text(run, self), values);
 }
 
-FILTER(indent)
+static BUILTIN(indent)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct value four = value_int(4), by = given[0].kind == VALUE_MISSING ? four : given[0];
     bool first = value_true(given[1]), blank = value_true(given[2]);
     strings_given(run, self, "indent");
@@ -152,9 +144,9 @@ FILTER(indent)
 
 /* Numbers. */
 
-FILTER(absolute)
+static BUILTIN(absolute)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     if (!value_is_number(self))
         heap_fail(&run->heap, ERROR_INVALID, "abs: expected a number, got a %s", value_type(self));
     return value_as_float(self) < 0 ? operators_negate(run, self) : operators_plus(run, self);
@@ -187,9 +179,9 @@ static struct value to_int(struct run *run, double number, struct value otherwis
     return value_int((int64_t)number);
 }
 
-FILTER(integer)
+static BUILTIN(integer)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct value otherwise = given[0].kind == VALUE_MISSING ? value_int(0) : given[0], number;
     int64_t base = strings_given_int(run, given[1], 10, "int");
     if (base < 2 || base > 36)
@@ -205,9 +197,9 @@ FILTER(integer)
                                                             : otherwise;
 }
 
-FILTER(floating)
+static BUILTIN(floating)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct value otherwise = given[0].kind == VALUE_MISSING ? value_float(0) : given[0], number;
     if (value_is_number(self))
         return value_float(value_as_float(self));
@@ -215,9 +207,9 @@ FILTER(floating)
     return read ? number : otherwise;
 }
 
-FILTER(round_off)
+static BUILTIN(round_off)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     int64_t precision = strings_given_int(run, given[0], 0, "round");
     const char *how =
         given[1].kind == VALUE_MISSING ? "common" : strings_given(run, given[1], "round")->bytes;
@@ -244,9 +236,9 @@ FILTER(round_off)
 
 /* JSON. */
 
-FILTER(tojson)
+static BUILTIN(tojson)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct heap *heap = &run->heap;
     struct value indent = given[1], separators = given[2], spaces = VALUE_OF_NONE;
     bool lines = indent.kind != VALUE_MISSING && indent.kind != VALUE_NONE;
@@ -271,9 +263,9 @@ FILTER(tojson)
     return output_take(run, before);
 }
 
-FILTER(safe)
+static BUILTIN(safe)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct string *plain = text(run, self);
     struct string *marked = value_string(&run->heap, plain->bytes, plain->length);
     marked->markup = true;

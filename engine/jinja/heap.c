@@ -20,6 +20,9 @@ static void add_chunk(struct heap *heap, size_t bytes)
     if (size > heap->limit || heap->used > heap->limit - size)
         heap_fail(heap, ERROR_INVALID, "the template takes more than %zu bytes of memory",
                   heap->limit);
+    if (heap->reserve && !heap->reserve(heap->reserve_context, (int64_t)size))
+        heap_fail(heap, ERROR_NO_MEMORY, "no memory is left for %zu bytes more", size);
+    heap->used += size;
     struct heap_chunk *chunk = malloc(sizeof *chunk + size);
     if (!chunk)
         heap_fail(heap, ERROR_NO_MEMORY, "no memory");
@@ -27,7 +30,6 @@ static void add_chunk(struct heap *heap, size_t bytes)
     heap->chunks = chunk;
     heap->at = (char *)(chunk + 1);
     heap->left = size;
-    heap->used += size;
 }
 
 void *heap_alloc(struct heap *heap, size_t count, size_t size)
@@ -50,6 +52,8 @@ void heap_clear(struct heap *heap)
         free(heap->chunks);
         heap->chunks = next;
     }
+    if (heap->reserve && heap->used > 0)
+        heap->reserve(heap->reserve_context, -(int64_t)heap->used);
     heap->at = NULL;
     heap->left = heap->used = 0;
 }

@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,10 +16,12 @@ struct heap_chunk;
 struct heap { /* zero-initialise, then set limit */
     struct heap_chunk *chunks;
     char *at;
-    size_t left;        /* bytes of the newest chunk */
-    size_t used, limit; /* bytes of all chunks */
-    int64_t steps;      /* left; heap_work takes them */
-    int depth;          /* of what calls itself now */
+    size_t left;                                   /* bytes of the newest chunk */
+    size_t used, limit;                            /* bytes of all chunks */
+    bool (*reserve)(void *context, int64_t bytes); /* NULL, or whom to ask for them */
+    void *reserve_context;
+    int64_t steps; /* left; heap_work takes them */
+    int depth;     /* of what calls itself now */
     jmp_buf out;
     struct error *err;
     const char *name, *source; /* of the template, for messages; [length] */

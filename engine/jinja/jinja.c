@@ -126,6 +126,8 @@ int jinja_render(const struct jinja *template, const json_t *context,
     struct run run = {.context = context, .now = now};
     run.heap.limit = limits->memory;
     run.heap.steps = limits->steps;
+    run.heap.reserve = limits->reserve;
+    run.heap.reserve_context = limits->context;
     run.heap.err = err;
     run.heap.name = template->name;
     run.heap.source = template->heap.source;

@@ -30,6 +30,10 @@ bool jinja_mentions(const struct jinja *template, const char *name);
 struct jinja_limits {
     int64_t steps; /* a node of the template, or some dozens of bytes or items at work on */
     size_t memory; /* bytes of all values and texts, the rendered one too */
+    /* NULL, or whom to ask for that memory as it is taken. At the end it is given back, as a
+     * negative number. False: none is left, which is an ERROR_NO_MEMORY. */
+    bool (*reserve)(void *context, int64_t bytes);
+    void *context; /* of reserve */
 };
 
 /* Renders with the members of `context`, an object, as variables. `now`: seconds since 1970, for

@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                 \
-    struct value name(struct run *run, struct value self, const struct value *given, \
-                      const struct args *args)
-#define UNUSED (void)run, (void)self, (void)given, (void)args
-
 static bool absent(struct value value)
 {
     return value.kind == VALUE_MISSING || value.kind == VALUE_NONE;
@@ -34,6 +29,7 @@ static struct value attribute(struct run *run, struct value item, struct value p
     if (path.kind != VALUE_STRING)
         return value_or(access_item(run, item, path), otherwise);
     const char *part = path.string->bytes;
+    heap_work(&run->heap, path.string->length);
     if (strchr(part, ','))
         heap_fail(&run->heap, ERROR_INVALID, "several attributes are not supported");
     for (;;) {
@@ -41,6 +37,7 @@ static struct value attribute(struct run *run, struct value item, struct value p
         bool number = length > 0 && strspn(part, "0123456789") >= length;
         struct value key = number ? value_int(strtoll(part, NULL, 10))
                                   : value_of(value_string(&run->heap, part, length));
+        heap_work(&run->heap, 0);
         item = value_or(access_item(run, item, key), otherwise);
         if (!part[length])
             return item;
@@ -48,17 +45,17 @@ static struct value attribute(struct run *run, struct value item, struct value p
     }
 }
 
-FILTER(filters_first)
+BUILTIN(filters_first)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct list *items = value_items(&run->heap, self);
     return items->count > 0 ? items->items[0]
                             : value_undefined(&run->heap, "there is no first item");
 }
 
-FILTER(filters_last)
+BUILTIN(filters_last)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     if (self.kind == VALUE_ITERATOR)
         heap_fail(&run->heap, ERROR_INVALID, "'generator' object is not reversible");
     const struct list *items = value_items(&run->heap, self);
@@ -66,24 +63,24 @@ FILTER(filters_last)
                             : value_undefined(&run->heap, "there is no last item");
 }
 
-FILTER(filters_length)
+BUILTIN(filters_length)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     int64_t length = value_length(self);
     if (length < 0)
         heap_fail(&run->heap, ERROR_INVALID, "object of type '%s' has no length", value_type(self));
     return value_int(length);
 }
 
-FILTER(filters_list)
+BUILTIN(filters_list)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_list(VALUE_LIST, value_items(&run->heap, self));
 }
 
-FILTER(filters_reverse)
+BUILTIN(filters_reverse)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     static const struct value NOTHING = {.kind = VALUE_NONE};
     if (self.kind == VALUE_STRING)
         return access_slice(run, self, NOTHING, NOTHING, value_int(-1));
@@ -104,18 +101,18 @@ static const struct list *attributes(struct run *run, const struct list *items, 
     return values;
 }
 
-FILTER(filters_join)
+BUILTIN(filters_join)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct list *items = attributes(run, value_items(&run->heap, self), given[1]);
     struct value between = given[0].kind == VALUE_MISSING ? value_text(&run->heap, "")
                                                           : print_to_string(run, given[0]);
     return strings_joined(run, items, between.string, true);
 }
 
-FILTER(filters_items)
+BUILTIN(filters_items)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct args none = {0};
     if (self.kind == VALUE_UNDEFINED)
         return value_list(VALUE_ITERATOR, value_new_list(&run->heap, 0));
@@ -178,9 +175,9 @@ static struct value mapped_attribute(struct run *run, const struct list *items,
     return value_list(VALUE_ITERATOR, values);
 }
 
-FILTER(filters_map)
+BUILTIN(filters_map)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct list *items = items_if_true(run, self);
     if (args->count == 0)
         return mapped_attribute(run, items, args);
@@ -216,27 +213,27 @@ static struct value chosen(struct run *run, struct value self, const struct args
     return value_list(VALUE_ITERATOR, values);
 }
 
-FILTER(filters_select)
+BUILTIN(filters_select)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return chosen(run, self, args, false, true);
 }
 
-FILTER(filters_reject)
+BUILTIN(filters_reject)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return chosen(run, self, args, false, false);
 }
 
-FILTER(filters_selectattr)
+BUILTIN(filters_selectattr)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return chosen(run, self, args, true, true);
 }
 
-FILTER(filters_rejectattr)
+BUILTIN(filters_rejectattr)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return chosen(run, self, args, true, false);
 }
 
@@ -295,17 +292,17 @@ static struct value sorted(struct run *run, const struct list *items, const stru
     return value_list(VALUE_LIST, result);
 }
 
-FILTER(filters_sort)
+BUILTIN(filters_sort)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct list *items = value_items(&run->heap, self);
     return sorted(run, items, sort_keys(run, items, given[2], value_true(given[1])),
                   value_true(given[0]));
 }
 
-FILTER(filters_dictsort)
+BUILTIN(filters_dictsort)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     bool by_value = false;
     if (given[1].kind != VALUE_MISSING) {
         const struct string *by = strings_given(run, given[1], "dictsort");
@@ -318,9 +315,9 @@ FILTER(filters_dictsort)
     return sorted(run, pairs.list, keys, value_true(given[2]));
 }
 
-FILTER(filters_unique)
+BUILTIN(filters_unique)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct list *items = value_items(&run->heap, self);
     struct value *keys = sort_keys(run, items, given[1], value_true(given[0]));
     struct dict *seen = value_new_dict(&run->heap);
@@ -347,21 +344,21 @@ static struct value extreme(struct run *run, struct value self, const struct val
     return items->items[best];
 }
 
-FILTER(filters_min)
+BUILTIN(filters_min)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return extreme(run, self, given, -1);
 }
 
-FILTER(filters_max)
+BUILTIN(filters_max)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return extreme(run, self, given, 1);
 }
 
-FILTER(filters_sum)
+BUILTIN(filters_sum)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct list *items = attributes(run, value_items(&run->heap, self), given[0]);
     struct value sum = given[1].kind == VALUE_MISSING ? value_int(0) : given[1];
     if (sum.kind == VALUE_STRING)

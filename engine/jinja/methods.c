@@ -7,38 +7,33 @@
 #include <string.h>
 #include <time.h>
 
-#define METHOD(name)                                                                        \
-    static struct value name(struct run *run, struct value self, const struct value *given, \
-                             const struct args *args)
-#define UNUSED (void)run, (void)self, (void)given, (void)args
-
-METHOD(refuse_change)
+static BUILTIN(refuse_change)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     heap_fail(&run->heap, ERROR_INVALID, "the sandbox lets no template change a %s",
               value_type(self));
 }
 
-METHOD(copy)
+static BUILTIN(copy)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return self;
 }
 
 /* Lists. */
 
-METHOD(list_index)
+static BUILTIN(list_index)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     for (size_t i = 0; i < self.list->count; i++)
         if (value_equal(&run->heap, self.list->items[i], given[0]))
             return value_int((int64_t)i);
     heap_fail(&run->heap, ERROR_INVALID, "index: the value is not in the list");
 }
 
-METHOD(list_count)
+static BUILTIN(list_count)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     int64_t found = 0;
     for (size_t i = 0; i < self.list->count; i++)
         found += value_equal(&run->heap, self.list->items[i], given[0]);
@@ -62,33 +57,33 @@ const struct builtin builtins_list_methods[] = {
 
 /* Dicts. */
 
-METHOD(dict_get)
+static BUILTIN(dict_get)
 {
-    UNUSED;
-    if (!value_hashable(given[0]))
+    BUILTIN_UNUSED;
+    if (!value_hashable(&run->heap, given[0]))
         heap_fail(&run->heap, ERROR_INVALID, "unhashable type: '%s'", value_type(given[0]));
     const struct value *found = value_find(&run->heap, self.dict, given[0]);
     return found ? *found : given[1].kind == VALUE_MISSING ? VALUE_OF_NONE : given[1];
 }
 
-METHOD(dict_keys)
+static BUILTIN(dict_keys)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_list(VALUE_VIEW, value_items(&run->heap, self));
 }
 
-METHOD(dict_values)
+static BUILTIN(dict_values)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct list *list = value_new_list(&run->heap, self.dict->count);
     for (size_t i = 0; i < self.dict->count; i++)
         value_push(&run->heap, list, self.dict->entries[i].value);
     return value_list(VALUE_VIEW, list);
 }
 
-METHOD(dict_items)
+static BUILTIN(dict_items)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct list *list = value_new_list(&run->heap, self.dict->count);
     for (size_t i = 0; i < self.dict->count; i++) {
         struct list *pair = value_new_list(&run->heap, 2);
@@ -116,17 +111,17 @@ const struct builtin builtins_dict_methods[] = {
 
 /* Loops. */
 
-METHOD(loop_cycle)
+static BUILTIN(loop_cycle)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     if (args->count == 0)
         heap_fail(&run->heap, ERROR_INVALID, "cycle: no items are given");
     return args->items[self.loop->index % args->count];
 }
 
-METHOD(loop_changed)
+static BUILTIN(loop_changed)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct loop *loop = self.loop;
     bool same = loop->has_changed && loop->changed.count == args->count;
     for (size_t i = 0; same && i < args->count; i++)
@@ -144,9 +139,9 @@ const struct builtin builtins_loop_methods[] = {
 
 /* Functions. */
 
-METHOD(range)
+static BUILTIN(range)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     enum { MOST = 100000 };
     int64_t bounds[3] = {0, 0, 1};
     if (args->count < 1 || args->count > 3 || args->num_named > 0)
@@ -193,15 +188,15 @@ static struct dict *make_dict(struct run *run, const struct args *args)
     return dict;
 }
 
-METHOD(dict)
+static BUILTIN(dict)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return (struct value){.kind = VALUE_DICT, .dict = make_dict(run, args)};
 }
 
-METHOD(namespace)
+static BUILTIN(namespace)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct dict *names = make_dict(run, args);
     for (size_t i = 0; i < names->count; i++)
         if (names->entries[i].key.kind == VALUE_STRING &&
@@ -211,22 +206,23 @@ METHOD(namespace)
     return (struct value){.kind = VALUE_NAMESPACE, .dict = names};
 }
 
-METHOD(raise_exception)
+static BUILTIN(raise_exception)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct value text = print_to_string(run, given[0]);
     heap_fail(&run->heap, ERROR_INVALID, "the template refuses this: %.300s", text.string->bytes);
 }
 
-METHOD(strftime_now)
+static BUILTIN(strftime_now)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     char text[512];
     struct tm parts;
     time_t now = (time_t)run->now;
     const struct string *format = strings_given(run, given[0], "strftime_now");
     if (!localtime_r(&now, &parts))
         heap_fail(&run->heap, ERROR_INTERNAL, "the time cannot be told");
+    heap_work(&run->heap, format->length);
     size_t length = strftime(text, sizeof text, format->bytes, &parts);
     if (length == 0 && format->length > 0)
         heap_fail(&run->heap, ERROR_INVALID, "strftime_now: \"%.60s\" is not supported",
@@ -234,9 +230,9 @@ METHOD(strftime_now)
     return value_of(value_string(&run->heap, text, length));
 }
 
-METHOD(unsupported)
+static BUILTIN(unsupported)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     heap_fail(&run->heap, ERROR_INVALID, "this function is not supported");
 }
 

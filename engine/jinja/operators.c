@@ -227,9 +227,9 @@ size_t operators_find(struct run *run, const struct string *string, const struct
 {
     if (from > string->length || part->length > string->length - from)
         return SIZE_MAX;
-    heap_work(&run->heap, string->length - from);
-    const char *found =
-        memmem(string->bytes + from, string->length - from, part->bytes, part->length);
+    const char *begin = string->bytes + from;
+    const char *found = memmem(begin, string->length - from, part->bytes, part->length);
+    heap_work(&run->heap, part->length + (found ? (size_t)(found - begin) : string->length - from));
     return found ? (size_t)(found - string->bytes) : SIZE_MAX;
 }
 
@@ -244,7 +244,7 @@ bool operators_in(struct run *run, struct value item, struct value container)
         return operators_find(run, container.string, item.string, 0) != SIZE_MAX;
     }
     if (container.kind == VALUE_DICT) {
-        if (!value_hashable(item))
+        if (!value_hashable(heap, item))
             heap_fail(heap, ERROR_INVALID, "unhashable type: '%s'", value_type(item));
         return value_find(heap, container.dict, item) != NULL;
     }

@@ -26,12 +26,11 @@ static int parameter(const char *params, const char *name, int *count)
     return found;
 }
 
-struct value builtin_call(struct run *run, const struct builtin *builtin, struct value self,
-                          const struct args *args)
+static struct value bind_and_run(struct run *run, const struct builtin *builtin, struct value self,
+                                 const struct args *args)
 {
     struct value given[BUILTIN_MOST_PARAMS] = {{.kind = VALUE_MISSING}};
     int count, index;
-    heap_work(&run->heap, 0);
     if (!builtin->params)
         return builtin->run(run, self, NULL, args);
     parameter(builtin->params, NULL, &count);
@@ -53,6 +52,16 @@ struct value builtin_call(struct run *run, const struct builtin *builtin, struct
             heap_fail(&run->heap, ERROR_INVALID, "%s: expected %d arguments, got %d", builtin->name,
                       builtin->required, index);
     return builtin->run(run, self, given, args);
+}
+
+struct value builtin_call(struct run *run, const struct builtin *builtin, struct value self,
+                          const struct args *args)
+{
+    heap_work(&run->heap, 0);
+    heap_enter(&run->heap);
+    struct value result = bind_and_run(run, builtin, self, args);
+    heap_leave(&run->heap);
+    return result;
 }
 
 void output_write(struct run *run, const char *bytes, size_t length)

@@ -50,7 +50,6 @@ struct builtin {
 struct loop {
     const struct list *items;
     size_t index;
-    int depth0;
     bool has_changed;    /* loop.changed() was called */
     struct args changed; /* with these */
 };

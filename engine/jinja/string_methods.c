@@ -10,43 +10,38 @@
 
 #include <string.h>
 
-#define METHOD(name)                                                                        \
-    static struct value name(struct run *run, struct value self, const struct value *given, \
-                             const struct args *args)
-#define UNUSED (void)run, (void)self, (void)given, (void)args
-
 static struct value text_of(struct run *run, const struct string *string, size_t begin, size_t end)
 {
     return value_of(value_string(&run->heap, string->bytes + begin, end - begin));
 }
 
-METHOD(upper)
+static BUILTIN(upper)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, self.string, STRINGS_UPPER);
 }
 
-METHOD(lower)
+static BUILTIN(lower)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, self.string, STRINGS_LOWER);
 }
 
-METHOD(capitalize)
+static BUILTIN(capitalize)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, self.string, STRINGS_CAPITALIZE);
 }
 
-METHOD(swapcase)
+static BUILTIN(swapcase)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_cased(run, self.string, STRINGS_SWAP);
 }
 
-METHOD(title)
+static BUILTIN(title)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct output own, *before = output_begin(run, &own);
     bool inside = false;
     for (size_t at = 0, length; at < self.string->length; at += length) {
@@ -54,10 +49,7 @@ METHOD(title)
         bool cased = characters_is_upper(c) || characters_is_lower(c) || characters_is_alpha(c);
         int count = inside ? strings_case_at(self.string, at, STRINGS_LOWER, out)
                            : characters_title(c, out);
-        for (int i = 0; i < count; i++) {
-            char bytes[4];
-            output_write(run, bytes, utf8_encode(out[i], bytes));
-        }
+        strings_write(run, out, count);
         inside = cased;
     }
     return output_take(run, before);
@@ -71,21 +63,21 @@ static struct value strip_with(struct run *run, struct value self, struct value 
                             left, right);
 }
 
-METHOD(strip)
+static BUILTIN(strip)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strip_with(run, self, given[0], true, true);
 }
 
-METHOD(lstrip)
+static BUILTIN(lstrip)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strip_with(run, self, given[0], true, false);
 }
 
-METHOD(rstrip)
+static BUILTIN(rstrip)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strip_with(run, self, given[0], false, true);
 }
 
@@ -117,6 +109,7 @@ static bool matches(struct run *run, const struct string *string, struct value p
     const struct string *wanted = strings_given(run, part, at_end ? "endswith" : "startswith");
     if (wanted->length > end - begin)
         return false;
+    heap_work(&run->heap, wanted->length);
     size_t at = at_end ? end - wanted->length : begin;
     return memcmp(string->bytes + at, wanted->bytes, wanted->length) == 0;
 }
@@ -135,15 +128,15 @@ static struct value begins_or_ends(struct run *run, struct value self, const str
     return value_bool(false);
 }
 
-METHOD(startswith)
+static BUILTIN(startswith)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return begins_or_ends(run, self, given, false);
 }
 
-METHOD(endswith)
+static BUILTIN(endswith)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return begins_or_ends(run, self, given, true);
 }
 
@@ -154,8 +147,9 @@ static size_t find_last(struct run *run, const struct string *string, const stru
     if (part->length > end - begin)
         return SIZE_MAX;
     for (size_t at = end - part->length + 1; at-- > begin;) {
-        heap_work(&run->heap, 0);
-        if (memcmp(string->bytes + at, part->bytes, part->length) == 0)
+        bool begins = part->length == 0 || string->bytes[at] == part->bytes[0];
+        heap_work(&run->heap, begins ? part->length : 0);
+        if (begins && memcmp(string->bytes + at, part->bytes, part->length) == 0)
             return at;
     }
     return SIZE_MAX;
@@ -175,15 +169,15 @@ static int64_t position(struct run *run, struct value self, const struct value *
     return (int64_t)utf8_characters(self.string->bytes, at);
 }
 
-METHOD(find)
+static BUILTIN(find)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_int(position(run, self, given, false));
 }
 
-METHOD(rfind)
+static BUILTIN(rfind)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_int(position(run, self, given, true));
 }
 
@@ -194,21 +188,21 @@ static struct value index_or_fail(struct run *run, int64_t at)
     return value_int(at);
 }
 
-METHOD(first_index_of)
+static BUILTIN(first_index_of)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return index_or_fail(run, position(run, self, given, false));
 }
 
-METHOD(last_index_of)
+static BUILTIN(last_index_of)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return index_or_fail(run, position(run, self, given, true));
 }
 
-METHOD(count)
+static BUILTIN(count)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     const struct string *part = strings_given(run, given[0], "count");
     size_t begin, end;
     int64_t found = 0;
@@ -224,9 +218,9 @@ METHOD(count)
     return value_int(found);
 }
 
-METHOD(replace)
+static BUILTIN(replace)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_replaced(run, self.string, strings_given(run, given[0], "replace"),
                             strings_given(run, given[1], "replace"),
                             strings_given_int(run, given[2], -1, "replace"));
@@ -246,6 +240,7 @@ static size_t run_end(const struct string *string, size_t at, bool space)
 
 static struct list *split_at_space(struct run *run, const struct string *string, int64_t most)
 {
+    heap_work(&run->heap, string->length);
     struct list *parts = value_new_list(&run->heap, 0);
     size_t at = run_end(string, 0, true);
     while (at < string->length) {
@@ -279,6 +274,7 @@ static struct list *reversed(struct run *run, const struct list *list)
 
 static struct list *rsplit_at_space(struct run *run, const struct string *string, int64_t most)
 {
+    heap_work(&run->heap, string->length);
     struct list *parts = value_new_list(&run->heap, 0);
     size_t end = run_begin(string, string->length, true);
     while (end > 0) {
@@ -298,10 +294,17 @@ static const struct string *separator(struct run *run, struct value given)
     return between;
 }
 
-METHOD(split)
+/* Negative: any number. */
+static int64_t most_splits(struct run *run, struct value given)
 {
-    UNUSED;
-    int64_t most = strings_given_int(run, given[1], -1, "split");
+    int64_t most = strings_given_int(run, given, -1, "maxsplit");
+    return most < 0 ? -1 : most;
+}
+
+static BUILTIN(split)
+{
+    BUILTIN_UNUSED;
+    int64_t most = most_splits(run, given[1]);
     if (given[0].kind == VALUE_MISSING || given[0].kind == VALUE_NONE)
         return value_list(VALUE_LIST, split_at_space(run, self.string, most));
     const struct string *between = separator(run, given[0]);
@@ -315,10 +318,10 @@ METHOD(split)
     return value_list(VALUE_LIST, parts);
 }
 
-METHOD(rsplit)
+static BUILTIN(rsplit)
 {
-    UNUSED;
-    int64_t most = strings_given_int(run, given[1], -1, "rsplit");
+    BUILTIN_UNUSED;
+    int64_t most = most_splits(run, given[1]);
     if (given[0].kind == VALUE_MISSING || given[0].kind == VALUE_NONE)
         return value_list(VALUE_LIST, rsplit_at_space(run, self.string, most));
     const struct string *between = separator(run, given[0]);
@@ -350,41 +353,41 @@ static struct value partition_at(struct run *run, struct value self, struct valu
     return value_list(VALUE_TUPLE, parts);
 }
 
-METHOD(partition)
+static BUILTIN(partition)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return partition_at(run, self, given[0], false);
 }
 
-METHOD(rpartition)
+static BUILTIN(rpartition)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return partition_at(run, self, given[0], true);
 }
 
-METHOD(splitlines)
+static BUILTIN(splitlines)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_list(VALUE_LIST, strings_lines(run, self.string, value_true(given[0])));
 }
 
-METHOD(join)
+static BUILTIN(join)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return strings_joined(run, value_items(&run->heap, given[0]), self.string, false);
 }
 
-METHOD(removeprefix)
+static BUILTIN(removeprefix)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     size_t length = self.string->length;
     bool has = matches(run, self.string, given[0], 0, length, false);
     return has ? text_of(run, self.string, given[0].string->length, length) : self;
 }
 
-METHOD(removesuffix)
+static BUILTIN(removesuffix)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     size_t length = self.string->length;
     bool has = matches(run, self.string, given[0], 0, length, true);
     return has ? text_of(run, self.string, 0, length - given[0].string->length) : self;
@@ -401,32 +404,33 @@ static struct value padded(struct run *run, struct value self, const struct valu
                           align);
 }
 
-METHOD(center)
+static BUILTIN(center)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return padded(run, self, given, '^');
 }
 
-METHOD(ljust)
+static BUILTIN(ljust)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return padded(run, self, given, '<');
 }
 
-METHOD(rjust)
+static BUILTIN(rjust)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return padded(run, self, given, '>');
 }
 
-METHOD(zfill)
+static BUILTIN(zfill)
 {
-    UNUSED;
-    int64_t pad = strings_given_int(run, given[0], 0, "zfill") - (int64_t)self.string->characters;
+    BUILTIN_UNUSED;
+    int64_t width = strings_given_int(run, given[0], 0, "zfill");
+    int64_t characters = (int64_t)self.string->characters;
     bool sign = self.string->bytes[0] == '-' || self.string->bytes[0] == '+';
     struct output own, *before = output_begin(run, &own);
     output_write(run, self.string->bytes, sign);
-    for (; pad > 0; pad--)
+    for (; characters < width; characters++)
         output_write(run, "0", 1);
     output_write(run, self.string->bytes + sign, self.string->length - sign);
     return output_take(run, before);
@@ -434,8 +438,9 @@ METHOD(zfill)
 
 /* Questions. */
 
-static struct value all(struct value self, bool (*is)(uint32_t c))
+static struct value all(struct run *run, struct value self, bool (*is)(uint32_t c))
 {
+    heap_work(&run->heap, self.string->length);
     for (size_t at = 0, length; at < self.string->length; at += length)
         if (!is(utf8_decode(self.string->bytes + at, &length)))
             return value_bool(false);
@@ -452,52 +457,54 @@ static bool is_ascii(uint32_t c)
     return c < 0x80;
 }
 
-METHOD(all_alpha)
+static BUILTIN(all_alpha)
 {
-    UNUSED;
-    return all(self, characters_is_alpha);
+    BUILTIN_UNUSED;
+    return all(run, self, characters_is_alpha);
 }
 
-METHOD(all_alnum)
+static BUILTIN(all_alnum)
 {
-    UNUSED;
-    return all(self, is_alphanumeric);
+    BUILTIN_UNUSED;
+    return all(run, self, is_alphanumeric);
 }
 
-METHOD(all_decimal)
+static BUILTIN(all_decimal)
 {
-    UNUSED;
-    return all(self, characters_is_decimal);
+    BUILTIN_UNUSED;
+    return all(run, self, characters_is_decimal);
 }
 
-METHOD(all_digit)
+static BUILTIN(all_digit)
 {
-    UNUSED;
-    return all(self, characters_is_digit_of);
+    BUILTIN_UNUSED;
+    return all(run, self, characters_is_digit_of);
 }
 
-METHOD(all_numeric)
+static BUILTIN(all_numeric)
 {
-    UNUSED;
-    return all(self, characters_is_numeric);
+    BUILTIN_UNUSED;
+    return all(run, self, characters_is_numeric);
 }
 
-METHOD(all_space)
+static BUILTIN(all_space)
 {
-    UNUSED;
-    return all(self, characters_is_space);
+    BUILTIN_UNUSED;
+    return all(run, self, characters_is_space);
 }
 
-METHOD(all_ascii)
+static BUILTIN(all_ascii)
 {
-    UNUSED;
-    return self.string->length == 0 ? value_bool(true) : all(self, is_ascii);
+    BUILTIN_UNUSED;
+    return self.string->length == 0 ? value_bool(true) : all(run, self, is_ascii);
 }
 
 /* Whether it has letters of that case, and none of the other. */
-static struct value one_case(struct value self, bool (*is)(uint32_t), bool (*other)(uint32_t))
+static struct value one_case(struct run *run, struct value self, bool (*is)(uint32_t),
+                             bool (*other)(uint32_t))
 {
     bool found = false;
+    heap_work(&run->heap, self.string->length);
     for (size_t at = 0, length; at < self.string->length; at += length) {
         uint32_t c = utf8_decode(self.string->bytes + at, &length);
         if (other(c))
@@ -507,27 +514,27 @@ static struct value one_case(struct value self, bool (*is)(uint32_t), bool (*oth
     return value_bool(found);
 }
 
-METHOD(only_upper)
+static BUILTIN(only_upper)
 {
-    UNUSED;
-    return one_case(self, characters_is_upper, characters_is_lower);
+    BUILTIN_UNUSED;
+    return one_case(run, self, characters_is_upper, characters_is_lower);
 }
 
-METHOD(only_lower)
+static BUILTIN(only_lower)
 {
-    UNUSED;
-    return one_case(self, characters_is_lower, characters_is_upper);
+    BUILTIN_UNUSED;
+    return one_case(run, self, characters_is_lower, characters_is_upper);
 }
 
-METHOD(format)
+static BUILTIN(format)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return format_braces(run, self.string, args);
 }
 
-METHOD(unsupported)
+static BUILTIN(unsupported)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     heap_fail(&run->heap, ERROR_INVALID, "this method of str is not supported");
 }
 

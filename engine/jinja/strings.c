@@ -8,10 +8,12 @@
 
 #include <string.h>
 
-static void write_character(struct run *run, uint32_t c)
+void strings_write(struct run *run, const uint32_t *characters, int count)
 {
-    char bytes[4];
-    output_write(run, bytes, utf8_encode(c, bytes));
+    for (int i = 0; i < count; i++) {
+        char bytes[4];
+        output_write(run, bytes, utf8_encode(characters[i], bytes));
+    }
 }
 
 /* Whether a letter stands there: what decides about the form of a small sigma. */
@@ -56,8 +58,7 @@ struct value strings_cased(struct run *run, const struct string *string, enum st
         uint32_t out[3];
         utf8_decode(string->bytes + at, &length);
         int count = strings_case_at(string, at, to, out);
-        for (int i = 0; i < count; i++)
-            write_character(run, out[i]);
+        strings_write(run, out, count);
     }
     return output_take(run, before);
 }
@@ -157,12 +158,12 @@ struct list *strings_lines(struct run *run, const struct string *string, bool ke
 struct value strings_padded(struct run *run, const struct string *string, int64_t width,
                             const struct string *fill, char align)
 {
-    int64_t pad = width - (int64_t)string->characters;
     if (fill && fill->characters != 1)
         heap_fail(&run->heap, ERROR_INVALID,
                   "the fill character must be exactly one character long");
-    if (pad <= 0)
+    if (width <= (int64_t)string->characters)
         return value_of((struct string *)string);
+    int64_t pad = width - (int64_t)string->characters;
     int64_t before = align == '<' ? 0 : align == '>' ? pad : pad / 2 + (pad & width & 1);
     struct output own, *outer = output_begin(run, &own);
     for (int64_t i = 0; i < pad; i++) {

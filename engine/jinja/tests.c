@@ -4,74 +4,69 @@
 #include "engine/jinja/operators.h"
 #include "engine/jinja/strings.h"
 
-#define TEST(name)                                                                          \
-    static struct value name(struct run *run, struct value self, const struct value *given, \
-                             const struct args *args)
-#define UNUSED (void)run, (void)self, (void)given, (void)args
-
-TEST(is_defined)
+static BUILTIN(is_defined)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind != VALUE_UNDEFINED);
 }
 
-TEST(is_undefined)
+static BUILTIN(is_undefined)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_UNDEFINED);
 }
 
-TEST(is_none)
+static BUILTIN(is_none)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_NONE);
 }
 
-TEST(is_boolean)
+static BUILTIN(is_boolean)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_BOOL);
 }
 
-TEST(is_true)
+static BUILTIN(is_true)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_BOOL && self.truth);
 }
 
-TEST(is_false)
+static BUILTIN(is_false)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_BOOL && !self.truth);
 }
 
-TEST(is_integer)
+static BUILTIN(is_integer)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_INT);
 }
 
-TEST(is_float)
+static BUILTIN(is_float)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_FLOAT);
 }
 
-TEST(is_number)
+static BUILTIN(is_number)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(value_is_number(self));
 }
 
-TEST(is_string)
+static BUILTIN(is_string)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_STRING);
 }
 
-TEST(is_mapping)
+static BUILTIN(is_mapping)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_DICT);
 }
 
@@ -80,23 +75,23 @@ static bool iterates(struct value value)
     return value_length(value) >= 0 || value.kind == VALUE_ITERATOR || value.kind == VALUE_LOOP;
 }
 
-TEST(is_iterable)
+static BUILTIN(is_iterable)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(iterates(self));
 }
 
-TEST(is_sequence)
+static BUILTIN(is_sequence)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_STRING || self.kind == VALUE_LIST ||
                       self.kind == VALUE_TUPLE || self.kind == VALUE_RANGE ||
                       self.kind == VALUE_DICT || self.kind == VALUE_UNDEFINED);
 }
 
-TEST(is_callable)
+static BUILTIN(is_callable)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(self.kind == VALUE_MACRO || self.kind == VALUE_FUNCTION ||
                       self.kind == VALUE_METHOD || self.kind == VALUE_UNDEFINED ||
                       self.kind == VALUE_LOOP);
@@ -108,44 +103,44 @@ static int64_t remainder_of(struct run *run, struct value self, int64_t by)
     return value_is_int(rest) ? value_as_int(rest) : rest.real == 0 ? 0 : rest.real == 1 ? 1 : 2;
 }
 
-TEST(is_odd)
+static BUILTIN(is_odd)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(remainder_of(run, self, 2) == 1);
 }
 
-TEST(is_even)
+static BUILTIN(is_even)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(remainder_of(run, self, 2) == 0);
 }
 
-TEST(is_divisible)
+static BUILTIN(is_divisible)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(remainder_of(run, self, strings_given_int(run, given[0], 0, "divisibleby")) ==
                       0);
 }
 
-TEST(is_lower)
+static BUILTIN(is_lower)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct args none = {0};
     return builtin_call(run, builtin_find(builtins_string_methods, "islower"),
                         value_of((struct string *)strings_given(run, self, "lower")), &none);
 }
 
-TEST(is_upper)
+static BUILTIN(is_upper)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     struct args none = {0};
     return builtin_call(run, builtin_find(builtins_string_methods, "isupper"),
                         value_of((struct string *)strings_given(run, self, "upper")), &none);
 }
 
-TEST(is_same)
+static BUILTIN(is_same)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     if (self.kind != given[0].kind)
         return value_bool(false);
     if (value_is_number(self) || self.kind == VALUE_NONE)
@@ -153,45 +148,45 @@ TEST(is_same)
     heap_fail(&run->heap, ERROR_INVALID, "sameas of a %s is not supported", value_type(self));
 }
 
-TEST(is_equal)
+static BUILTIN(is_equal)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_compare(run, COMPARE_EQUAL, self, given[0]));
 }
 
-TEST(is_not_equal)
+static BUILTIN(is_not_equal)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_compare(run, COMPARE_NOT_EQUAL, self, given[0]));
 }
 
-TEST(is_less)
+static BUILTIN(is_less)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_compare(run, COMPARE_LESS, self, given[0]));
 }
 
-TEST(is_less_equal)
+static BUILTIN(is_less_equal)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_compare(run, COMPARE_LESS_EQUAL, self, given[0]));
 }
 
-TEST(is_greater)
+static BUILTIN(is_greater)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_compare(run, COMPARE_GREATER, self, given[0]));
 }
 
-TEST(is_greater_equal)
+static BUILTIN(is_greater_equal)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_compare(run, COMPARE_GREATER_EQUAL, self, given[0]));
 }
 
-TEST(is_in)
+static BUILTIN(is_in)
 {
-    UNUSED;
+    BUILTIN_UNUSED;
     return value_bool(operators_in(run, self, given[0]));
 }
 

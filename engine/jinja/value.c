@@ -62,15 +62,18 @@ void value_push(struct heap *heap, struct list *list, struct value item)
 
 /* Dicts. */
 
-bool value_hashable(struct value value)
+bool value_hashable(struct heap *heap, struct value value)
 {
-    if (value.kind == VALUE_TUPLE) {
-        for (size_t i = 0; i < value.list->count; i++)
-            if (!value_hashable(value.list->items[i]))
-                return false;
-        return true;
+    if (value.kind != VALUE_TUPLE)
+        return value.kind != VALUE_LIST && value.kind != VALUE_DICT && value.kind != VALUE_VIEW;
+    bool hashable = true;
+    heap_enter(heap);
+    for (size_t i = 0; i < value.list->count && hashable; i++) {
+        heap_work(heap, 0);
+        hashable = value_hashable(heap, value.list->items[i]);
     }
-    return value.kind != VALUE_LIST && value.kind != VALUE_DICT && value.kind != VALUE_VIEW;
+    heap_leave(heap);
+    return hashable;
 }
 
 static uint64_t hash(struct value value)
@@ -87,6 +90,7 @@ static uint64_t hash(struct value value)
 /* Where the key is in the table, or would be. */
 static size_t slot_of(struct heap *heap, const struct dict *dict, struct value key)
 {
+    heap_work(heap, key.kind == VALUE_STRING ? key.string->length : 0);
     size_t slot = hash(key) & (dict->table_size - 1);
     while (dict->table[slot] && !value_equal(heap, dict->entries[dict->table[slot] - 1].key, key)) {
         heap_work(heap, 0);
@@ -105,11 +109,6 @@ struct value *value_find(struct heap *heap, const struct dict *dict, struct valu
         if (value_equal(heap, dict->entries[i].key, key))
             return &dict->entries[i].value;
     return NULL;
-}
-
-struct value *value_find_text(struct heap *heap, const struct dict *dict, const char *text)
-{
-    return value_find(heap, dict, value_text(heap, text));
 }
 
 struct dict *value_new_dict(struct heap *heap)
@@ -138,7 +137,7 @@ static void grow(struct heap *heap, struct dict *dict)
 
 void value_set(struct heap *heap, struct dict *dict, struct value key, struct value value)
 {
-    if (!value_hashable(key))
+    if (!value_hashable(heap, key))
         heap_fail(heap, ERROR_INVALID, "unhashable type: '%s'", value_type(key));
     struct value *found = value_find(heap, dict, key);
     if (found) {

@@ -138,8 +138,7 @@ struct dict *value_new_dict(struct heap *heap);
 void value_set(struct heap *heap, struct dict *dict, struct value key, struct value value);
 /* NULL: there is no such key. */
 struct value *value_find(struct heap *heap, const struct dict *dict, struct value key);
-struct value *value_find_text(struct heap *heap, const struct dict *dict, const char *text);
-bool value_hashable(struct value value);
+bool value_hashable(struct heap *heap, struct value value);
 
 /* Fails for what `safe` has made: what Python makes of it further is not supported. */
 void value_refuse_markup(struct heap *heap, struct value value);

@@ -82,16 +82,28 @@ static int from_ids(struct job_prompt *prompt, const struct completion_prompt *s
     return 0;
 }
 
+/* Tokens of a text with its prompt; 0: without limit. */
+static int64_t limit_of(const struct service *service)
+{
+    int64_t limit = service->limits.max_model_len, memory = service->memory_limit_tokens;
+    return limit == 0 || (memory > 0 && memory < limit) ? memory : limit;
+}
+
+/* The tokens that a reply must have room for. */
+static int64_t least_tokens(const struct completion_request *request)
+{
+    int64_t least = request->min_tokens > 1 ? request->min_tokens : 1;
+    return request->max_tokens_fit ? least : request->max_tokens;
+}
+
 /* How many of the request's own tokens the text may keep; 0: all. */
 static int64_t tokens_to_keep(const struct job_prompt *prompt, const struct service *service,
                               const struct completion_request *request)
 {
-    int64_t limit = service->limits.max_model_len, memory = service->memory_limit_tokens;
+    int64_t limit = limit_of(service);
     if (request->truncate_prompt_tokens >= 0)
         return request->truncate_prompt_tokens;
-    if (limit == 0 || (memory > 0 && memory < limit))
-        limit = memory;
-    int64_t room = limit - request->max_tokens - (int64_t)prompt->context;
+    int64_t room = limit - least_tokens(request) - (int64_t)prompt->context;
     return limit > 0 && room > 0 ? room : 0;
 }
 
@@ -112,16 +124,14 @@ static bool truncate_own(struct job_prompt *prompt, int64_t keep, bool first)
     return true;
 }
 
-/* A request without max_tokens takes what has room, at least one token. */
+/* A request without max_tokens takes what has room, but at least what it must have. */
 static void fit_max_tokens(const struct job_prompt *prompt, const struct service *service,
                            struct completion_request *request)
 {
-    int64_t limit = service->limits.max_model_len, memory = service->memory_limit_tokens;
-    if (limit == 0 || (memory > 0 && memory < limit))
-        limit = memory;
+    int64_t limit = limit_of(service), least = least_tokens(request);
     int64_t room = limit - (int64_t)prompt->count;
     if (limit > 0 && room < request->max_tokens)
-        request->max_tokens = room > 1 ? room : 1;
+        request->max_tokens = room > least ? room : least;
 }
 
 /* Refuses what the state budget can never hold. The texts of one prompt run together. */

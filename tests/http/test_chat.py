@@ -71,11 +71,12 @@ def test_the_same_as_a_completion_of_the_text(server):
     assert choice["finish_reason"] == other["finish_reason"]
     content = choice["logprobs"]["content"]
     assert [entry["logprob"] for entry in content] == other["logprobs"]["token_logprobs"]
+    joined = b"".join(bytes(entry["bytes"]) for entry in content)
+    assert joined.decode(errors="replace") == choice["message"]["content"]
     for entry, tokens in zip(content, other["logprobs"]["top_logprobs"], strict=True):
         assert len(entry["top_logprobs"]) == 3
         best = max(tokens.values())
         assert entry["top_logprobs"][0]["logprob"] == best
-        assert entry["bytes"] is None or bytes(entry["bytes"])
     assert ours["object"] == "chat.completion" and ours["id"].startswith("chatcmpl-")
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
         assert ours["usage"][name] == theirs["usage"][name]
@@ -150,6 +151,23 @@ def test_without_a_number_of_tokens_what_has_room(server_factory, template):
     reply = server.post(CHAT, {"messages": MESSAGES, "ignore_eos": True}).json()
     assert reply["usage"]["total_tokens"] == 64
     check_error(server.post(CHAT, {"messages": MESSAGES, "max_tokens": 64}), 400, "context_length_exceeded")
+    long = {"messages": [{"role": "user", "content": "Tell me more. " * 50}], "ignore_eos": True}
+    check_error(server.post(CHAT, long), 400, "context_length_exceeded")
+    for least in (1, 3):
+        reply = server.post(CHAT, {**long, "truncate_prompt_tokens": -1, "min_tokens": least})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["usage"] | {"prompt_tokens_details": None} == {
+            "prompt_tokens": 64 - least, "completion_tokens": least, "total_tokens": 64,
+            "prompt_tokens_details": None}
+    for least in (60, 3000):
+        reply = server.post(CHAT, {"messages": MESSAGES, "min_tokens": least})
+        check_error(reply, 400, "context_length_exceeded")
+
+
+def test_min_tokens_raise_the_default(server):
+    reply = server.post(CHAT, {"messages": MESSAGES, "min_tokens": 2100})
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["usage"]["completion_tokens"] == 2100
 
 
 def test_equal_conversations_share_their_prefix(server):
@@ -220,6 +238,20 @@ def test_a_template_that_never_ends(server_factory, tmp_path):
     assert server.get("/health").status_code == 200
 
 
+def test_templates_take_of_the_memory_of_bodies(server_factory, tmp_path):
+    path = tmp_path / "takes.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{{ 'a' * (n or 0) }}")
+    small = server_factory(chat_template=path, max_body_memory="2M")
+    messages = [{"role": "user", "content": "a" * 50_000}]
+    for _ in range(3):
+        reply = small.post("/tokenize", {"messages": messages, "chat_template_kwargs": {"n": 0}})
+        assert reply.status_code == 200, reply.text
+    reply = small.post("/tokenize", {"messages": MESSAGES, "chat_template_kwargs": {"n": 1_200_000}})
+    check_error(reply, 413, "request_too_large", "messages")
+    assert "--max-body-memory" in reply.json()["error"]["message"]
+    assert small.metric("regla_request_body_bytes") < 100_000
+
+
 def test_a_file_that_is_no_template(server_factory, tmp_path):
     path = tmp_path / "broken.jinja"
     path.write_text("\n{% frobnicate %}")
@@ -282,6 +314,32 @@ def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):
     assert reply["tokens"] == expected["tokens"]
 
 
+def test_parts_for_the_template_that_takes_tools(server_factory, tmp_path):
+    config = {**CONFIG, "chat_template": [{"name": "default", "template": "{{ messages[0].content }}"},
+                                          {"name": "tool_use", "template": PARTS}]}
+    server = server_factory(model=copy_of(tmp_path / "model", tokenizer_config__json=config))
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    for tools, text in (([{}], "[a][b]"), ([], "a\nb")):
+        reply = server.post("/tokenize", {"messages": [{"role": "user", "content": parts}], "tools": tools})
+        expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()
+        assert reply.json()["tokens"] == expected["tokens"]
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+def test_a_call_without_text_has_an_empty_one(server_factory, tmp_path, content):
+    path = tmp_path / "joins.jinja"
+    path.write_text("{% for m in messages %}{{ m.role + ':' + m.content + ';' }}{% endfor %}")
+    server = server_factory(chat_template=path)
+    call = {"role": "assistant", **content, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    reply = server.post("/tokenize", {"messages": [MESSAGES[1], call]})
+    assert reply.status_code == 200, reply.text
+    text = "user:Wie geht's? 世;assistant:;"
+    expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})
+    assert reply.json()["tokens"] == expected.json()["tokens"]
+    for without in ({"role": "assistant", "content": None}, {**call, "role": "user", "content": None}):
+        assert "no attribute 'content'" in refuse(server, "invalid_value", "messages", messages=[without])
+
+
 def test_a_model_whose_template_cannot_be_used(server_factory, tmp_path):
     server = server_factory(model=copy_of(tmp_path / "model", chat_template__jinja="{% include 'x' %}"))
     message = refuse(server, "unsupported_parameter", "messages")
@@ -293,7 +351,8 @@ def test_the_openai_client(server, client):
     reply = client.chat.completions.create(model=server.model_id, messages=MESSAGES, max_completion_tokens=6,
                                            temperature=0, logprobs=True, top_logprobs=2)
     text = reply.choices[0].message.content
-    assert reply.choices[0].message.role == "assistant" and len(reply.choices[0].logprobs.content) <= 6
+    assert reply.choices[0].message.role == "assistant"
+    assert len(reply.choices[0].logprobs.content) == reply.usage.completion_tokens
     stream = client.chat.completions.create(model=server.model_id, messages=MESSAGES, max_completion_tokens=6,
                                             temperature=0, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == text

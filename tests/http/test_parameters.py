@@ -11,17 +11,24 @@ import pytest
 from harness import BINARY, ROOT
 
 SAID = (ROOT / "api" / "parameters.md").read_text()
-ROWS = [[cell.strip() for cell in line[1:-1].split("|")] for line in SAID.splitlines()
-        if line.startswith("| `")]
-TABLE = {row[0].strip("`"): row[2] for row in ROWS}
-NOTHING = [(row[0].strip("`"), json.loads(value)) for row in ROWS
-           for value in re.findall(r"\S+", row[3].strip("`")) if row[2] == "refused"]
+OF_COMPLETIONS, OF_CHATS = SAID.split("## Chats")
+CHAT = "/v1/chat/completions"
 VOCAB, EOS = 275, 0  # of the golden model
 SMALL = {"prompt": [5], "max_tokens": 1}
 
 
-def named(kind):
-    return [name for name, what in TABLE.items() if what == kind]
+def rows(table):
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in table.splitlines()
+            if line.startswith("| `")]
+
+
+def named(kind, table=OF_COMPLETIONS):
+    return [row[0].strip("`") for row in rows(table) if row[2] == kind]
+
+
+def accepted(table):
+    return [(row[0].strip("`"), json.loads(value)) for row in rows(table)
+            for value in re.findall(r"\S+", row[3].strip("`")) if row[2] == "refused"]
 
 
 def test_the_document_is_the_programs_table():
@@ -37,10 +44,30 @@ def test_refused(server, name):
     assert server.refuse(400, **SMALL, **{name: "x"})["param"] == name
 
 
-@pytest.mark.parametrize("name, value", NOTHING)
+@pytest.mark.parametrize("name, value", accepted(OF_COMPLETIONS))
 def test_asks_for_nothing(server, name, value):
     assert server.complete(**SMALL, **{name: value})
     assert server.complete(**SMALL, **{name: None})
+
+
+def chat_error(server, **fields):
+    reply = server.post(CHAT, {"messages": [], **fields})
+    assert reply.status_code == 400
+    return reply.json()["error"]
+
+
+@pytest.mark.parametrize("name", named("refused", OF_CHATS))
+def test_a_chat_refuses(server, name):
+    for value in ("x", 7, [1], {"a": 1}):
+        error = chat_error(server, **{name: value})
+        assert (error["code"], error["param"]) == ("unsupported_parameter", name)
+
+
+@pytest.mark.parametrize("name, value", accepted(OF_CHATS) + [
+    (name, 7) for name in named("harmless", OF_CHATS)])
+def test_a_chat_accepts(server, name, value):
+    """The model has no template, which is found out afterwards."""
+    assert chat_error(server, **{name: value})["param"] == "messages"
 
 
 def test_harmless(server):

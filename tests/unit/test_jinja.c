@@ -76,6 +76,15 @@ Test(jinja, the_texts_of_python)
     json_decref(conversations);
 }
 
+static void expect_text(const char *source, const char *expected)
+{
+    struct error err = ERROR_INIT;
+    char *text = render(source, strlen(source), NULL, &ENOUGH, 0, &err);
+    cr_expect(text && strcmp(text, expected) == 0, "%.80s: expected \"%s\", got \"%s\"", source,
+              expected, text ? text : err.message);
+    free(text);
+}
+
 static void expect_error(const char *source, const struct jinja_limits *limits,
                          const char *expected)
 {
@@ -147,6 +156,43 @@ Test(jinja, hostile_templates_are_stopped)
         {"{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l, ns.l] %}"
          "{% endfor %}{{ ns.l == [[ns.l]] }}{{ ns.l|tojson }}",
          "nested more than"},
+        {"{% set ns = namespace(t=1) %}{% for i in range(64) %}{% set ns.t = (ns.t, ns.t) %}{% "
+         "endfor "
+         "%}{{ {}.get(ns.t) }}",
+         "too many steps"},
+        {"{% set ns = namespace(t=1) %}{% for i in range(64) %}{% set ns.t = (ns.t, ns.t) %}{% "
+         "endfor "
+         "%}{{ {}[ns.t] }}",
+         "too many steps"},
+        {"{% set ns = namespace(t=1) %}{% for i in range(99999) %}{% set ns.t = (ns.t,) %}{% "
+         "endfor "
+         "%}{{ ns.t in {} }}",
+         "nested more than"},
+        {"{{ 'a'|map(" TEN(TEN(TEN("'map','map','map',"))) "'list')|list }}", "nested more than"},
+        {"{% set a = 'a' * 1000000 %}{% set d = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, "
+         "9: 9} "
+         "%}{% for i in range(99999) %}{{ d.get(a) }}{% endfor %}",
+         "too many steps"},
+        {"{% set a = ' ' * 1000000 %}{% for i in range(99999) %}{% set b = a.isspace() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = 'A' * 1000000 %}{% for i in range(99999) %}{% set b = a.islower() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = ' ' * 1000000 %}{% for i in range(99999) %}{% set b = a.split() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = ' ' * 1000000 %}{% for i in range(99999) %}{% set b = a.rsplit() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = 'a' * 1000000 %}{% set b = a[1:] + 'b' %}{% for i in range(99999) %}"
+         "{% set c = a.removeprefix(b) %}{% endfor %}",
+         "too many steps"},
+        {"{{ ('a' * 1000000).rfind('a' * 500000 + 'b') }}", "too many steps"},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% "
+         "endfor %}"
+         "{{ ([ns.l] * 9999)|map(attribute='0.' * 99998 + '0')|list|length }}",
+         "too many steps"},
         {"{{ '%9999999d' % 1 }}", "is not supported"},
         {"{{ 'x'.center(1000000000) }}", "too many steps"},
         {"{{ 'a'|replace('', 'b' * 1000000) * 1000 }}", "bytes of memory"},
@@ -162,6 +208,71 @@ Test(jinja, hostile_templates_are_stopped)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(cases[i].source, &ENOUGH, cases[i].expected);
     cr_expect_lt(clock_seconds() - begin, 60);
+}
+
+Test(jinja, what_safe_gives_can_be_measured)
+{
+    expect_text("{{ ([1]|tojson|safe)|length }}{{ 'ab'|safe|count }}{{ 'b' in 'ab'|safe }}",
+                "32True");
+}
+
+Test(jinja, least_integers)
+{
+    expect_text("{{ 'ab'.center(-9223372036854775807 - 1) }}", "ab");
+    expect_text("{{ '-5'.zfill(-9223372036854775807 - 1) }}", "-5");
+    expect_text("{{ 'a b c'.split(' ', -9223372036854775807 - 1)|length }}", "3");
+    expect_text("{{ 'a b c'.rsplit(' ', -9223372036854775807 - 1)|length }}", "3");
+    expect_text("{{ 'a b c'.replace(' ', '', -9223372036854775807 - 1) }}", "abc");
+    expect_text("{{ '-5'.zfill(4) }}{{ '5'.zfill(3) }}{{ ''.zfill(1) }}", "-0050050");
+}
+
+Test(jinja, work_is_charged_as_it_is_done)
+{
+    expect_text("{{ ('word ' * 20000)|replace(' ', '_')|length }}", "100000");
+    expect_text("{{ ('word ' * 20000).split(' ')|length }}", "20001");
+    expect_text("{{ ('word ' * 20000).count('d') }}", "20000");
+}
+
+struct reserved {
+    int64_t held, most, limit;
+};
+
+static bool reserve(void *context, int64_t bytes)
+{
+    struct reserved *reserved = context;
+    if (bytes > reserved->limit - reserved->held)
+        return false;
+    reserved->held += bytes;
+    reserved->most = reserved->held > reserved->most ? reserved->held : reserved->most;
+    return true;
+}
+
+Test(jinja, memory_is_asked_for_as_it_is_taken)
+{
+    static const struct {
+        const char *source;
+        int64_t limit, least, most;
+        enum error_code code;
+    } cases[] = {
+        {"{{ 'a' * 10 }}", 1 << 20, 1, 64 << 10, ERROR_NONE},
+        {"{{ 'a' * 1000000 }}", 64 << 20, 1000000, 16 << 20, ERROR_NONE},
+        {"{{ 'a' * 1000000 }}", 1000000, 1, 1000000, ERROR_NO_MEMORY},
+        {"{{ 'a' * 1000000 }}{{ 1 + 'a' }}", 64 << 20, 1000000, 16 << 20, ERROR_INVALID},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error err = ERROR_INIT;
+        struct reserved reserved = {.limit = cases[i].limit};
+        struct jinja_limits limits = ENOUGH;
+        limits.reserve = reserve;
+        limits.context = &reserved;
+        char *text = render(cases[i].source, strlen(cases[i].source), NULL, &limits, 0, &err);
+        cr_expect_eq(text == NULL, cases[i].code != ERROR_NONE);
+        cr_expect_eq(err.code, cases[i].code, "%zu: %s", i, err.message);
+        cr_expect(reserved.most >= cases[i].least && reserved.most <= cases[i].most, "%zu: %lld", i,
+                  (long long)reserved.most);
+        cr_expect_eq(reserved.held, 0);
+        free(text);
+    }
 }
 
 Test(jinja, mentions)

@@ -185,7 +185,7 @@ static json_t *load_numbers(struct api_error *err)
 Test(memory, json_is_read_as_far_as_its_tree_has_memory)
 {
     struct api_error err = {0};
-    request_bound_memory(reserve, &json_bytes);
+    request_bound_memory(reserve, NULL, &json_bytes);
     json_limit = 1 << 20;
     cr_expect(load_numbers(&err) == NULL);
     cr_expect(err.code == API_OUT_OF_MEMORY);
@@ -196,7 +196,7 @@ Test(memory, json_is_read_as_far_as_its_tree_has_memory)
     cr_expect(json_bytes > 3 << 20, "%lld", (long long)json_bytes);
     json_decref(root);
     cr_expect(json_bytes == 0);
-    request_bound_memory(NULL, NULL);
+    request_bound_memory(NULL, NULL, NULL);
     root = load_numbers(&err);
     cr_assert(root != NULL);
     json_decref(root);
@@ -208,12 +208,12 @@ Test(memory, json_of_a_small_request_costs_no_lock)
 {
     struct api_error err = {0};
     static const char body[] = "{\"prompt\":\"once\",\"max_tokens\":3}";
-    request_bound_memory(reserve, &json_bytes);
+    request_bound_memory(reserve, NULL, &json_bytes);
     json_limit = 0;
     json_t *root = request_load(body, sizeof body - 1, &err);
     cr_assert(root != NULL);
     json_decref(root);
-    request_bound_memory(NULL, NULL);
+    request_bound_memory(NULL, NULL, NULL);
 }
 
 Test(memory, no_part_of_the_machine_has_more_than_all_of_it)
