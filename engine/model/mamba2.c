@@ -235,6 +235,12 @@ int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root
 
 /* ---- tensors ---- */
 
+static void add_factors(struct mixer *mixer, const double *factors, int count)
+{
+    memcpy(mixer->factors + mixer->num_factors, factors, (size_t)count * sizeof *factors);
+    mixer->num_factors += count;
+}
+
 /* The numbers times `scale`, in the arena. */
 static int scaled(const struct block_mixer *block, const float *values, int64_t count, double scale,
                   const float **out, struct error *err)
@@ -343,6 +349,8 @@ static int bind_mamba(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     struct matrix parts[PARTS];
     char name[WEIGHT_NAME_SIZE];
+    add_factors(mixer, &own->in_scale, 1);
+    add_factors(mixer, own->scales, PARTS);
     const struct block_matrix out = {"out_proj", block->config->hidden_size, inner_of(mixer),
                                      own->out_bias, &mixer->o_proj};
     if (bind_in_proj(block, own, parts, err) != 0 || bind_conv(block, own, err) != 0 ||
@@ -367,6 +375,7 @@ static int bind_attention(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     struct matrix *const matrices[] = {&mixer->q_proj, &mixer->k_proj, &mixer->v_proj,
                                        &mixer->o_proj};
+    add_factors(mixer, &own->attention_scale, 1);
     if (dense_bind_attention(block, err) != 0)
         return -1;
     for (size_t i = 0; i < COUNT(matrices); i++)
