@@ -94,17 +94,6 @@ static int64_t value_rows(const struct mixer *mixer)
     return (int64_t)mixer->num_heads * mixer->value_dim;
 }
 
-/* `rows` of a matrix, from `first` on; an order of rows is that of the last part's. */
-static struct matrix rows_of(const struct matrix *fused, int64_t first, int64_t rows)
-{
-    struct matrix part = *fused;
-    part.rows = rows;
-    if (first + rows < fused->rows)
-        part.order = (struct tensor_order){0};
-    part.data = (const char *)fused->data + dtype_size(fused->dtype, (size_t)(first * fused->cols));
-    return part;
-}
-
 static int bind_inputs(const struct block_mixer *block, const char *qkv, struct error *err)
 {
     struct mixer *mixer = block->mixer;
@@ -122,9 +111,9 @@ static int bind_inputs(const struct block_mixer *block, const char *qkv, struct 
         return blocks_bind_matrices(block, parts, COUNT(parts), err);
     if (blocks_bind_matrices(block, &whole, 1, err) != 0)
         return -1;
-    mixer->q_proj = rows_of(&fused, 0, keys);
-    mixer->k_proj = rows_of(&fused, keys, keys);
-    mixer->v_proj = rows_of(&fused, 2 * keys, values);
+    mixer->q_proj = blocks_rows(&fused, 0, keys);
+    mixer->k_proj = blocks_rows(&fused, keys, keys);
+    mixer->v_proj = blocks_rows(&fused, 2 * keys, values);
     return 0;
 }
 
