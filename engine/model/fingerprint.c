@@ -234,7 +234,7 @@ static void add_block(XXH3_state_t *hash, const struct block *block, int place, 
         if (branch->mlp != NULL)
             add_placed(hash, "act", place + i, branch->mlp->act, act);
         if (branch->mlp != NULL)
-            add_placed(hash, "gate_scale", place + i, (double)branch->mlp->gate_scale, 0);
+            add_placed(hash, "gate_scale", place + i, (double)branch->mlp->gate_scale, 1);
     }
 }
 

@@ -259,7 +259,7 @@ struct mlp {
     struct matrix gate_proj; /* rows = 0: not gated */
     struct matrix up_proj, down_proj;
     enum hidden_act act;
-    float gate_scale; /* of gate_proj x; 0: 1 */
+    float gate_scale; /* of gate_proj x */
 };
 
 /* What a block adds: a mixer or an MLP, of pre(x). */

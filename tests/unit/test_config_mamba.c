@@ -264,6 +264,8 @@ Test(config_mamba, multipliers_change_the_fingerprint)
         "{\"embedding_multiplier\": 0.5}",
         "{\"lm_head_multiplier\": 0.5}",
         "{\"mlp_multipliers\": [0.5, 0.6]}",
+        "{\"mlp_multipliers\": [0, 0.6]}",
+        "{\"mlp_multipliers\": [1, 0.6]}",
         "{\"mlp_multipliers\": [0.7, 0.5]}",
         "{\"ssm_multipliers\": [0.9, 0.7, 0.6, 0.8, 0.35]}",
         "{\"ssm_multipliers\": [0.5, 0.9, 0.6, 0.8, 0.35]}",
