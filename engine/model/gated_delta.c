@@ -24,7 +24,14 @@ int gated_delta_size(const struct fields *root, const char *key, enum field_need
                      int64_t usual, int64_t *size, struct error *err)
 {
     *size = usual;
-    return fields_int(root, key, need, 1, CONFIG_MAX_HEADS, size, err);
+    if (fields_int(root, key, need, 1, CONFIG_MAX_HEADS, size, err) != 0)
+        return -1;
+    if (*size >= 1)
+        return 0;
+    return error_set(err, ERROR_INVALID,
+                     "%s: %s: expected an integer from 1 on, got nothing, and what follows from "
+                     "other keys is %lld",
+                     root->place, key, (long long)usual);
 }
 
 int gated_delta_width(const struct fields *root, const char *key, struct gated_delta_sizes *sizes,
