@@ -52,6 +52,12 @@ static int upload(struct mixer_context *context, const float *values, int64_t co
     return 0;
 }
 
+/* What softplus makes `limit` of; e^limit itself may be too large. */
+static float before_softplus(float limit)
+{
+    return (float)((double)limit + log(-expm1(-(double)limit)));
+}
+
 static int create_mamba2(struct mixer_layer *layer, struct mixer_context *context,
                          struct error *err)
 {
@@ -60,6 +66,8 @@ static int create_mamba2(struct mixer_layer *layer, struct mixer_context *contex
     const int64_t heads = config->num_heads, columns = heads + config->out_gate_proj.rows;
     if (upload(context, config->skip, heads, &layer->skip, err) != 0)
         return -1;
+    layer->dt_least = before_softplus(config->dt_least);
+    layer->dt_most = before_softplus(config->dt_most);
     return mixer_scale_upload(context, scale->weight, scale->bias, (size_t)columns,
                               &layer->gate_scale, err);
 }
@@ -92,12 +100,6 @@ void mixer_gate_clear(struct mixer_layer *layer, const struct ops *ops, struct b
     mixer_scale_unload(&layer->gate_scale, ops, backend);
 }
 
-/* What softplus makes `limit` of. */
-static float before_softplus(float limit)
-{
-    return (float)log(expm1((double)limit));
-}
-
 /* dt's columns as softplus expects them: scaled, and inside its limits. */
 static void prepare_dt(const struct mixer_layer *layer, const struct ops *ops,
                        struct backend *backend, int num_rows, struct rows u)
@@ -118,12 +120,12 @@ static void prepare_dt(const struct mixer_layer *layer, const struct ops *ops,
     map.weight = map.bias = NULL;
     map.num_cols = config->num_heads;
     map.formula = FORMULA_AT_LEAST;
-    map.constant = before_softplus(config->dt_least);
-    if (config->dt_least > 0)
+    map.constant = layer->dt_least;
+    if (!isinf(layer->dt_least))
         ops->map(backend, &map);
     map.formula = FORMULA_AT_MOST;
-    map.constant = before_softplus(config->dt_most);
-    if (!isinf(config->dt_most))
+    map.constant = layer->dt_most;
+    if (!isinf(layer->dt_most))
         ops->map(backend, &map);
 }
 

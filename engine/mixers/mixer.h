@@ -87,6 +87,7 @@ struct mixer_layer {
     struct mixer_scale norm;
     float *decay, *skip;           /* device: [H], of the gates gated_delta and mamba2 */
     struct mixer_scale gate_scale; /* likewise, of mamba2's columns */
+    float dt_least, dt_most;       /* mamba2's limits, before softplus; infinite: none */
     struct formula_bias *biases;   /* device: [H]; their tables are in bias_table */
     float *bias_table;             /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;
