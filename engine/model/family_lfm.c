@@ -353,7 +353,8 @@ static int bind_conv(const struct block_mixer *block, struct error *err)
         {"in_proj", 3 * hidden, hidden, lfm->conv_bias, &mixer->in_proj},
         {"out_proj", hidden, hidden, lfm->conv_bias, &mixer->o_proj},
     };
-    const struct conv_part part = {weights_name(name, "%s.conv", block->prefix), hidden, 0, hidden};
+    const struct conv_part part = {weights_name(name, "%s.conv", block->prefix), hidden, 0, hidden,
+                                   1};
     mixer->value_dim = (int)hidden;
     if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
         return -1;

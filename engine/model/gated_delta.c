@@ -141,7 +141,7 @@ static int bind_conv(const struct block_mixer *block, bool whole, struct error *
             tensors_find(block->weights->file, weights_name(tensor, "%s.weight", full[i]));
         const int64_t usual = whole ? all : i < 2 ? key_rows(mixer) : value_rows(mixer);
         const int64_t rows = !whole && found && found->rank > 0 ? found->shape[0] : usual;
-        parts[i] = (struct conv_part){full[i], rows, 0, rows};
+        parts[i] = (struct conv_part){full[i], rows, 0, rows, 1};
         channels += parts[i].channels;
         missing |= !found;
     }

@@ -286,20 +286,11 @@ static int bind_conv(const struct block_mixer *block, const struct mamba2_config
     const int64_t inner = inner_of(block->mixer), state = state_of(block->mixer);
     const int64_t all = inner + 2 * state;
     weights_name(name, "%s.conv1d", block->prefix);
-    const struct conv_part parts[] = {
-        {name, all, inner + state, state}, {name, all, inner, state}, {name, all, 0, inner}};
-    const enum part of[] = {PART_C, PART_B, PART_U};
-    if (weights_conv(block->weights, parts, COUNT(parts), own->conv_bias, conv, err) != 0)
-        return -1;
-    float *weight =
-        arena_alloc(block->weights->arena, (size_t)(all * conv->width), sizeof *weight, err);
-    if (!weight)
-        return -1;
-    for (size_t p = 0, at = 0; p < COUNT(parts); p++)
-        for (int64_t i = 0; i < parts[p].channels * conv->width; i++, at++)
-            weight[at] = (float)((double)conv->weight[at] * own->scales[of[p]] * own->in_scale);
-    conv->weight = weight;
-    return 0;
+    const double in = own->in_scale, *scales = own->scales;
+    const struct conv_part parts[] = {{name, all, inner + state, state, scales[PART_C] * in},
+                                      {name, all, inner, state, scales[PART_B] * in},
+                                      {name, all, 0, inner, scales[PART_U] * in}};
+    return weights_conv(block->weights, parts, COUNT(parts), own->conv_bias, conv, err);
 }
 
 static int bind_vector(const struct block_mixer *block, const char *name, const float **out,
