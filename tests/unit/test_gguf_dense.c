@@ -315,6 +315,8 @@ Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
         {mamba, RENAME, "blk.1.ssm_d", "blk.9.ssm_d", 0,
          "x.gguf: tensor \"backbone.layers.1.mixer.D\": expected shape [6], got nothing: the "
          "tensor is missing"},
+        {mamba, RENAME, "blk.0.ssm_dt.bias", "blk.0.ssm_in.bias", 0,
+         "x.gguf: tensor \"backbone.layers.0.mixer.in_proj.bias\": expected shape [214], got [6]"},
         {mamba, BYTES, "mamba2.ssm.time_step_rank", NULL, 5,
          "x.gguf: mamba2.ssm.inner_size: expected a multiple of ssm.time_step_rank (5), got 72"},
         {mamba, BYTES, "mamba2.ssm.group_count", NULL, 4,
