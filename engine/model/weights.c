@@ -273,7 +273,7 @@ static int take_conv(struct weights *weights, const struct conv_part *part, int 
     char name[WEIGHT_NAME_SIZE];
     const struct tensor *tensor =
         tensors_find(weights->file, weights_name(name, "%s.weight", part->name));
-    const bool plain = !tensor || tensor->rank == 2;
+    const bool plain = tensor && tensor->rank == 2;
     int64_t shape[3] = {part->of, plain ? width : 1, width};
     out->weight = take_numbers(weights, name, plain ? 2 : 3, shape, err);
     if (!out->weight || !biased)
