@@ -218,10 +218,13 @@ static int set_layers(json_t *config, const struct gguf_source *source, struct e
         return gguf_bad(source->gguf, full, err, "expected %lld BOOLs, as there are layers, got %s",
                         (long long)layers, gguf_kind(list, got));
     json_t *kinds = json_array();
-    for (int64_t i = 0; kinds && i < layers; i++)
-        json_array_append_new(kinds,
-                              json_string(list->data[i] ? "linear_attention" : "full_attention"));
-    return gguf_config_set(config, "layer_types", kinds, err);
+    if (gguf_config_set(config, "layer_types", kinds, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < layers; i++)
+        if (json_array_append_new(
+                kinds, json_string(list->data[i] ? "linear_attention" : "full_attention")) != 0)
+            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", full);
+    return 0;
 }
 
 static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
