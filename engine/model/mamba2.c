@@ -181,18 +181,12 @@ int mamba2_layers(const struct dense *dense, struct config *config, const struct
                   const struct mixer_config *mamba, const int *kind_of, const struct fields *root,
                   struct error *err)
 {
-    static const char name[] = "linear_attention";
-    const struct dense_kind kinds[] = {{.name = "full_attention", .rope = rope}, {.name = name}};
-    if (dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err) != 0)
-        return -1;
-    for (int i = 0; i < config->num_kinds; i++) {
-        if (config->kinds[i].name != name)
-            continue;
-        config->mixers[i] = *mamba;
-        config->mixers[i].mixer.name = name;
-        config->kinds[i].blocks[0].branches[0].name = "mamba";
-    }
-    return 0;
+    struct layer_config layer = dense->layer;
+    layer.blocks[0].branches[0].name = "mamba";
+    const struct dense_kind kinds[] = {
+        {.name = "full_attention", .rope = rope},
+        {.name = "linear_attention", .mixer = &mamba->mixer, .layer = &layer}};
+    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
 }
 
 int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root, const char *key,
