@@ -312,19 +312,23 @@ static int bind_gate_scale(const struct block_mixer *block, const struct mamba2_
     const int64_t heads = mixer->num_heads, all = plain ? heads : heads + inner_of(mixer);
     const float *bias;
     float *sums = arena_alloc(block->weights->arena, (size_t)all, sizeof *sums, err);
-    float *weight = arena_alloc(block->weights->arena, (size_t)all, sizeof *weight, err);
-    if (!sums || !weight || bind_vector(block, "dt_bias", &bias, err) != 0)
+    if (!sums || bind_vector(block, "dt_bias", &bias, err) != 0)
         return -1;
     for (int64_t i = 0; i < all; i++) {
-        weight[i] = (float)(i < heads ? of_dt : of_z);
         sums[i] = i < heads ? bias[i] : 0;
         if (plain && mixer->dt_proj.bias)
             sums[i] += mixer->dt_proj.bias[i];
     }
-    if (plain)
+    if (plain) {
         mixer->dt_proj.bias = sums;
-    else
-        mixer->gate_scale = (struct offset_scale){weight, sums};
+        return 0;
+    }
+    float *weight = arena_alloc(block->weights->arena, (size_t)all, sizeof *weight, err);
+    if (!weight)
+        return -1;
+    for (int64_t i = 0; i < all; i++)
+        weight[i] = (float)(i < heads ? of_dt : of_z);
+    mixer->gate_scale = (struct offset_scale){weight, sums};
     return 0;
 }
 
