@@ -104,36 +104,24 @@ static int parse_flags(struct lfm *lfm, struct config *config, const struct fiel
 }
 
 /* A list of kinds, or what `usual` says of each layer. */
-static int parse_kinds(int *kind_of, const struct lfm *lfm, const struct config *config,
+static int parse_kinds(int **kind_of, const struct lfm *lfm, struct config *config,
                        const struct fields *root,
                        enum kind (*usual)(const struct fields *root, int64_t layer),
                        struct error *err)
 {
-    const json_t *list;
-    if (fields_list(root, "layer_types", FIELD_OPTIONAL, &list, err) != 0)
+    struct config_layer_name names[NUM_KINDS];
+    int count = 0;
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        if (lfm->class->kinds[kind])
+            names[count++] = (struct config_layer_name){kind_names[kind], kind};
+    if (config_library_layers(kind_of, config, "layer_types", names, count, count, root, err) != 0)
         return -1;
-    if (list && json_array_size(list) != (size_t)config->num_layers)
-        return error_set(err, ERROR_INVALID,
-                         "%s: layer_types: expected %lld names (num_hidden_layers), got %zu",
-                         root->place, (long long)config->num_layers, json_array_size(list));
-    for (int64_t i = 0; i < config->num_layers; i++) {
-        const json_t *value = list ? json_array_get(list, (size_t)i) : NULL;
-        const char *name = json_string_value(value);
-        int kind = list ? 0 : (int)usual(root, i);
-        while (name && kind < NUM_KINDS && strcmp(kind_names[kind], name) != 0)
-            kind++;
-        if ((list && !name) || kind == NUM_KINDS || !lfm->class->kinds[kind])
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: layer_types[%lld]: expected %s%s%s or %s, got %s%.40s (not "
-                             "supported)",
-                             root->place, (long long)i, kind_names[KIND_FULL],
-                             lfm->class->kinds[KIND_SLIDING] ? ", " : "",
-                             lfm->class->kinds[KIND_SLIDING] ? kind_names[KIND_SLIDING] : "",
-                             kind_names[KIND_CONV], name ? "" : fields_kind(value),
-                             name ? name : "");
-        kind_of[i] = kind;
-    }
-    return 0;
+    if (*kind_of)
+        return 0;
+    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
+    for (int64_t i = 0; *kind_of && i < config->num_layers; i++)
+        (*kind_of)[i] = (int)usual(root, i);
+    return *kind_of ? 0 : -1;
 }
 
 static int make_kind(const struct lfm *lfm, struct config *config, enum kind kind,
@@ -232,7 +220,7 @@ static int adjust_width(struct config *config, const struct fields *root, struct
 }
 
 static int new_lfm(struct lfm **out, struct config *config, const struct lfm_class *class,
-                   const struct fields *root, int **kind_of, struct error *err)
+                   const struct fields *root, struct error *err)
 {
     struct lfm *lfm = arena_alloc(config->arena, 1, sizeof *lfm, err);
     if (!lfm)
@@ -240,10 +228,7 @@ static int new_lfm(struct lfm **out, struct config *config, const struct lfm_cla
     *out = lfm;
     lfm->class = class;
     config->own = lfm;
-    if (parse_sizes(lfm, config, root, err) != 0 || parse_flags(lfm, config, root, err) != 0)
-        return -1;
-    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
-    return *kind_of ? 0 : -1;
+    return parse_sizes(lfm, config, root, err) == 0 ? parse_flags(lfm, config, root, err) : -1;
 }
 
 static int parse_lfm2(struct config *config, const struct fields *root, struct error *err)
@@ -256,10 +241,10 @@ static int parse_lfm2(struct config *config, const struct fields *root, struct e
     struct lfm *lfm;
     struct rope rope;
     int *kind_of;
-    if (new_lfm(&lfm, config, &lfm2, root, &kind_of, err) != 0 ||
-        adjust_width(config, root, err) != 0 || check_indices(root, err) != 0 ||
+    if (new_lfm(&lfm, config, &lfm2, root, err) != 0 || adjust_width(config, root, err) != 0 ||
+        check_indices(root, err) != 0 ||
         fields_bool(root, "tie_embedding", FIELD_NOT_NULL, &config->tied, err) != 0 ||
-        parse_kinds(kind_of, lfm, config, root, listed, err) != 0 ||
+        parse_kinds(&kind_of, lfm, config, root, listed, err) != 0 ||
         rope_parse(&rope, root, &keys, &config->warnings, err) != 0)
         return -1;
     return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&rope}, kind_of, root, err);
@@ -318,7 +303,7 @@ static int parse_lfm3(struct config *config, const struct fields *root, struct e
     int *kind_of;
     int64_t window = 256;
     bool gate = true, bias = false;
-    if (new_lfm(&lfm, config, &lfm3, root, &kind_of, err) != 0 ||
+    if (new_lfm(&lfm, config, &lfm3, root, err) != 0 ||
         fields_int(root, "sliding_window", FIELD_NOT_NULL, 1, CONFIG_MAX_WINDOW, &window, err) !=
             0 ||
         fields_bool(root, "use_attention_gate", FIELD_NOT_NULL, &gate, err) != 0 ||
@@ -334,7 +319,7 @@ static int parse_lfm3(struct config *config, const struct fields *root, struct e
     lfm->mixers[KIND_SLIDING].mixer.window = WINDOW_SLIDING;
     lfm->mixers[KIND_SLIDING].mixer.window_size = (int)window;
     if (fields_bool(root, "use_sandwich_norm", FIELD_NOT_NULL, &lfm->post_norms, err) != 0 ||
-        parse_kinds(kind_of, lfm, config, root, every_fourth, err) != 0 ||
+        parse_kinds(&kind_of, lfm, config, root, every_fourth, err) != 0 ||
         parse_ropes(ropes, config, root, err) != 0)
         return -1;
     return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&ropes[0], &ropes[1]}, kind_of,

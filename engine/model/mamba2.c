@@ -192,39 +192,13 @@ int mamba2_layers(const struct dense *dense, struct config *config, const struct
 int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root, const char *key,
                  bool mlps, struct error *err)
 {
-    static const char *const names[] = {
-        "full_attention", "linear_attention", "mlp", "attention", "mamba", NULL};
-    const json_t *list;
-    *kind_of = NULL;
-    if (fields_list(root, key, FIELD_OPTIONAL, &list, err) != 0)
-        return -1;
-    if (!list)
-        return 0;
-    const size_t count = json_array_size(list);
-    const size_t layers = (size_t)config->num_layers,
-                 most = layers > 0 ? layers : CONFIG_MAX_LAYERS;
-    if (count < (layers > 0 ? layers : 1) || count > most)
-        return error_set(err, ERROR_INVALID, "%s: %s: expected %s%zu names%s, got %zu", root->place,
-                         key, layers > 0 ? "" : "1 to ", most,
-                         layers > 0 ? " (num_hidden_layers)" : "", count);
-    config->num_layers = (int64_t)count;
-    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
-    if (!*kind_of)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *name = json_array_get(list, i);
-        const char *text = json_is_string(name) ? json_string_value(name) : NULL;
-        int n = 0;
-        while (names[n] && !(text && strcmp(text, names[n]) == 0))
-            n++;
-        if (!names[n] || (n == 2 && !mlps))
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: %s[%zu]: expected %s%s %s%s, got %.40s (not supported)",
-                             root->place, key, i, names[0], mlps ? "," : " or", names[1],
-                             mlps ? " or mlp" : "", text ? text : fields_kind(name));
-        (*kind_of)[i] = n % 3;
-    }
-    return 0;
+    static const struct config_layer_name names[] = {
+        {"full_attention", 0}, {"linear_attention", 1}, {"mlp", 2}, {"attention", 0}, {"mamba", 1}};
+    static const struct config_layer_name without[] = {
+        {"full_attention", 0}, {"linear_attention", 1}, {"attention", 0}, {"mamba", 1}};
+    return mlps
+               ? config_library_layers(kind_of, config, key, names, 3, COUNT(names), root, err)
+               : config_library_layers(kind_of, config, key, without, 2, COUNT(without), root, err);
 }
 
 /* ---- tensors ---- */
