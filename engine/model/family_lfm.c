@@ -3,6 +3,7 @@
  * softmax attention. LFM 3 has norms behind the branches, windows, and gates of heads. */
 #include "engine/model/blocks.h"
 #include "engine/model/config_library.h"
+#include "engine/model/dense.h"
 #include "engine/model/family.h"
 #include "engine/model/gguf_dense.h"
 #include "engine/model/rope.h"
@@ -39,7 +40,8 @@ static const struct lfm_class lfm3 = {.num_kv_heads = 4,
 /* What the configuration says beside struct config. */
 struct lfm {
     const struct lfm_class *class;
-    struct mixer_config mixers[NUM_KINDS];
+    struct mixer mixers[NUM_KINDS];
+    int64_t window; /* of the kind that slides */
     enum weight_bias conv_bias, attention_bias;
     bool post_norms;
 };
@@ -72,7 +74,7 @@ static int parse_sizes(struct lfm *lfm, struct config *config, const struct fiel
         return error_set(err, ERROR_INVALID, "%s: head_dim: expected an even number, got %lld",
                          root->place, (long long)head);
     for (int i = 0; i < NUM_KINDS; i++)
-        lfm->mixers[i].mixer =
+        lfm->mixers[i] =
             i == KIND_CONV
                 ? (struct mixer){.kind = MIXER_CONV, .num_heads = 1, .conv = {.width = (int)width}}
                 : (struct mixer){
@@ -98,7 +100,7 @@ static int parse_flags(struct lfm *lfm, struct config *config, const struct fiel
     config->norm_eps = (float)eps;
     lfm->conv_bias = conv_bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
     for (int i = KIND_FULL; i <= KIND_SLIDING; i++)
-        lfm->mixers[i].mixer.q_norm = lfm->mixers[i].mixer.k_norm =
+        lfm->mixers[i].q_norm = lfm->mixers[i].k_norm =
             (struct norm){.kind = NORM_RMSNORM, .eps = (float)eps};
     return 0;
 }
@@ -124,22 +126,17 @@ static int parse_kinds(int **kind_of, const struct lfm *lfm, struct config *conf
     return *kind_of ? 0 : -1;
 }
 
-static int make_kind(const struct lfm *lfm, struct config *config, enum kind kind,
-                     const struct rope *rope, const char *place, int number, struct error *err)
+static struct layer_config layer_of(const struct lfm *lfm, const struct config *config,
+                                    enum kind kind)
 {
     const struct layer_names names = {"operator_norm", kind == KIND_CONV ? "conv" : "self_attn",
                                       "ffn_norm", "feed_forward"};
-    struct layer_config *layer = &config->kinds[number];
-    struct mixer *mixer = &config->mixers[number].mixer;
-    config->mixers[number] = lfm->mixers[kind];
-    *layer = config_plain_layer(config, &names, number);
-    mixer->name = layer->name = kind_names[kind];
+    struct layer_config layer = config_plain_layer(config, &names, 0);
     if (lfm->post_norms) {
-        layer->blocks[0].post = (struct norm_config){NORM_RMSNORM, "post_operator_norm"};
-        layer->blocks[1].post = (struct norm_config){NORM_RMSNORM, "post_ffn_norm"};
+        layer.blocks[0].post = (struct norm_config){NORM_RMSNORM, "post_operator_norm"};
+        layer.blocks[1].post = (struct norm_config){NORM_RMSNORM, "post_ffn_norm"};
     }
-    return rope ? rope_position(rope, mixer->head_dim, place, config->arena, &mixer->position, err)
-                : 0;
+    return layer;
 }
 
 /* ropes [NUM_KINDS]: NULL of convolutions. */
@@ -147,22 +144,18 @@ static int make_layers(const struct lfm *lfm, struct config *config,
                        const struct rope *const *ropes, const int *kind_of,
                        const struct fields *root, struct error *err)
 {
-    int used = 0;
-    if (config_layers(config, NUM_KINDS, NUM_KINDS, err) != 0)
-        return -1;
+    const struct dense none = {0};
+    struct layer_config layers[NUM_KINDS];
+    struct dense_kind kinds[NUM_KINDS];
     for (int kind = 0; kind < NUM_KINDS; kind++) {
-        bool has_layers = false;
-        for (int64_t i = 0; i < config->num_layers; i++)
-            if (kind_of[i] == kind) {
-                config->layer_kinds[i] = used;
-                has_layers = true;
-            }
-        if (has_layers &&
-            make_kind(lfm, config, (enum kind)kind, ropes[kind], root->place, used++, err) != 0)
-            return -1;
+        layers[kind] = layer_of(lfm, config, (enum kind)kind);
+        kinds[kind] = (struct dense_kind){.name = kind_names[kind],
+                                          .window = kind == KIND_SLIDING ? lfm->window : 0,
+                                          .rope = ropes[kind],
+                                          .mixer = &lfm->mixers[kind],
+                                          .layer = &layers[kind]};
     }
-    config->num_kinds = config->num_mixers = used;
-    return 0;
+    return dense_layers(&none, config, kinds, NUM_KINDS, kind_of, root, err);
 }
 
 /* ---- LFM 2 ---- */
@@ -312,12 +305,11 @@ static int parse_lfm3(struct config *config, const struct fields *root, struct e
     lfm->post_norms = true;
     lfm->attention_bias = bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
     for (int i = KIND_FULL; i <= KIND_SLIDING; i++) {
-        struct mixer *mixer = &lfm->mixers[i].mixer;
+        struct mixer *mixer = &lfm->mixers[i];
         mixer->output_gate = gate ? OUTPUT_GATE_SIGMOID : OUTPUT_GATE_NONE;
         mixer->gate_per_head = gate;
     }
-    lfm->mixers[KIND_SLIDING].mixer.window = WINDOW_SLIDING;
-    lfm->mixers[KIND_SLIDING].mixer.window_size = (int)window;
+    lfm->window = window;
     if (fields_bool(root, "use_sandwich_norm", FIELD_NOT_NULL, &lfm->post_norms, err) != 0 ||
         parse_kinds(&kind_of, lfm, config, root, every_fourth, err) != 0 ||
         parse_ropes(ropes, config, root, err) != 0)
