@@ -466,7 +466,7 @@ static void run_down(struct forward *forward, const struct device_branch *branch
 {
     const struct mlp *mlp = branch->config->mlp;
     const int64_t size = mlp->up_proj.rows;
-    if (mlp->gate_scale != 0)
+    if (mlp->gate_scale != 1)
         forward->ops->map(forward->backend, &(struct ops_map){.formula = FORMULA_SCALE,
                                                               .constant = mlp->gate_scale,
                                                               .num_rows = num_rows,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/device.h"
 
-/* Channels of a task: some rows of them and of the weights fit the first cache. Whole lines, so
- * that no two tasks write one. */
+/* Channels of a task: some rows of them and of the weights fit the first cache. Whole lines where a
+ * row has a multiple of 16, so that no two tasks write one. */
 enum { CHANNELS = 256 };
 
 /* Of a channel's activation, in multiply-adds of a product. */

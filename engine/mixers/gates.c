@@ -40,16 +40,10 @@ int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2])
     return 0;
 }
 
-/* values [count], if there are any, on the device. */
-static int upload(struct mixer_context *context, const float *values, int64_t count, float **out,
-                  struct error *err)
+/* What softplus makes `limit` of; e^limit itself may be too large. */
+static float before_softplus(float limit)
 {
-    void *device = NULL;
-    if (values != NULL && context->ops->upload(context->backend, values,
-                                               (size_t)count * sizeof(float), &device, err) != 0)
-        return -1;
-    *out = device;
-    return 0;
+    return (float)((double)limit + log(-expm1(-(double)limit)));
 }
 
 static int create_mamba2(struct mixer_layer *layer, struct mixer_context *context,
@@ -57,9 +51,9 @@ static int create_mamba2(struct mixer_layer *layer, struct mixer_context *contex
 {
     const struct mixer *config = layer->config;
     const struct offset_scale *scale = &config->gate_scale;
-    const int64_t heads = config->num_heads, columns = heads + config->out_gate_proj.rows;
-    if (upload(context, config->skip, heads, &layer->skip, err) != 0)
-        return -1;
+    const int64_t columns = config->num_heads + config->out_gate_proj.rows;
+    layer->dt_least = before_softplus(config->dt_least);
+    layer->dt_most = before_softplus(config->dt_most);
     return mixer_scale_upload(context, scale->weight, scale->bias, (size_t)columns,
                               &layer->gate_scale, err);
 }
@@ -67,7 +61,8 @@ static int create_mamba2(struct mixer_layer *layer, struct mixer_context *contex
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    if (upload(context, config->decay, config->num_heads, &layer->decay, err) != 0)
+    if (mixer_scale_upload(context, config->decay, config->skip, (size_t)config->num_heads,
+                           &layer->heads, err) != 0)
         return -1;
     if (config->gate == GATE_MAMBA2)
         return create_mamba2(layer, context, err);
@@ -87,15 +82,8 @@ static struct ops_factor beta_of(const struct mixer *config, struct rows u)
 
 void mixer_gate_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
 {
-    ops->unload(backend, layer->decay);
-    ops->unload(backend, layer->skip);
+    mixer_scale_unload(&layer->heads, ops, backend);
     mixer_scale_unload(&layer->gate_scale, ops, backend);
-}
-
-/* What softplus makes `limit` of. */
-static float before_softplus(float limit)
-{
-    return (float)log(expm1((double)limit));
 }
 
 /* dt's columns as softplus expects them: scaled, and inside its limits. */
@@ -118,12 +106,12 @@ static void prepare_dt(const struct mixer_layer *layer, const struct ops *ops,
     map.weight = map.bias = NULL;
     map.num_cols = config->num_heads;
     map.formula = FORMULA_AT_LEAST;
-    map.constant = before_softplus(config->dt_least);
-    if (config->dt_least > 0)
+    map.constant = layer->dt_least;
+    if (!isinf(layer->dt_least))
         ops->map(backend, &map);
     map.formula = FORMULA_AT_MOST;
-    map.constant = before_softplus(config->dt_most);
-    if (!isinf(config->dt_most))
+    map.constant = layer->dt_most;
+    if (!isinf(layer->dt_most))
         ops->map(backend, &map);
 }
 
@@ -159,7 +147,7 @@ void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, stru
         break;
     case GATE_GATED_DELTA: /* and a */
         recurrence->row_decay =
-            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = w, .w = {layer->decay, 0}};
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = w, .w = {layer->heads.weight, 0}};
         recurrence->row_decay_per_head = true;
         recurrence->input_scale = recurrence->delta = beta_of(config, u);
         break;
@@ -169,10 +157,10 @@ void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, stru
     case GATE_MAMBA2: /* b = dt, a = e^(-dt decay) */
         prepare_dt(layer, ops, backend, num_rows, u);
         recurrence->row_decay =
-            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = u, .w = {layer->decay, 0}};
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = u, .w = {layer->heads.weight, 0}};
         recurrence->row_decay_per_head = true;
         recurrence->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
-        recurrence->skip = layer->skip;
+        recurrence->skip = layer->heads.bias;
         break;
     }
 }

@@ -85,8 +85,9 @@ struct mixer_layer {
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     struct mixer_scale norm;
-    float *decay, *skip;           /* device: [H], of the gates gated_delta and mamba2 */
-    struct mixer_scale gate_scale; /* likewise, of mamba2's columns */
+    struct mixer_scale heads;      /* decay and skip [H] of the gates gated_delta and mamba2 */
+    struct mixer_scale gate_scale; /* of mamba2's columns */
+    float dt_least, dt_most;       /* mamba2's limits, before softplus; infinite: none */
     struct formula_bias *biases;   /* device: [H]; their tables are in bias_table */
     float *bias_table;             /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;

@@ -66,8 +66,10 @@ struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows
 {
     struct matrix matrix = *from;
     matrix.rows = rows;
+    matrix.data = (const char *)from->data + dtype_size(from->dtype, (size_t)(first * from->cols));
     matrix.bias = from->bias ? from->bias + first : NULL;
-    matrix.part = (struct row_part){first, rows, rows};
+    if (first + rows < from->rows)
+        matrix.order = (struct tensor_order){0};
     return matrix;
 }
 

@@ -71,7 +71,8 @@ int blocks_split_heads(const struct block_mixer *block, const struct matrix *fus
 /* Sets the mixer's decay: e^A_log [num_heads], or what the file has negated in its place. */
 int blocks_decay(const struct block_mixer *block, struct error *err);
 
-/* Rows [first, first + rows) of a matrix, which stay where they are. */
+/* Rows [first, first + rows) of a matrix without a row_part, which stay where they are. An order of
+ * its rows is that of the last of them alone, which one part has. */
 struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows);
 
 /* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */

@@ -129,7 +129,8 @@ struct layer_config config_plain_layer(const struct config *config, const struct
          .scale = 1,
          .mixer = -1,
          .act = config->hidden_act,
-         .mlp_size = config->intermediate_size},
+         .mlp_size = config->intermediate_size,
+         .gate_scale = 1},
     };
     const int count = config->intermediate_size > 0 ? 2 : 1;
     struct layer_config layer = {.num_blocks = config->parallel_residual ? 1 : count};

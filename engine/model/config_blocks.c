@@ -48,6 +48,7 @@ static int parse_mlp(const struct config *config, const struct fields *branch,
     int act = (int)config->hidden_act;
     out->mixer = -1;
     out->mlp_size = config->intermediate_size;
+    out->gate_scale = 1;
     if (fields_object(branch, "mlp", FIELD_REQUIRED, &fields, err) != 0 ||
         fields_only(&fields, known, COUNT(known), err) != 0 ||
         fields_choice(&fields, known[0], FIELD_OPTIONAL, act_names, COUNT(act_names), &act, err) !=

@@ -30,8 +30,9 @@ int config_fla_expansion(const struct fields *root, const char *what, int64_t of
         return -1;
     double exact = (double)of * factor, whole = nearbyint(exact);
     *size = (int64_t)whole;
-    if (fabs(exact - whole) <= 1e-9 * fmax(exact, whole))
+    if (whole >= 1 && fabs(exact - whole) <= 1e-9 * fmax(exact, whole))
         return 0;
-    return error_set(err, ERROR_INVALID, "%s: %s: expected an integer as %s * %s, got %.17g",
-                     root->place, key, what, key, exact);
+    return error_set(err, ERROR_INVALID,
+                     "%s: %s: expected an integer from 1 on as %s * %s, got %.17g", root->place,
+                     key, what, key, exact);
 }

@@ -11,7 +11,8 @@ int config_fla_flag(const struct fields *root, const char *key, bool *value, str
 /* intermediate_size or, without it, a multiple of 256, about 2/3 of hidden_size * hidden_ratio. */
 int config_fla_intermediate(struct config *config, const struct fields *root, struct error *err);
 
-/* `of`, which is called `what`, times the factor under `key`, which must give a whole number. */
+/* `of`, which is called `what`, times the factor under `key`, which must give a whole number from 1
+ * on. */
 int config_fla_expansion(const struct fields *root, const char *what, int64_t of, const char *key,
                          double factor, int64_t *size, struct error *err);
 

@@ -214,3 +214,58 @@ int config_library_generation(struct config *config, const char *text, size_t le
 {
     return config_parse_file(config, "generation_config.json", text, length, parse_generation, err);
 }
+
+/* As many kinds as the list has names, which are as many as there are layers. */
+static int make_kinds(int **kinds, struct config *config, const char *key, size_t count,
+                      const struct fields *root, struct error *err)
+{
+    const size_t layers = (size_t)config->num_layers;
+    const size_t most = layers > 0 ? layers : CONFIG_MAX_LAYERS;
+    if (count < (layers > 0 ? layers : 1) || count > most)
+        return error_set(err, ERROR_INVALID, "%s: %s: expected %s%zu names%s, got %zu", root->place,
+                         key, layers > 0 ? "" : "1 to ", most,
+                         layers > 0 ? " (num_hidden_layers)" : "", count);
+    config->num_layers = (int64_t)count;
+    *kinds = arena_alloc(config->arena, count, sizeof **kinds, err);
+    return *kinds ? 0 : -1;
+}
+
+static int refuse_layer(const struct fields *root, const char *key, size_t i, const json_t *value,
+                        const struct config_layer_name *names, int told, struct error *err)
+{
+    char expected[160] = "";
+    const char *text = json_string_value(value);
+    for (int n = 0, length = 0; n < told; n++)
+        length += snprintf(expected + length, sizeof expected - (size_t)length, "%s%s",
+                           n == 0          ? ""
+                           : n == told - 1 ? " or "
+                                           : ", ",
+                           names[n].name);
+    return error_set(err, ERROR_UNSUPPORTED, "%s: %s[%zu]: expected %s, got %.40s (not supported)",
+                     root->place, key, i, expected, text ? text : fields_kind(value));
+}
+
+int config_library_layers(int **kinds, struct config *config, const char *key,
+                          const struct config_layer_name *names, int told, int count,
+                          const struct fields *root, struct error *err)
+{
+    const json_t *list;
+    *kinds = NULL;
+    if (fields_list(root, key, FIELD_OPTIONAL, &list, err) != 0)
+        return -1;
+    if (!list)
+        return 0;
+    if (make_kinds(kinds, config, key, json_array_size(list), root, err) != 0)
+        return -1;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        const char *text = json_string_value(value);
+        int n = 0;
+        while (n < count && !(text && strcmp(text, names[n].name) == 0))
+            n++;
+        if (n == count)
+            return refuse_layer(root, key, i, value, names, told, err);
+        (*kinds)[i] = names[n].kind;
+    }
+    return 0;
+}

@@ -31,4 +31,16 @@ int config_library_attention(const struct fields *root, bool windows, struct err
 int config_library_generation(struct config *config, const char *text, size_t length,
                               struct error *err);
 
+/* A name in a list of layers, and the kind that it means. */
+struct config_layer_name {
+    const char *name;
+    int kind;
+};
+
+/* Kinds [num_layers; if that is 0, as many as there are], in the arena, of a list `key` of names
+ * [count], of which errors tell the first `told`. *kinds is NULL where there is no such key. */
+int config_library_layers(int **kinds, struct config *config, const char *key,
+                          const struct config_layer_name *names, int told, int count,
+                          const struct fields *root, struct error *err);
+
 #endif

@@ -161,6 +161,8 @@ static int parse_output(const struct fields *fields, const struct config *config
     CHOICE(fields, "output_gate_scope", FIELD_OPTIONAL, scope_names, gate_scope);
     if (fields_double(fields, "output_norm_eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0)
         return -1;
+    if (fields_has(fields, "output_gate_scope") && mixer->output_gate == OUTPUT_GATE_NONE)
+        return refuse(fields, err, "output_gate_scope needs an output_gate");
     mixer->gate_per_head = gate_scope == 0;
     if (mixer->gate_per_head && mixer->output_norm.kind != NORM_NONE &&
         mixer->output_norm_scope == NORM_SCOPE_HIDDEN)
@@ -459,7 +461,7 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
         if (parts[i]->kind == MIXER_CONV)
             return error_set(err, ERROR_UNSUPPORTED, "%s: expected a linear or softmax mixer",
                              place);
-        if (parts[i]->gate_per_head || parts[i]->output_gate != OUTPUT_GATE_NONE)
+        if (parts[i]->output_gate != OUTPUT_GATE_NONE)
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: expected no output_gate: the pair has it for both", place);
     }

@@ -112,36 +112,8 @@ int dense_layer_types(int **kinds, struct config *config, const char *other,
                       const struct fields *root, struct error *err)
 {
     /* "attention" is what transformers called it before. */
-    const char *const names[] = {"full_attention", other, "attention"};
-    static const char key[] = "layer_types";
-    const json_t *list;
-    *kinds = NULL;
-    if (fields_list(root, key, FIELD_OPTIONAL, &list, err) != 0)
-        return -1;
-    if (!list)
-        return 0;
-    if (json_array_size(list) != (size_t)config->num_layers)
-        return error_set(err, ERROR_INVALID,
-                         "%s: %s: expected %lld names (num_hidden_layers), got %zu", root->place,
-                         key, (long long)config->num_layers, json_array_size(list));
-    *kinds = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kinds, err);
-    if (!*kinds)
-        return -1;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *name = json_array_get(list, i);
-        size_t n = 0;
-        while (n < COUNT(names) &&
-               !(json_is_string(name) && strcmp(json_string_value(name), names[n]) == 0))
-            n++;
-        if (n == COUNT(names))
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: %s[%zu]: expected %s or %s, got %s%.40s (not supported)",
-                             root->place, key, i, names[0], names[1],
-                             json_is_string(name) ? "" : fields_kind(name),
-                             json_is_string(name) ? json_string_value(name) : "");
-        (*kinds)[i] = n == 1;
-    }
-    return 0;
+    const struct config_layer_name names[] = {{"full_attention", 0}, {other, 1}, {"attention", 0}};
+    return config_library_layers(kinds, config, "layer_types", names, 2, COUNT(names), root, err);
 }
 
 int dense_sliding(int **kind_of, struct config *config, int64_t window,

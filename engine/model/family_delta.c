@@ -90,7 +90,7 @@ static int parse_head(const struct config *config, const struct fields *root, co
     if (config_fla_expansion(root, "hidden_size", config->hidden_size, key, 1, &all, err) != 0)
         return -1;
     *size = all / config->num_heads;
-    if (all > 0 && all % config->num_heads == 0)
+    if (all % config->num_heads == 0)
         return 0;
     return error_set(err, ERROR_INVALID,
                      "%s: expected hidden_size * %s, a multiple of num_heads (%lld), got %lld",

@@ -122,7 +122,7 @@ static int make_layer(struct config *config, const struct multipliers *m, const 
     mix->branches[0].scale = (float)m->mamba_out;
     mix->num_branches = 2;
     feed->branches[0].scale = (float)m->mlp[1];
-    feed->branches[0].gate_scale = m->mlp[0] == 1 ? 0 : (float)m->mlp[0];
+    feed->branches[0].gate_scale = (float)m->mlp[0];
     return 0;
 }
 

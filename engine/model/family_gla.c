@@ -38,7 +38,7 @@ static int check_heads(const struct config *config, const struct gla_config *own
         {"num_heads, a multiple of num_kv_heads", config->num_heads, own->num_kv_heads},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i].value < 1 || rules[i].value % rules[i].divisor != 0)
+        if (rules[i].value % rules[i].divisor != 0)
             return error_set(err, ERROR_INVALID, "%s: expected %s (%lld), got %lld", root->place,
                              rules[i].what, (long long)rules[i].divisor, (long long)rules[i].value);
     return 0;

@@ -3,6 +3,7 @@
  * softmax attention. LFM 3 has norms behind the branches, windows, and gates of heads. */
 #include "engine/model/blocks.h"
 #include "engine/model/config_library.h"
+#include "engine/model/dense.h"
 #include "engine/model/family.h"
 #include "engine/model/gguf_dense.h"
 #include "engine/model/rope.h"
@@ -39,7 +40,8 @@ static const struct lfm_class lfm3 = {.num_kv_heads = 4,
 /* What the configuration says beside struct config. */
 struct lfm {
     const struct lfm_class *class;
-    struct mixer_config mixers[NUM_KINDS];
+    struct mixer mixers[NUM_KINDS];
+    int64_t window; /* of the kind that slides */
     enum weight_bias conv_bias, attention_bias;
     bool post_norms;
 };
@@ -72,7 +74,7 @@ static int parse_sizes(struct lfm *lfm, struct config *config, const struct fiel
         return error_set(err, ERROR_INVALID, "%s: head_dim: expected an even number, got %lld",
                          root->place, (long long)head);
     for (int i = 0; i < NUM_KINDS; i++)
-        lfm->mixers[i].mixer =
+        lfm->mixers[i] =
             i == KIND_CONV
                 ? (struct mixer){.kind = MIXER_CONV, .num_heads = 1, .conv = {.width = (int)width}}
                 : (struct mixer){
@@ -98,60 +100,43 @@ static int parse_flags(struct lfm *lfm, struct config *config, const struct fiel
     config->norm_eps = (float)eps;
     lfm->conv_bias = conv_bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
     for (int i = KIND_FULL; i <= KIND_SLIDING; i++)
-        lfm->mixers[i].mixer.q_norm = lfm->mixers[i].mixer.k_norm =
+        lfm->mixers[i].q_norm = lfm->mixers[i].k_norm =
             (struct norm){.kind = NORM_RMSNORM, .eps = (float)eps};
     return 0;
 }
 
 /* A list of kinds, or what `usual` says of each layer. */
-static int parse_kinds(int *kind_of, const struct lfm *lfm, const struct config *config,
+static int parse_kinds(int **kind_of, const struct lfm *lfm, struct config *config,
                        const struct fields *root,
                        enum kind (*usual)(const struct fields *root, int64_t layer),
                        struct error *err)
 {
-    const json_t *list;
-    if (fields_list(root, "layer_types", FIELD_OPTIONAL, &list, err) != 0)
+    struct config_layer_name names[NUM_KINDS];
+    int count = 0;
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        if (lfm->class->kinds[kind])
+            names[count++] = (struct config_layer_name){kind_names[kind], kind};
+    if (config_library_layers(kind_of, config, "layer_types", names, count, count, root, err) != 0)
         return -1;
-    if (list && json_array_size(list) != (size_t)config->num_layers)
-        return error_set(err, ERROR_INVALID,
-                         "%s: layer_types: expected %lld names (num_hidden_layers), got %zu",
-                         root->place, (long long)config->num_layers, json_array_size(list));
-    for (int64_t i = 0; i < config->num_layers; i++) {
-        const json_t *value = list ? json_array_get(list, (size_t)i) : NULL;
-        const char *name = json_string_value(value);
-        int kind = list ? 0 : (int)usual(root, i);
-        while (name && kind < NUM_KINDS && strcmp(kind_names[kind], name) != 0)
-            kind++;
-        if ((list && !name) || kind == NUM_KINDS || !lfm->class->kinds[kind])
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: layer_types[%lld]: expected %s%s%s or %s, got %s%.40s (not "
-                             "supported)",
-                             root->place, (long long)i, kind_names[KIND_FULL],
-                             lfm->class->kinds[KIND_SLIDING] ? ", " : "",
-                             lfm->class->kinds[KIND_SLIDING] ? kind_names[KIND_SLIDING] : "",
-                             kind_names[KIND_CONV], name ? "" : fields_kind(value),
-                             name ? name : "");
-        kind_of[i] = kind;
-    }
-    return 0;
+    if (*kind_of)
+        return 0;
+    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
+    for (int64_t i = 0; *kind_of && i < config->num_layers; i++)
+        (*kind_of)[i] = (int)usual(root, i);
+    return *kind_of ? 0 : -1;
 }
 
-static int make_kind(const struct lfm *lfm, struct config *config, enum kind kind,
-                     const struct rope *rope, const char *place, int number, struct error *err)
+static struct layer_config layer_of(const struct lfm *lfm, const struct config *config,
+                                    enum kind kind)
 {
     const struct layer_names names = {"operator_norm", kind == KIND_CONV ? "conv" : "self_attn",
                                       "ffn_norm", "feed_forward"};
-    struct layer_config *layer = &config->kinds[number];
-    struct mixer *mixer = &config->mixers[number].mixer;
-    config->mixers[number] = lfm->mixers[kind];
-    *layer = config_plain_layer(config, &names, number);
-    mixer->name = layer->name = kind_names[kind];
+    struct layer_config layer = config_plain_layer(config, &names, 0);
     if (lfm->post_norms) {
-        layer->blocks[0].post = (struct norm_config){NORM_RMSNORM, "post_operator_norm"};
-        layer->blocks[1].post = (struct norm_config){NORM_RMSNORM, "post_ffn_norm"};
+        layer.blocks[0].post = (struct norm_config){NORM_RMSNORM, "post_operator_norm"};
+        layer.blocks[1].post = (struct norm_config){NORM_RMSNORM, "post_ffn_norm"};
     }
-    return rope ? rope_position(rope, mixer->head_dim, place, config->arena, &mixer->position, err)
-                : 0;
+    return layer;
 }
 
 /* ropes [NUM_KINDS]: NULL of convolutions. */
@@ -159,22 +144,18 @@ static int make_layers(const struct lfm *lfm, struct config *config,
                        const struct rope *const *ropes, const int *kind_of,
                        const struct fields *root, struct error *err)
 {
-    int used = 0;
-    if (config_layers(config, NUM_KINDS, NUM_KINDS, err) != 0)
-        return -1;
+    const struct dense none = {0};
+    struct layer_config layers[NUM_KINDS];
+    struct dense_kind kinds[NUM_KINDS];
     for (int kind = 0; kind < NUM_KINDS; kind++) {
-        bool has_layers = false;
-        for (int64_t i = 0; i < config->num_layers; i++)
-            if (kind_of[i] == kind) {
-                config->layer_kinds[i] = used;
-                has_layers = true;
-            }
-        if (has_layers &&
-            make_kind(lfm, config, (enum kind)kind, ropes[kind], root->place, used++, err) != 0)
-            return -1;
+        layers[kind] = layer_of(lfm, config, (enum kind)kind);
+        kinds[kind] = (struct dense_kind){.name = kind_names[kind],
+                                          .window = kind == KIND_SLIDING ? lfm->window : 0,
+                                          .rope = ropes[kind],
+                                          .mixer = &lfm->mixers[kind],
+                                          .layer = &layers[kind]};
     }
-    config->num_kinds = config->num_mixers = used;
-    return 0;
+    return dense_layers(&none, config, kinds, NUM_KINDS, kind_of, root, err);
 }
 
 /* ---- LFM 2 ---- */
@@ -232,7 +213,7 @@ static int adjust_width(struct config *config, const struct fields *root, struct
 }
 
 static int new_lfm(struct lfm **out, struct config *config, const struct lfm_class *class,
-                   const struct fields *root, int **kind_of, struct error *err)
+                   const struct fields *root, struct error *err)
 {
     struct lfm *lfm = arena_alloc(config->arena, 1, sizeof *lfm, err);
     if (!lfm)
@@ -240,10 +221,7 @@ static int new_lfm(struct lfm **out, struct config *config, const struct lfm_cla
     *out = lfm;
     lfm->class = class;
     config->own = lfm;
-    if (parse_sizes(lfm, config, root, err) != 0 || parse_flags(lfm, config, root, err) != 0)
-        return -1;
-    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
-    return *kind_of ? 0 : -1;
+    return parse_sizes(lfm, config, root, err) == 0 ? parse_flags(lfm, config, root, err) : -1;
 }
 
 static int parse_lfm2(struct config *config, const struct fields *root, struct error *err)
@@ -256,10 +234,10 @@ static int parse_lfm2(struct config *config, const struct fields *root, struct e
     struct lfm *lfm;
     struct rope rope;
     int *kind_of;
-    if (new_lfm(&lfm, config, &lfm2, root, &kind_of, err) != 0 ||
-        adjust_width(config, root, err) != 0 || check_indices(root, err) != 0 ||
+    if (new_lfm(&lfm, config, &lfm2, root, err) != 0 || adjust_width(config, root, err) != 0 ||
+        check_indices(root, err) != 0 ||
         fields_bool(root, "tie_embedding", FIELD_NOT_NULL, &config->tied, err) != 0 ||
-        parse_kinds(kind_of, lfm, config, root, listed, err) != 0 ||
+        parse_kinds(&kind_of, lfm, config, root, listed, err) != 0 ||
         rope_parse(&rope, root, &keys, &config->warnings, err) != 0)
         return -1;
     return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&rope}, kind_of, root, err);
@@ -318,7 +296,7 @@ static int parse_lfm3(struct config *config, const struct fields *root, struct e
     int *kind_of;
     int64_t window = 256;
     bool gate = true, bias = false;
-    if (new_lfm(&lfm, config, &lfm3, root, &kind_of, err) != 0 ||
+    if (new_lfm(&lfm, config, &lfm3, root, err) != 0 ||
         fields_int(root, "sliding_window", FIELD_NOT_NULL, 1, CONFIG_MAX_WINDOW, &window, err) !=
             0 ||
         fields_bool(root, "use_attention_gate", FIELD_NOT_NULL, &gate, err) != 0 ||
@@ -327,14 +305,13 @@ static int parse_lfm3(struct config *config, const struct fields *root, struct e
     lfm->post_norms = true;
     lfm->attention_bias = bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
     for (int i = KIND_FULL; i <= KIND_SLIDING; i++) {
-        struct mixer *mixer = &lfm->mixers[i].mixer;
+        struct mixer *mixer = &lfm->mixers[i];
         mixer->output_gate = gate ? OUTPUT_GATE_SIGMOID : OUTPUT_GATE_NONE;
         mixer->gate_per_head = gate;
     }
-    lfm->mixers[KIND_SLIDING].mixer.window = WINDOW_SLIDING;
-    lfm->mixers[KIND_SLIDING].mixer.window_size = (int)window;
+    lfm->window = window;
     if (fields_bool(root, "use_sandwich_norm", FIELD_NOT_NULL, &lfm->post_norms, err) != 0 ||
-        parse_kinds(kind_of, lfm, config, root, every_fourth, err) != 0 ||
+        parse_kinds(&kind_of, lfm, config, root, every_fourth, err) != 0 ||
         parse_ropes(ropes, config, root, err) != 0)
         return -1;
     return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&ropes[0], &ropes[1]}, kind_of,
@@ -353,7 +330,8 @@ static int bind_conv(const struct block_mixer *block, struct error *err)
         {"in_proj", 3 * hidden, hidden, lfm->conv_bias, &mixer->in_proj},
         {"out_proj", hidden, hidden, lfm->conv_bias, &mixer->o_proj},
     };
-    const struct conv_part part = {weights_name(name, "%s.conv", block->prefix), hidden, 0, hidden};
+    const struct conv_part part = {weights_name(name, "%s.conv", block->prefix), hidden, 0, hidden,
+                                   1};
     mixer->value_dim = (int)hidden;
     if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
         return -1;

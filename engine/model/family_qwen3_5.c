@@ -7,7 +7,6 @@
 #include "engine/model/gated_delta.h"
 #include "engine/model/gguf_dense.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,21 +218,13 @@ static int set_layers(json_t *config, const struct gguf_source *source, struct e
         return gguf_bad(source->gguf, full, err, "expected %lld BOOLs, as there are layers, got %s",
                         (long long)layers, gguf_kind(list, got));
     json_t *kinds = json_array();
-    for (int64_t i = 0; kinds && i < layers; i++)
-        json_array_append_new(kinds,
-                              json_string(list->data[i] ? "linear_attention" : "full_attention"));
-    return gguf_config_set(config, "layer_types", kinds, err);
-}
-
-static bool has_bias(const struct gguf_source *source, int64_t layers)
-{
-    char name[48];
-    for (int64_t i = 0; i < layers && i < CONFIG_MAX_LAYERS; i++) {
-        snprintf(name, sizeof name, "blk.%lld.attn_q.bias", (long long)i);
-        if (tensors_find(source->tensors, name))
-            return true;
-    }
-    return false;
+    if (gguf_config_set(config, "layer_types", kinds, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < layers; i++)
+        if (json_array_append_new(
+                kinds, json_string(list->data[i] ? "linear_attention" : "full_attention")) != 0)
+            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", full);
+    return 0;
 }
 
 static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
@@ -251,9 +242,9 @@ static int complete_gguf(json_t *config, const struct gguf_source *source, struc
     if (gguf_config_set(config, "linear_value_head_dim", json_integer(inner / heads), err) != 0 ||
         leave_out_drafts(config, source, err) != 0 || set_layers(config, source, err) != 0)
         return -1;
-    return has_bias(source, number(config, "num_hidden_layers"))
-               ? gguf_config_set(config, "attention_bias", json_true(), err)
-               : 0;
+    /* again: gguf_dense has counted biases of drafts, too */
+    return gguf_config_set(config, "attention_bias",
+                           json_boolean(gguf_dense_any_layer(config, source, "attn_q.bias")), err);
 }
 
 static const struct gguf_names gguf = {.architecture = "qwen35",

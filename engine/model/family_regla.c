@@ -180,7 +180,8 @@ static int bind_conv(const struct block_mixer *b, struct error *err)
         return 0;
     char name[WEIGHT_NAME_SIZE];
     const int64_t channels = mixer_conv_channels(b->mixer);
-    const struct conv_part part = {weights_name(name, "%s.conv", b->prefix), channels, 0, channels};
+    const struct conv_part part = {weights_name(name, "%s.conv", b->prefix), channels, 0, channels,
+                                   1};
     return weights_conv(b->weights, &part, 1, WEIGHT_MAY_BIAS, &b->mixer->conv, err);
 }
 

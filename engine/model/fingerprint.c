@@ -111,6 +111,15 @@ static void add_unusual(XXH3_state_t *hash, const char *name, double value, doub
     add_real(hash, value);
 }
 
+/* As add_unusual, of number `place` of several: a mixer's factor, a layer's branch, or the block
+ * that begins with that branch. */
+static void add_placed(XXH3_state_t *hash, const char *name, int place, double value, double usual)
+{
+    if (value != usual)
+        add_int(hash, place);
+    add_unusual(hash, name, value, usual);
+}
+
 static void add_position(XXH3_state_t *hash, const struct position *position)
 {
     add_int(hash, position->kind);
@@ -123,16 +132,6 @@ static void add_position(XXH3_state_t *hash, const struct position *position)
     for (int i = 0; position->frequencies != NULL && i < position->rotary_dims / 2; i++)
         add_real(hash, (double)(float)position->frequencies[i]);
     add_unusual(hash, "rope factor", (double)position->factor, 0);
-}
-
-/* Limits of dt, and what a configuration multiplies columns with. */
-static void add_mamba2(XXH3_state_t *hash, const struct mixer *mixer)
-{
-    const int64_t columns = mixer->num_heads + mixer->out_gate_proj.rows;
-    add_unusual(hash, "dt_least", (double)mixer->dt_least, 0);
-    add_unusual(hash, "dt_most", (double)mixer->dt_most, INFINITY);
-    for (int64_t i = 0; mixer->gate_scale.weight != NULL && i < columns; i++)
-        add_real(hash, (double)mixer->gate_scale.weight[i]);
 }
 
 static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
@@ -177,8 +176,12 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
         }
     add_unusual(hash, "num_qk_heads", mixer->num_qk_heads, mixer->num_heads);
     add_unusual(hash, "beta_max", (double)mixer->beta_max, 0);
-    if (mixer->gate == GATE_MAMBA2)
-        add_mamba2(hash, mixer);
+    if (mixer->gate == GATE_MAMBA2) {
+        add_unusual(hash, "dt_least", (double)mixer->dt_least, 0);
+        add_unusual(hash, "dt_most", (double)mixer->dt_most, INFINITY);
+    }
+    for (int i = 0; i < mixer->num_factors; i++)
+        add_placed(hash, "factor", i, mixer->factors[i], 1);
     add_unusual(hash, "output_norm_parts", mixer->output_norm_parts, 0);
     add_unusual(hash, "gate_first", mixer->gate_first, 0);
     add_unusual(hash, "score_scale", (double)mixer->score_scale, 0);
@@ -208,14 +211,6 @@ static int hidden_act(const struct model *model)
     return 0;
 }
 
-/* As add_unusual, of the layer's branch number `place`, or of the block that begins with it. */
-static void add_placed(XXH3_state_t *hash, const char *name, int place, double value, double usual)
-{
-    if (value != usual)
-        add_int(hash, place);
-    add_unusual(hash, name, value, usual);
-}
-
 static void add_placed_norm(XXH3_state_t *hash, const char *name, int place,
                             const struct norm *norm)
 {
@@ -239,7 +234,7 @@ static void add_block(XXH3_state_t *hash, const struct block *block, int place, 
         if (branch->mlp != NULL)
             add_placed(hash, "act", place + i, branch->mlp->act, act);
         if (branch->mlp != NULL)
-            add_placed(hash, "gate_scale", place + i, (double)branch->mlp->gate_scale, 0);
+            add_placed(hash, "gate_scale", place + i, (double)branch->mlp->gate_scale, 1);
     }
 }
 

@@ -24,7 +24,14 @@ int gated_delta_size(const struct fields *root, const char *key, enum field_need
                      int64_t usual, int64_t *size, struct error *err)
 {
     *size = usual;
-    return fields_int(root, key, need, 1, CONFIG_MAX_HEADS, size, err);
+    if (fields_int(root, key, need, 1, CONFIG_MAX_HEADS, size, err) != 0)
+        return -1;
+    if (*size >= 1)
+        return 0;
+    return error_set(err, ERROR_INVALID,
+                     "%s: %s: expected an integer from 1 on, got nothing, and what follows from "
+                     "other keys is %lld",
+                     root->place, key, (long long)usual);
 }
 
 int gated_delta_width(const struct fields *root, const char *key, struct gated_delta_sizes *sizes,
@@ -94,17 +101,6 @@ static int64_t value_rows(const struct mixer *mixer)
     return (int64_t)mixer->num_heads * mixer->value_dim;
 }
 
-/* `rows` of a matrix, from `first` on; an order of rows is that of the last part's. */
-static struct matrix rows_of(const struct matrix *fused, int64_t first, int64_t rows)
-{
-    struct matrix part = *fused;
-    part.rows = rows;
-    if (first + rows < fused->rows)
-        part.order = (struct tensor_order){0};
-    part.data = (const char *)fused->data + dtype_size(fused->dtype, (size_t)(first * fused->cols));
-    return part;
-}
-
 static int bind_inputs(const struct block_mixer *block, const char *qkv, struct error *err)
 {
     struct mixer *mixer = block->mixer;
@@ -122,9 +118,9 @@ static int bind_inputs(const struct block_mixer *block, const char *qkv, struct 
         return blocks_bind_matrices(block, parts, COUNT(parts), err);
     if (blocks_bind_matrices(block, &whole, 1, err) != 0)
         return -1;
-    mixer->q_proj = rows_of(&fused, 0, keys);
-    mixer->k_proj = rows_of(&fused, keys, keys);
-    mixer->v_proj = rows_of(&fused, 2 * keys, values);
+    mixer->q_proj = blocks_rows(&fused, 0, keys);
+    mixer->k_proj = blocks_rows(&fused, keys, keys);
+    mixer->v_proj = blocks_rows(&fused, 2 * keys, values);
     return 0;
 }
 
@@ -145,7 +141,7 @@ static int bind_conv(const struct block_mixer *block, bool whole, struct error *
             tensors_find(block->weights->file, weights_name(tensor, "%s.weight", full[i]));
         const int64_t usual = whole ? all : i < 2 ? key_rows(mixer) : value_rows(mixer);
         const int64_t rows = !whole && found && found->rank > 0 ? found->shape[0] : usual;
-        parts[i] = (struct conv_part){full[i], rows, 0, rows};
+        parts[i] = (struct conv_part){full[i], rows, 0, rows, 1};
         channels += parts[i].channels;
         missing |= !found;
     }

@@ -24,7 +24,7 @@ struct gated_delta_sizes {
     int64_t num_qk_heads, num_heads, head_dim, value_dim, conv_width;
 };
 
-/* A size, or a number of heads; absent it is the usual one. */
+/* A size, or a number of heads; absent it is the usual one, which is refused if it is 0. */
 int gated_delta_size(const struct fields *root, const char *key, enum field_need need,
                      int64_t usual, int64_t *size, struct error *err);
 /* The convolution's width; absent it stays as it is. */

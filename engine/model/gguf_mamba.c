@@ -45,11 +45,13 @@ int gguf_mamba_complete(json_t *config, const struct gguf_source *source,
     const int64_t width = class->inner || hidden < 1 ? inner : inner / hidden;
     if (name && gguf_config_set(config, name, json_integer(width), err) != 0)
         return -1;
-    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
-        if (gguf_config_set(config, biases[i].name,
-                            json_boolean(gguf_dense_any_layer(config, source, biases[i].tensor)),
-                            err) != 0)
+    /* two may have one name */
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
+        const bool before = json_is_true(json_object_get(config, biases[i].name));
+        const bool biased = before || gguf_dense_any_layer(config, source, biases[i].tensor);
+        if (gguf_config_set(config, biases[i].name, json_boolean(biased), err) != 0)
             return -1;
+    }
     return 0;
 }
 

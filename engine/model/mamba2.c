@@ -181,59 +181,33 @@ int mamba2_layers(const struct dense *dense, struct config *config, const struct
                   const struct mixer_config *mamba, const int *kind_of, const struct fields *root,
                   struct error *err)
 {
-    static const char name[] = "linear_attention";
-    const struct dense_kind kinds[] = {{.name = "full_attention", .rope = rope}, {.name = name}};
-    if (dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err) != 0)
-        return -1;
-    for (int i = 0; i < config->num_kinds; i++) {
-        if (config->kinds[i].name != name)
-            continue;
-        config->mixers[i] = *mamba;
-        config->mixers[i].mixer.name = name;
-        config->kinds[i].blocks[0].branches[0].name = "mamba";
-    }
-    return 0;
+    struct layer_config layer = dense->layer;
+    layer.blocks[0].branches[0].name = "mamba";
+    const struct dense_kind kinds[] = {
+        {.name = "full_attention", .rope = rope},
+        {.name = "linear_attention", .mixer = &mamba->mixer, .layer = &layer}};
+    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
 }
 
 int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root, const char *key,
                  bool mlps, struct error *err)
 {
-    static const char *const names[] = {
-        "full_attention", "linear_attention", "mlp", "attention", "mamba", NULL};
-    const json_t *list;
-    *kind_of = NULL;
-    if (fields_list(root, key, FIELD_OPTIONAL, &list, err) != 0)
-        return -1;
-    if (!list)
-        return 0;
-    const size_t count = json_array_size(list);
-    const size_t layers = (size_t)config->num_layers,
-                 most = layers > 0 ? layers : CONFIG_MAX_LAYERS;
-    if (count < (layers > 0 ? layers : 1) || count > most)
-        return error_set(err, ERROR_INVALID, "%s: %s: expected %s%zu names%s, got %zu", root->place,
-                         key, layers > 0 ? "" : "1 to ", most,
-                         layers > 0 ? " (num_hidden_layers)" : "", count);
-    config->num_layers = (int64_t)count;
-    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
-    if (!*kind_of)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *name = json_array_get(list, i);
-        const char *text = json_is_string(name) ? json_string_value(name) : NULL;
-        int n = 0;
-        while (names[n] && !(text && strcmp(text, names[n]) == 0))
-            n++;
-        if (!names[n] || (n == 2 && !mlps))
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: %s[%zu]: expected %s%s %s%s, got %.40s (not supported)",
-                             root->place, key, i, names[0], mlps ? "," : " or", names[1],
-                             mlps ? " or mlp" : "", text ? text : fields_kind(name));
-        (*kind_of)[i] = n % 3;
-    }
-    return 0;
+    static const struct config_layer_name names[] = {
+        {"full_attention", 0}, {"linear_attention", 1}, {"mlp", 2}, {"attention", 0}, {"mamba", 1}};
+    static const struct config_layer_name without[] = {
+        {"full_attention", 0}, {"linear_attention", 1}, {"attention", 0}, {"mamba", 1}};
+    return mlps
+               ? config_library_layers(kind_of, config, key, names, 3, COUNT(names), root, err)
+               : config_library_layers(kind_of, config, key, without, 2, COUNT(without), root, err);
 }
 
 /* ---- tensors ---- */
+
+static void add_factors(struct mixer *mixer, const double *factors, int count)
+{
+    memcpy(mixer->factors + mixer->num_factors, factors, (size_t)count * sizeof *factors);
+    mixer->num_factors += count;
+}
 
 /* The numbers times `scale`, in the arena. */
 static int scaled(const struct block_mixer *block, const float *values, int64_t count, double scale,
@@ -280,20 +254,11 @@ static int bind_conv(const struct block_mixer *block, const struct mamba2_config
     const int64_t inner = inner_of(block->mixer), state = state_of(block->mixer);
     const int64_t all = inner + 2 * state;
     weights_name(name, "%s.conv1d", block->prefix);
-    const struct conv_part parts[] = {
-        {name, all, inner + state, state}, {name, all, inner, state}, {name, all, 0, inner}};
-    const enum part of[] = {PART_C, PART_B, PART_U};
-    if (weights_conv(block->weights, parts, COUNT(parts), own->conv_bias, conv, err) != 0)
-        return -1;
-    float *weight =
-        arena_alloc(block->weights->arena, (size_t)(all * conv->width), sizeof *weight, err);
-    if (!weight)
-        return -1;
-    for (size_t p = 0, at = 0; p < COUNT(parts); p++)
-        for (int64_t i = 0; i < parts[p].channels * conv->width; i++, at++)
-            weight[at] = (float)((double)conv->weight[at] * own->scales[of[p]] * own->in_scale);
-    conv->weight = weight;
-    return 0;
+    const double in = own->in_scale, *scales = own->scales;
+    const struct conv_part parts[] = {{name, all, inner + state, state, scales[PART_C] * in},
+                                      {name, all, inner, state, scales[PART_B] * in},
+                                      {name, all, 0, inner, scales[PART_U] * in}};
+    return weights_conv(block->weights, parts, COUNT(parts), own->conv_bias, conv, err);
 }
 
 static int bind_vector(const struct block_mixer *block, const char *name, const float **out,
@@ -321,19 +286,23 @@ static int bind_gate_scale(const struct block_mixer *block, const struct mamba2_
     const int64_t heads = mixer->num_heads, all = plain ? heads : heads + inner_of(mixer);
     const float *bias;
     float *sums = arena_alloc(block->weights->arena, (size_t)all, sizeof *sums, err);
-    float *weight = arena_alloc(block->weights->arena, (size_t)all, sizeof *weight, err);
-    if (!sums || !weight || bind_vector(block, "dt_bias", &bias, err) != 0)
+    if (!sums || bind_vector(block, "dt_bias", &bias, err) != 0)
         return -1;
     for (int64_t i = 0; i < all; i++) {
-        weight[i] = (float)(i < heads ? of_dt : of_z);
         sums[i] = i < heads ? bias[i] : 0;
         if (plain && mixer->dt_proj.bias)
             sums[i] += mixer->dt_proj.bias[i];
     }
-    if (plain)
+    if (plain) {
         mixer->dt_proj.bias = sums;
-    else
-        mixer->gate_scale = (struct offset_scale){weight, sums};
+        return 0;
+    }
+    float *weight = arena_alloc(block->weights->arena, (size_t)all, sizeof *weight, err);
+    if (!weight)
+        return -1;
+    for (int64_t i = 0; i < all; i++)
+        weight[i] = (float)(i < heads ? of_dt : of_z);
+    mixer->gate_scale = (struct offset_scale){weight, sums};
     return 0;
 }
 
@@ -343,6 +312,8 @@ static int bind_mamba(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     struct matrix parts[PARTS];
     char name[WEIGHT_NAME_SIZE];
+    add_factors(mixer, &own->in_scale, 1);
+    add_factors(mixer, own->scales, PARTS);
     const struct block_matrix out = {"out_proj", block->config->hidden_size, inner_of(mixer),
                                      own->out_bias, &mixer->o_proj};
     if (bind_in_proj(block, own, parts, err) != 0 || bind_conv(block, own, err) != 0 ||
@@ -367,6 +338,7 @@ static int bind_attention(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     struct matrix *const matrices[] = {&mixer->q_proj, &mixer->k_proj, &mixer->v_proj,
                                        &mixer->o_proj};
+    add_factors(mixer, &own->attention_scale, 1);
     if (dense_bind_attention(block, err) != 0)
         return -1;
     for (size_t i = 0; i < COUNT(matrices); i++)

@@ -17,7 +17,7 @@ struct mamba2_class {
     const char *act, *conv_bias, *in_bias, *out_bias;
 };
 
-/* Keys of all but the first; they differ in what else they read. */
+/* Keys of Bamba, Granite 4 H and Falcon-H1; they differ in what else they read. */
 #define MAMBA2_KEYS                                                                 \
     .heads = "mamba_n_heads", .head_dim = "mamba_d_head", .state = "mamba_d_state", \
     .groups = "mamba_n_groups", .width = "mamba_d_conv", .expand = "mamba_expand",  \

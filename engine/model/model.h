@@ -166,6 +166,8 @@ struct convolution {
 };
 enum { CONVOLUTION_MIN_WIDTH = 2, CONVOLUTION_MAX_WIDTH = 8 };
 
+enum { MIXER_MAX_FACTORS = 6 };
+
 struct mixer {
     enum mixer_kind kind;
     const char *name;            /* as in config.json's `mixers`; owned by the model */
@@ -233,6 +235,10 @@ struct mixer {
     bool gate_first;             /* the output gate comes before output_norm */
     struct matrix out_gate_proj; /* [H*dv, D]; with gate_per_head [H, D] */
     bool gate_per_head;          /* not of a pair, nor after a norm of all heads together */
+    /* What the configuration multiplies x and its projections with, where only numbers that were
+     * made of the tensors say so: the fingerprint is of both. */
+    double factors[MIXER_MAX_FACTORS];
+    int num_factors;
 
     /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
      * or added; the output gate and o_proj, which follow, are this one's. Added h are of the same
@@ -253,7 +259,7 @@ struct mlp {
     struct matrix gate_proj; /* rows = 0: not gated */
     struct matrix up_proj, down_proj;
     enum hidden_act act;
-    float gate_scale; /* of gate_proj x; 0: 1 */
+    float gate_scale; /* of gate_proj x */
 };
 
 /* What a block adds: a mixer or an MLP, of pre(x). */

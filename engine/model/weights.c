@@ -189,18 +189,36 @@ int weights_check_finite(const struct tensor *tensor, struct error *err)
     return weights_check_finite_part(tensor, 0, tensor->elements, err);
 }
 
+/* As take, of finite numbers. */
+static const struct tensor *take_numbers(struct weights *weights, const char *name, int rank,
+                                         int64_t *shape, struct error *err)
+{
+    const struct tensor *tensor = take(weights, name, rank, shape, err);
+    if (!tensor || check_number(weights, tensor, err) != 0 ||
+        weights_check_finite(tensor, err) != 0)
+        return NULL;
+    return tensor;
+}
+
+/* Numbers [first, first + n) times `scale`. */
+static void convert(const struct tensor *tensor, int64_t first, int64_t n, double scale, float *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const size_t at = (size_t)tensor_row(tensor, first + i);
+        out[i] = (float)((double)conversion_value(tensor, at) * scale);
+    }
+}
+
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err)
 {
-    struct tensor *tensor = take(weights, name, rank, shape, err);
-    if (!tensor || check_number(weights, tensor, err) != 0 ||
-        weights_check_finite(tensor, err) != 0)
+    const struct tensor *tensor = take_numbers(weights, name, rank, shape, err);
+    if (!tensor)
         return -1;
     float *out = arena_alloc(weights->arena, tensor->elements, sizeof *out, err);
     if (!out)
         return -1;
-    for (size_t i = 0; i < tensor->elements; i++)
-        out[i] = conversion_value(tensor, (size_t)tensor_row(tensor, (int64_t)i));
+    convert(tensor, 0, (int64_t)tensor->elements, 1, out);
     *values = out;
     return 0;
 }
@@ -244,26 +262,25 @@ static bool has_bias(const struct weights *weights, const char *name)
     return weights_has(weights, weights_name(bias, "%s.bias", name));
 }
 
-/* A part's weights and, where it has one, its bias, at their places. */
-static int copy_conv_part(struct weights *weights, const struct conv_part *part, int width,
-                          float *weight, float *bias, struct error *err)
+/* Tensors of a convolution. */
+struct conv_tensors {
+    const struct tensor *weight, *bias;
+};
+
+static int take_conv(struct weights *weights, const struct conv_part *part, int width, bool biased,
+                     struct conv_tensors *out, struct error *err)
 {
     char name[WEIGHT_NAME_SIZE];
-    const float *values;
     const struct tensor *tensor =
         tensors_find(weights->file, weights_name(name, "%s.weight", part->name));
-    const bool plain = !tensor || tensor->rank == 2;
+    const bool plain = tensor && tensor->rank == 2;
     int64_t shape[3] = {part->of, plain ? width : 1, width};
-    if (weights_floats(weights, name, plain ? 2 : 3, shape, &values, err) != 0)
-        return -1;
-    memcpy(weight, values + part->first * width, (size_t)(part->channels * width) * sizeof *weight);
-    if (!bias)
-        return 0;
+    out->weight = take_numbers(weights, name, plain ? 2 : 3, shape, err);
+    if (!out->weight || !biased)
+        return out->weight ? 0 : -1;
     weights_name(name, "%s.bias", part->name);
-    if (weights_floats(weights, name, 1, shape, &values, err) != 0)
-        return -1;
-    memcpy(bias, values + part->first, (size_t)part->channels * sizeof *bias);
-    return 0;
+    out->bias = take_numbers(weights, name, 1, shape, err);
+    return out->bias ? 0 : -1;
 }
 
 int weights_conv(struct weights *weights, const struct conv_part *parts, int count,
@@ -283,11 +300,19 @@ int weights_conv(struct weights *weights, const struct conv_part *parts, int cou
         return -1;
     conv->weight = weight;
     conv->bias = biases;
+    struct conv_tensors from = {0};
     for (int i = 0; i < count; i++) {
-        if (copy_conv_part(weights, &parts[i], conv->width, weight, biases, err) != 0)
+        const struct conv_part *part = &parts[i];
+        const int64_t numbers = part->channels * conv->width;
+        if ((i == 0 || strcmp(part->name, parts[i - 1].name) != 0) &&
+            take_conv(weights, part, conv->width, biased, &from, err) != 0)
             return -1;
-        weight += parts[i].channels * conv->width;
-        biases += biased ? parts[i].channels : 0;
+        convert(from.weight, part->first * conv->width, numbers, part->scale, weight);
+        weight += numbers;
+        if (!biased)
+            continue;
+        convert(from.bias, part->first, part->channels, 1, biases);
+        biases += part->channels;
     }
     return 0;
 }

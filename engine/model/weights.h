@@ -57,14 +57,15 @@ int weights_floats(struct weights *weights, const char *name, int rank, int64_t 
                    const float **values, struct error *err);
 
 /* Channels of a convolution: rows [first, first + channels) of `name`.weight, [of, K] or
- * [of, 1, K], and of `name`.bias. */
+ * [of, 1, K], times `scale`, and of `name`.bias. */
 struct conv_part {
     const char *name;
     int64_t of, first, channels;
+    double scale;
 };
 
 /* A convolution of parts [count], one after the other, of the width in *conv; its bias is the
- * parts', which have one each or none. */
+ * parts', which have one each or none. Parts of one tensor stand together. */
 int weights_conv(struct weights *weights, const struct conv_part *parts, int count,
                  enum weight_bias bias, struct convolution *conv, struct error *err);
 

@@ -328,7 +328,9 @@ Test(config, pair_changes)
          " \"flash\": {\"kind\": \"pair\", \"parts\": [\"a\", \"b\"], \"combine\": \"add\"}}",
          "config.json: mixers.flash.parts[1]: expected a linear or softmax mixer"},
         {"mixers/quad/output_gate_scope", "\"head\"",
-         "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
+         "config.json: mixers.quad: output_gate_scope needs an output_gate"},
+        {"mixers/quad/output_gate_scope", "\"hidden\"",
+         "config.json: mixers.quad: output_gate_scope needs an output_gate"},
         {"mixers/quad/output_gate", "\"swish\"",
          "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
         {"mixers/linear/conv", "{\"width\": 4}",
@@ -397,10 +399,10 @@ Test(config, gla_changes)
         {"num_kv_heads", "3",
          "config.json: expected num_heads, a multiple of num_kv_heads (3), got 4"},
         {"expand_k", "0.02",
-         "config.json: expand_k: expected an integer as hidden_size * expand_k, got "
-         "0.95999999999999996"},
+         "config.json: expand_k: expected an integer from 1 on as hidden_size * expand_k, "
+         "got 0.95999999999999996"},
         {"expand_k", "0",
-         "config.json: expected hidden_size * expand_k, a multiple of num_heads (4), got 0"},
+         "config.json: expand_k: expected an integer from 1 on as hidden_size * expand_k, got 0"},
         {"num_heads", "5",
          "config.json: expected hidden_size * expand_k, a multiple of num_heads (5), got 48"},
     };

@@ -71,12 +71,24 @@ Test(config_delta, olmo_hybrid)
          "number of key heads (3) divides, got 2"},
         {"linear_key_head_dim", "null", NULL},
         {"linear_value_head_dim", "null", NULL},
+        {"linear_key_head_dim", "0",
+         "config.json: linear_key_head_dim: expected an integer in [1, 4096], got 0"},
         {"linear_allow_neg_eigval", "null",
          "config.json: linear_allow_neg_eigval: expected true or false, got null"},
         {"layer_types", "null", NULL},
         {"rope_parameters", "null", NULL},
     };
     EXPECT("delta_olmo_hybrid", changes);
+    json_t *config = golden_config("delta_olmo_hybrid");
+    json_patch(config, "linear_num_key_heads", "128");
+    json_patch(config, "linear_num_value_heads", "128");
+    json_patch(config, "linear_key_head_dim", NULL);
+    char *text = json_dumps(config, 0);
+    expect_text("a size that follows", text,
+                "config.json: linear_key_head_dim: expected an integer from 1 on, got nothing, and "
+                "what follows from other keys is 0");
+    free(text);
+    json_decref(config);
 }
 
 Test(config_delta, of_fla)
@@ -87,7 +99,9 @@ Test(config_delta, of_fla)
          "config.json: expected a number of value heads that the number of key heads (2) divides, "
          "got 3"},
         {"expand_v", "1.3",
-         "config.json: expand_v: expected an integer as head_dim * expand_v, got 10.4"},
+         "config.json: expand_v: expected an integer from 1 on as head_dim * expand_v, got 10.4"},
+        {"expand_v", "0",
+         "config.json: expand_v: expected an integer from 1 on as head_dim * expand_v, got 0"},
         {"use_short_conv", "false",
          "config.json: use_short_conv: expected true, got false (not supported)"},
         {"output_gate_activation", "\"relu\"",

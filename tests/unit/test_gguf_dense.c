@@ -290,6 +290,23 @@ Test(gguf_dense, what_is_not_followed_is_refused)
     expect_damages(damages, sizeof damages / sizeof *damages);
 }
 
+/* The layers that draft are not computed, whatever they have. */
+Test(gguf_dense, a_bias_of_a_draft_is_no_bias_of_the_model)
+{
+    static const char *const biases[][2] = {
+        {"blk.1.attn_q.bias", "blk.2.attn_q.bias"},
+        {"blk.1.attn_k.bias", "blk.2.attn_k.bias"},
+        {"blk.1.attn_v.bias", "blk.2.attn_v.bias"},
+        {"blk.1.attn_output.bias", "blk.2.attn_output.bias"},
+    };
+    size_t size;
+    char *bytes = change(qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 1, &size);
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        replace_word(bytes, size, biases[i][0], biases[i][1]);
+    expect_opened("biases of drafts", bytes, size, NULL);
+    free(bytes);
+}
+
 Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
 {
     static const struct damage damages[] = {
@@ -298,6 +315,8 @@ Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
         {mamba, RENAME, "blk.1.ssm_d", "blk.9.ssm_d", 0,
          "x.gguf: tensor \"backbone.layers.1.mixer.D\": expected shape [6], got nothing: the "
          "tensor is missing"},
+        {mamba, RENAME, "blk.0.ssm_dt.bias", "blk.0.ssm_in.bias", 0,
+         "x.gguf: tensor \"backbone.layers.0.mixer.in_proj.bias\": expected shape [214], got [6]"},
         {mamba, BYTES, "mamba2.ssm.time_step_rank", NULL, 5,
          "x.gguf: mamba2.ssm.inner_size: expected a multiple of ssm.time_step_rank (5), got 72"},
         {mamba, BYTES, "mamba2.ssm.group_count", NULL, 4,

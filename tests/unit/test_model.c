@@ -444,8 +444,7 @@ static const struct tensor_case tensor_cases[] = {
      "shape [8], got nothing: the tensor is missing"},
     {"delta_olmo_hybrid", "model.layers.0.linear_attn.k_conv1d.weight", REMOVE, NULL,
      "model.safetensors: tensor \"model.layers.0.linear_attn.k_conv1d.weight\": expected shape "
-     "[16, "
-     "4], got nothing: the tensor is missing"},
+     "[16, 1, 4], got nothing: the tensor is missing"},
     {"delta_olmo_hybrid", "model.layers.0.linear_attn.v_conv1d.weight", SHAPE, "[23, 1, 4]",
      "model.safetensors: tensor \"model.layers.0.linear_attn.v_conv1d.weight\": expected 72 "
      "channels of the convolutions of q, k and v, got 71"},
