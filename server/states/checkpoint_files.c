@@ -92,15 +92,17 @@ static void remove_oldest(struct checkpoint_files *files, size_t count)
 }
 
 /* Removes the least recently used files, so many that `bytes` more will fit the budget and the
- * disk; none if that cannot be reached. But what is free on a disk others change too: a write that
- * nothing is left to make room for had better be tried. */
+ * disk, of which a session (no sake) leaves some to deletions; none if that cannot be reached. But
+ * what is free on a disk others change too: a write that nothing is left to make room for had
+ * better be tried. */
 static bool disk_room(struct checkpoint_files *files, int64_t bytes, const struct checkpoint *sake)
 {
     enum { BLOCK_BYTES = 4096 }; /* a file takes whole ones of them */
     struct store_report report;
     store_report(files->store, &report);
     int64_t budget = report.bytes + report.pending + bytes - report.budget_bytes;
-    int64_t disk = report.pending + bytes + BLOCK_BYTES - report.disk_free;
+    int64_t reserve = sake ? BLOCK_BYTES : BLOCK_BYTES + STORE_RESERVE_BYTES;
+    int64_t disk = report.pending + bytes + reserve - report.disk_free;
     size_t count = 0;
     for (struct checkpoint *at = NULL; budget > 0 || disk > 0; count++) {
         at = next_to_go(files, at);

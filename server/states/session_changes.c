@@ -110,7 +110,7 @@ static void begin_write(struct session *session, struct store_op *op)
     session->stored = true;
     sessions->writing++;
     state_tree_disk_room(sessions->options.tree,
-                         store_session_bytes(op->count, op->from, op->fresh) + STORE_RESERVE_BYTES);
+                         store_session_bytes(op->count, op->from, op->fresh));
     store_write(sessions->options.store, op);
 }
 
@@ -263,13 +263,15 @@ static bool ended(struct session_change *change, struct api_error *err)
 /* Another file may have taken the room that was made: makes more, and tries once again. */
 static bool try_again(struct session_change *change)
 {
-    enum { ROOM_BYTES = 64 * 4096 };
+    enum { TIMES = 4 }; /* as much as the first time */
     struct sessions *sessions = change->session->sessions;
+    const struct store_op *op = &change->op;
     if (change->op.error.code != ERROR_NO_MEMORY || change->tried)
         return false;
     change->tried = true;
     error_clear(&change->op.error);
-    state_tree_disk_room(sessions->options.tree, ROOM_BYTES);
+    state_tree_disk_room(sessions->options.tree,
+                         TIMES * store_session_bytes(op->count, op->from, op->fresh));
     store_write(sessions->options.store, &change->op);
     return true;
 }
