@@ -245,7 +245,7 @@ done
 echo
 printf '%s\n' "${summary[@]}"
 for stage in "${broken[@]}"; do
-    grep -ahE '^TIMEOUT: |Failed: Timeout' "$logs/$stage.log" | sort -u
+    grep -ahE '^TIMEOUT: |Failed: Timeout|^\[(FAIL|CRASH)|^(FAILED|ERROR) |^FAIL ' "$logs/$stage.log" | sort -u | head -n 20
     echo "stage $stage FAILED (its output: $logs/$stage.log)"
 done
 [ ${#left[@]} -eq 0 ] || echo "did not run: ${left[*]}"

@@ -21,27 +21,43 @@ static struct value value_or(struct value value, struct value otherwise)
     return lacks ? otherwise : value;
 }
 
+/* The index that the digits of a part say, the largest there is for more; -1: a part is a name. */
+static int64_t part_index(const char *part, size_t length)
+{
+    int64_t index = length > 0 ? 0 : -1;
+    for (size_t i = 0; i < length; i++) {
+        if (part[i] < '0' || part[i] > '9')
+            return -1;
+        if (__builtin_mul_overflow(index, 10, &index) ||
+            __builtin_add_overflow(index, part[i] - '0', &index))
+            index = INT64_MAX;
+    }
+    return index;
+}
+
 /* The attribute of an item that `path` names, as "a.b.0", with jinja2's rules. `otherwise`, unless
- * it is None, stands for each part that is undefined. */
+ * it is None, stands for each part that is undefined. A path may have a million parts: each looks
+ * at its own bytes alone. */
 static struct value attribute(struct run *run, struct value item, struct value path,
                               struct value otherwise)
 {
     if (path.kind != VALUE_STRING)
         return value_or(access_item(run, item, path), otherwise);
-    const char *part = path.string->bytes;
+    const char *part = path.string->bytes, *end = part + path.string->length;
     heap_work(&run->heap, path.string->length);
-    if (strchr(part, ','))
+    if (memchr(part, ',', path.string->length))
         heap_fail(&run->heap, ERROR_INVALID, "several attributes are not supported");
     for (;;) {
-        size_t length = strcspn(part, ".");
-        bool number = length > 0 && strspn(part, "0123456789") >= length;
-        struct value key = number ? value_int(strtoll(part, NULL, 10))
-                                  : value_of(value_string(&run->heap, part, length));
+        const char *dot = memchr(part, '.', (size_t)(end - part));
+        size_t length = (size_t)((dot ? dot : end) - part);
+        int64_t index = part_index(part, length);
+        struct value key =
+            index >= 0 ? value_int(index) : value_of(value_string(&run->heap, part, length));
         heap_work(&run->heap, 0);
         item = value_or(access_item(run, item, key), otherwise);
-        if (!part[length])
+        if (!dot)
             return item;
-        part += length + 1;
+        part = dot + 1;
     }
 }
 
