@@ -9,9 +9,9 @@ import sys
 
 import numpy as np
 
-from measure import ROOT, Failure
+from measure import ROOT, Failure, run
+from peer_gguf import GGUF_FORMATS, SEED, add_tokens
 
-SEED = 1
 # Names as llama.cpp's own converter has them (its folder conversion/): after the prefix of layers,
 # and others.
 NEOX_LAYERS = {
@@ -28,7 +28,6 @@ DENSE_LAYERS = {
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 DENSE_OTHERS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-GGUF_FORMATS = {"f32": "F32", "bf16": "BF16", "q8": "Q8_0"}
 
 
 def head_size(config):
@@ -109,10 +108,18 @@ FAMILIES = {  # by model_type
 }
 
 
+# Those that the packages of tests/dense and the peer's converter make (peer_library.py).
+LIBRARY = ("mamba2", "falcon_h1", "granitemoehybrid", "lfm2", "qwen3_5_text")
+
+
+def preset_path(name):
+    return ROOT / "models" / "presets" / f"{name}.json"
+
+
 def preset(name):
-    config = json.loads((ROOT / "models" / "presets" / f"{name}.json").read_text())
-    if config.get("model_type") not in FAMILIES:
-        raise Failure(f"{name}: expected a preset of model_type {', '.join(FAMILIES)}, "
+    config = json.loads(preset_path(name).read_text())
+    if config.get("model_type") not in (*FAMILIES, *LIBRARY):
+        raise Failure(f"{name}: expected a preset of model_type {', '.join((*FAMILIES, *LIBRARY))}, "
                       f"got {config.get('model_type')}")
     return config
 
@@ -208,13 +215,7 @@ def write_gguf(gguf, path, config, tensors, weights):
     family.add_keys(writer, config)
     writer.add_file_type(gguf.LlamaFileType[f"{'MOSTLY_' if weights != 'f32' else 'ALL_'}"
                                             f"{GGUF_FORMATS[weights]}"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    # a merge, which llama.cpp wants, and its parts
-    writer.add_token_list(["<", "0", "<0", *(f"<{id}>" for id in range(3, config["vocab_size"]))])
-    writer.add_token_types([gguf.TokenType.NORMAL] * config["vocab_size"])
-    writer.add_token_merges(["< 0"])
-    writer.add_add_bos_token(False)
+    add_tokens(gguf, writer, config["vocab_size"])
     for name, values in gguf_tensors(config, tensors):
         if values.ndim == 2 and weights != "f32":
             writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
@@ -260,6 +261,14 @@ def given(path, folder, gguf_package):
     return path, {**dict.fromkeys([*GGUF_FORMATS, "f16"], path), "f32": decoded}
 
 
+def make_by_library(name, directory, files, source):
+    python = ROOT / "tests" / "dense" / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise Failure(f"{name}: expected {python}: tests/scripts/venv.sh tests/dense")
+    run([python, ROOT / "loadtest" / "peer_library.py", preset_path(name), directory, source,
+         *(f"{weights}={file}" for weights, file in files.items())])
+
+
 def make(name, folder, gguf_package):
     """(model directory, {format: GGUF file}) of a preset; once written, they stay."""
     directory = folder / name
@@ -270,6 +279,10 @@ def make(name, folder, gguf_package):
     config = preset(name)
     print(f"writing {directory} and {', '.join(file.name for file in files.values())}",
           file=sys.stderr)
+    if config["model_type"] in LIBRARY:
+        make_by_library(name, directory, files, gguf_package.parent)
+        done.touch()
+        return directory, files
     sys.path.insert(0, str(gguf_package))
     import gguf  # the peer's own, by build.sh
 
