@@ -3,6 +3,7 @@
 
 #include "engine/text/detokenize.h"
 #include "engine/text/unicode.h"
+#include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 
 #include <stdlib.h>
@@ -403,6 +404,17 @@ static int prepare_bans(struct job *job, struct api_error *err)
     return result;
 }
 
+/* Compiles what constrains the texts. */
+static int prepare_grammar(struct job *job, struct api_error *err)
+{
+    struct completion_request *request = &job->asked.request;
+    if (!request->constraint.param)
+        return 0;
+    request->sampling.masked = true;
+    return grammars_get(job->task.service->grammars, &request->constraint, &job->prepared.grammar,
+                        err);
+}
+
 int prompt_prepare(struct job *job, struct api_error *err)
 {
     for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
@@ -412,5 +424,8 @@ int prompt_prepare(struct job *job, struct api_error *err)
             return -1;
         job->prepared.prompt_tokens += (int64_t)job->prepared.prompts[i].count;
     }
-    return prepare_ends(job, err) || prepare_stops(job, err) || prepare_bans(job, err) ? -1 : 0;
+    return prepare_ends(job, err) || prepare_stops(job, err) || prepare_bans(job, err) ||
+                   prepare_grammar(job, err)
+               ? -1
+               : 0;
 }
