@@ -47,7 +47,8 @@ struct grammar *grammar_share(struct grammar *grammar); /* one share more, of th
 void grammar_release(struct grammar *grammar);          /* NULL is allowed */
 size_t grammar_bytes(const struct grammar *grammar);    /* with what its cache may grow to */
 
-/* Where one text is in a grammar. One thread at a time may use it. It has a share of the grammar. */
+/* Where one text is in a grammar. One thread at a time may use it. It has a share of the grammar.
+ */
 struct grammar_matcher;
 int grammar_matcher_create(struct grammar_matcher **out, struct grammar *grammar,
                            struct error *err);
