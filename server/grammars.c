@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What idle grammars may take of the memory for bodies. */
-enum { IDLE_PART = 4 };
+/* Idle grammars stay while all take no more than this part of the memory for bodies. */
+enum { PART = 2 };
 
 struct grammars_entry {
     struct grammars_entry *newer, *older; /* in the order of their last use */
@@ -26,7 +26,7 @@ struct grammars {
     struct metrics *metrics;
     pthread_mutex_t lock; /* of what follows */
     struct grammars_entry *newest, *oldest;
-    int64_t idle_bytes; /* of entries without users */
+    int64_t bytes; /* of all entries */
 };
 
 int grammars_create(struct grammars **out, const struct tokenizer *tokenizer, int32_t vocab_size,
@@ -86,9 +86,9 @@ static bool drop_oldest(struct grammars *grammars)
     if (!entry)
         return false;
     unlink_entry(grammars, entry);
-    grammars->idle_bytes -= entry->bytes;
+    grammars->bytes -= entry->bytes;
+    atomic_store(&grammars->metrics->grammar_bytes, grammars->bytes);
     admission_body(grammars->admission, -entry->bytes);
-    atomic_fetch_sub(&grammars->metrics->grammar_bytes, entry->bytes);
     grammar_release(entry->grammar);
     free(entry);
     return true;
@@ -105,8 +105,7 @@ static struct grammars_entry *find(struct grammars *grammars, const struct const
 
 static struct grammars_entry *use(struct grammars *grammars, struct grammars_entry *entry)
 {
-    if (entry->users++ == 0)
-        grammars->idle_bytes -= entry->bytes;
+    entry->users++;
     unlink_entry(grammars, entry);
     link_newest(grammars, entry);
     return entry;
@@ -116,11 +115,10 @@ void grammars_release(struct grammars *grammars, struct grammars_entry *entry)
 {
     if (!entry)
         return;
-    int64_t most = admission_body_limit(grammars->admission) / IDLE_PART;
+    int64_t most = admission_body_limit(grammars->admission) / PART;
     pthread_mutex_lock(&grammars->lock);
-    if (--entry->users == 0)
-        grammars->idle_bytes += entry->bytes;
-    while (grammars->idle_bytes > most && drop_oldest(grammars))
+    entry->users--;
+    while (grammars->bytes > most && drop_oldest(grammars))
         ;
     pthread_mutex_unlock(&grammars->lock);
 }
@@ -167,7 +165,8 @@ static int reserve(struct grammars *grammars, const struct constraint *constrain
             return api_error_set(err, API_OUT_OF_MEMORY, constraint->param,
                                  "%s: its grammar takes more memory than --max-body-memory has left",
                                  constraint->name);
-    atomic_fetch_add(&grammars->metrics->grammar_bytes, bytes);
+    grammars->bytes += bytes;
+    atomic_store(&grammars->metrics->grammar_bytes, grammars->bytes);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The compiled grammars of constrained requests. Requests with equal constraints share one. Those
- * that no request uses stay for later ones, the last used the longest, up to a part of
- * --max-body-memory, out of which all of them take their memory. */
+ * that no request uses stay for later ones, the last used the longest, while all of them together
+ * take no more than half of --max-body-memory, out of which they have their memory. */
 #ifndef SERVER_GRAMMARS_H
 #define SERVER_GRAMMARS_H
 

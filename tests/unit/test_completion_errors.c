@@ -243,15 +243,7 @@ Test(completion_errors, fields_we_cannot_honour)
 {
     const char *const names[] = {
         "suffix",
-        "response_format",
-        "structured_outputs",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "guided_decoding_backend",
-        "grammar",
-        "json_schema",
+        "guided_whitespace_pattern",
         "use_beam_search",
         "prompt_embeds",
         "logits_processors",
