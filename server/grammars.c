@@ -162,9 +162,10 @@ static int reserve(struct grammars *grammars, const struct constraint *constrain
                              constraint->name, (long long)bytes);
     while (!admission_body(grammars->admission, bytes))
         if (!drop_oldest(grammars))
-            return api_error_set(err, API_OUT_OF_MEMORY, constraint->param,
-                                 "%s: its grammar takes more memory than --max-body-memory has left",
-                                 constraint->name);
+            return api_error_set(
+                err, API_OUT_OF_MEMORY, constraint->param,
+                "%s: its grammar takes more memory than --max-body-memory has left",
+                constraint->name);
     grammars->bytes += bytes;
     atomic_store(&grammars->metrics->grammar_bytes, grammars->bytes);
     return 0;

@@ -38,9 +38,8 @@ __device__ void copy_logits(const sampling_text &t, const sampling_lists &lists,
     const bool all = t.num_allowed == 0, masked = t.masked;
     const uint32_t *mask = lists.masks + t.mask;
     auto lets_through = [=](int32_t i) { return !masked || (mask[i / 32] >> i % 32 & 1) != 0; };
-    for_each(logits, vocab_size, [&](int32_t i, float logit) {
-        work[i] = all && lets_through(i) ? logit : -INFINITY;
-    });
+    for_each(logits, vocab_size,
+             [&](int32_t i, float logit) { work[i] = all && lets_through(i) ? logit : -INFINITY; });
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < t.num_allowed; i += THREADS) {
         int32_t id = lists.ids[t.allowed + i];
@@ -295,10 +294,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     sampling_drawn &result = out.drawn;
     grid_wait();
     block_memory *m = &memory;
-    const sampling_lists lists = {reinterpret_cast<const logit_bias *>(asked),
-                                  reinterpret_cast<const seen_token *>(asked),
-                                  reinterpret_cast<const int32_t *>(asked),
-                                  reinterpret_cast<const uint32_t *>(asked)};
+    const sampling_lists lists = {
+        reinterpret_cast<const logit_bias *>(asked), reinterpret_cast<const seen_token *>(asked),
+        reinterpret_cast<const int32_t *>(asked), reinterpret_cast<const uint32_t *>(asked)};
     const sampling_text &t = asked[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * vocab_size;
     const float *logits = all_logits + at;

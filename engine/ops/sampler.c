@@ -456,15 +456,15 @@ struct sampler_request sampler_request(const struct draw *draw)
 {
     const struct sampler *sampler = draw->sampler;
     const uint32_t *mask = mask_of(draw);
-    return (struct sampler_request){.settings = &sampler->settings,
-                                    .mask = mask,
-                                    .mask_words = mask ? sampler_mask_words(sampler->vocab_size) : 0,
-                                    .greedy = is_greedy(&sampler->settings),
-                                    .seen = sampler->seen,
-                                    .counts = sampler->counts,
-                                    .num_seen = sampler->num_seen,
-                                    .uniform =
-                                        uniform(sampler, sampler->num_generated + draw->ahead)};
+    return (struct sampler_request){
+        .settings = &sampler->settings,
+        .mask = mask,
+        .mask_words = mask ? sampler_mask_words(sampler->vocab_size) : 0,
+        .greedy = is_greedy(&sampler->settings),
+        .seen = sampler->seen,
+        .counts = sampler->counts,
+        .num_seen = sampler->num_seen,
+        .uniform = uniform(sampler, sampler->num_generated + draw->ahead)};
 }
 
 void sampler_accept(struct sampler *sampler, int32_t id)

@@ -63,7 +63,8 @@ struct draw {
     struct sampler *sampler;
     const int32_t *banned; /* [num_banned <= V] ids that may not come now */
     size_t num_banned;
-    const uint32_t *mask; /* with sampling.masked: [sampler_mask_words], a bit a token: it may come */
+    const uint32_t
+        *mask; /* with sampling.masked: [sampler_mask_words], a bit a token: it may come */
     bool wants_logprob;
     int num_top;           /* with wants_logprob: how many of the best, at most SAMPLER_MOST_TOP */
     const int32_t *wanted; /* [num_top <= SAMPLER_MOST_WANTED]: of these instead; NULL: the best */

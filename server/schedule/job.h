@@ -75,9 +75,9 @@ struct job_prepared {
     int32_t *ends;              /* [num_ends]: end a text */
     size_t num_ends;
     struct grammars_entry *grammar; /* of its constraint; NULL: none */
-    struct bad_words *words; /* of more than one token; NULL: none */
-    int32_t *bans;           /* [num_bans]: may not come before min_tokens, the last */
-    size_t num_bans;         /* num_always of them never */
+    struct bad_words *words;        /* of more than one token; NULL: none */
+    int32_t *bans;                  /* [num_bans]: may not come before min_tokens, the last */
+    size_t num_bans;                /* num_always of them never */
     size_t num_always;
 };
 

@@ -8,7 +8,8 @@
 #include <string.h>
 
 static const char *const served[] = {"tiny"};
-static const struct completion_limits limits = {.models = served, .num_models = 1, .vocab_size = 300};
+static const struct completion_limits limits = {
+    .models = served, .num_models = 1, .vocab_size = 300};
 
 static int parse(struct completion_request *request, const char *members, struct api_error *err)
 {
@@ -31,7 +32,8 @@ Test(completion_constraint, each_field_has_its_kind_and_specification)
         {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":"
          "{\"z\": 1, \"a\": 1.5},\"strict\":true,\"description\":null}}",
          "response_format", GRAMMAR_JSON_SCHEMA, "{\"z\":1,\"a\":1.5}"},
-        {"\"structured_outputs\":{\"json\":true}", "structured_outputs", GRAMMAR_JSON_SCHEMA, "true"},
+        {"\"structured_outputs\":{\"json\":true}", "structured_outputs", GRAMMAR_JSON_SCHEMA,
+         "true"},
         {"\"structured_outputs\":{\"regex\":\"a+\",\"json\":null,\"whitespace_pattern\":null}",
          "structured_outputs", GRAMMAR_REGEX, "\"a+\""},
         {"\"structured_outputs\":{\"choice\":[\"a\",\"b\\u0000\"],\"json_object\":false}",
@@ -108,17 +110,19 @@ Test(completion_constraint, faults_name_the_field_and_the_place)
          "response_format.type: expected a string"},
         {"\"response_format\":{\"type\":\"xml\"}", API_INVALID_VALUE, "response_format",
          "expected text, json_object or json_schema, got \"xml\""},
-        {"\"response_format\":{\"type\":\"text\",\"schema\":{}}", API_UNSUPPORTED, "response_format",
-         "schema is not supported"},
+        {"\"response_format\":{\"type\":\"text\",\"schema\":{}}", API_UNSUPPORTED,
+         "response_format", "schema is not supported"},
         {"\"response_format\":{\"type\":\"json_object\",\"strict\":true}", API_UNSUPPORTED,
          "response_format", "strict is not supported"},
         {"\"response_format\":{\"type\":\"json_schema\"}", API_MISSING_PARAMETER, "response_format",
          "response_format.json_schema is required"},
         {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}",
          API_MISSING_PARAMETER, "response_format", "json_schema.schema is required"},
-        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":1,\"schema\":{}}}",
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":1,\"schema\":{}}"
+         "}",
          API_INVALID_TYPE, "response_format", "json_schema.name: expected a string"},
-        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"strict\":1,\"schema\":{}}}",
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"strict\":1,\"schema\":{}"
+         "}}",
          API_INVALID_TYPE, "response_format", "json_schema.strict: expected a boolean"},
         {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"x\":1,\"schema\":{}}}",
          API_UNSUPPORTED, "response_format", "json_schema: x is not supported"},
