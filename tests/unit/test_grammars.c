@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's compiled grammars: shared by equal constraints, kept while there is room, and taken
  * out of the memory for requests. And what a text makes of one: its mask with the ends. */
-#include "engine/grammar/grammar_text.h"
 #include "engine/base/file.h"
+#include "engine/grammar/grammar_text.h"
 #include "server/grammars.h"
 #include "tests/unit/golden_cases.h"
 
@@ -28,8 +28,8 @@ static struct grammars *open_grammars(int64_t bytes)
     size_t size;
     admission_init(&admission, &limits);
     metrics_init(&metrics);
-    cr_assert_eq(file_read(GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json", MIB, &json, &size, &err), 0,
-                 "%s", err.message);
+    cr_assert_eq(file_read(GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json", MIB, &json, &size, &err),
+                 0, "%s", err.message);
     cr_assert_eq(tokenizer_load(&tokenizer, json, size, &err), 0, "%s", err.message);
     free(json);
     cr_assert_eq(grammars_create(&grammars, tokenizer, VOCAB, &admission, &metrics, &err), 0, "%s",
@@ -48,9 +48,11 @@ static void close_grammars(struct grammars *grammars)
 
 static struct constraint choice(char *spec)
 {
-    return (struct constraint){
-        .param = "guided_choice", .name = "guided_choice", .kind = GRAMMAR_CHOICE, .spec = spec,
-        .length = strlen(spec)};
+    return (struct constraint){.param = "guided_choice",
+                               .name = "guided_choice",
+                               .kind = GRAMMAR_CHOICE,
+                               .spec = spec,
+                               .length = strlen(spec)};
 }
 
 static struct grammars_entry *get(struct grammars *grammars, char *spec)
