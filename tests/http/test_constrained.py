@@ -12,6 +12,13 @@ import openai
 import pytest
 from constraints import check_json, check_regex, random_regex, random_schema
 from harness import check_error, read_frames, text_of, wait_until
+from stress_helpers import size
+
+# Their full size is for `make test-stress`, on two models if they are there.
+SCHEMAS = size("SCHEMAS", 50, 10, 1000)
+REGEXES = size("REGEXES", 20, 5, 200)
+SECOND = harness.ROOT / "models" / "smollm2-135m-instruct"
+MODELS = [harness.shipped_model(), *([SECOND] if SCHEMAS > 50 and SECOND.is_dir() else [])]
 
 pytestmark = pytest.mark.builds("dev", "asan")
 
@@ -106,23 +113,39 @@ def test_none_is_free(server):
         assert write(server, nothing, max_tokens=12) == free
 
 
-@pytest.mark.parametrize("first", range(0, 50, 10))
-def test_random_schemas(server, first):
-    for number in range(first, first + 10):
-        schema = random_schema(random.Random(number))
-        choice, = write(server, {"guided_json": schema}, max_tokens=600, seed=number)
+def write_many(server, field, make, check_text, count):
+    """One text of each of so many random forms. Only max_tokens may cut it off."""
+    def write_one(number):
+        form = make(random.Random(number))
+        choice, = write(server, {field: form}, max_tokens=600, seed=number)
         if choice["finish_reason"] == "stop":
-            check_json(choice["text"], schema)
-        else:
-            assert choice["finish_reason"] == "length"
+            check_text(choice["text"], form)
+        return choice["finish_reason"]
+
+    with ThreadPoolExecutor(8) as pool:
+        reasons = list(pool.map(write_one, range(count)))
+    cut = reasons.count("length")
+    assert cut + reasons.count("stop") == count and cut <= count / 4
+    print(f"{server.model_id}: {count} of {field}, {cut} of them cut off by max_tokens")
 
 
-def test_random_regexes(server):
-    for number in range(20):
-        regex = random_regex(random.Random(number))
-        choice, = write(server, {"guided_regex": regex}, max_tokens=300, seed=number)
-        if choice["finish_reason"] == "stop":
-            check_regex(choice["text"], regex)
+@pytest.fixture(scope="module", params=MODELS)
+def any_model(server, tmp_path_factory, request):
+    from conftest import finish, start
+    if request.param == harness.shipped_model():
+        yield server
+        return
+    running = start(tmp_path_factory.mktemp("another"), model=request.param)
+    yield running
+    finish(running)
+
+
+def test_random_schemas(any_model):
+    write_many(any_model, "guided_json", random_schema, check_json, SCHEMAS)
+
+
+def test_random_regexes(any_model):
+    write_many(any_model, "guided_regex", random_regex, check_regex, REGEXES)
 
 
 # Errors
@@ -292,8 +315,8 @@ def test_equal_constraints_are_compiled_once(server):
     compiled, hits = (server.metric(f"regla_grammar{name}_total") for name in ("s_compiled", "_hits"))
     masks = server.metric("regla_masks_total")
     for _ in range(3):
-        choice, = write(server, form, return_token_ids=True)
-    write(server, {"structured_outputs": {"choice": ["only here"]}}, n=2)
+        choice, = write(server, form, return_token_ids=True, temperature=0)
+    write(server, {"structured_outputs": {"choice": ["only here"]}}, n=2, temperature=0)
     assert server.metric("regla_grammars_compiled_total") == compiled + 1
     assert server.metric("regla_grammar_hits_total") == hits + 3
     assert server.metric("regla_masks_total") == masks + 5 * len(choice["token_ids"])
