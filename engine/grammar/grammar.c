@@ -4,7 +4,10 @@
 #include "engine/base/fields.h"
 #include "engine/grammar/builder_finish.h"
 #include "engine/grammar/compiled.h"
+#include "engine/grammar/dfa_emit.h"
 #include "engine/grammar/json_rules.h"
+#include "engine/grammar/regex.h"
+#include "engine/grammar/schema.h"
 
 #include <stdlib.h>
 
@@ -38,6 +41,22 @@ static int compile_choice(struct builder *builder, const json_t *spec, uint32_t 
     return builder_failed(builder) ? -1 : 0;
 }
 
+/* A rule of the texts that match from beginning to end. */
+static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *root)
+{
+    struct dfa dfa;
+    if (!json_is_string(spec))
+        return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
+                         fields_kind(spec));
+    if (regex_compile(&dfa, json_string_value(spec), json_string_length(spec), false, builder->err))
+        return -1;
+    *root = builder_rule(builder);
+    if (!builder_failed(builder))
+        dfa_emit(builder, builder->rules[*root].start, builder->rules[*root].final, &dfa, DFA_UTF8);
+    dfa_clear(&dfa);
+    return builder_failed(builder) ? -1 : 0;
+}
+
 static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
                         uint32_t *root)
 {
@@ -45,14 +64,16 @@ static int compile_kind(struct builder *builder, enum grammar_kind kind, const j
     case GRAMMAR_JSON:
         *root = RULE_OBJECT;
         return 0;
+    case GRAMMAR_JSON_SCHEMA:
+        return schema_compile(builder, spec, root);
+    case GRAMMAR_REGEX:
+        return compile_regex(builder, spec, root);
     case GRAMMAR_CHOICE:
         return compile_choice(builder, spec, root);
-    case GRAMMAR_JSON_SCHEMA:
-    case GRAMMAR_REGEX:
     case GRAMMAR_GBNF:
         break;
     }
-    return error_set(builder->err, ERROR_UNSUPPORTED, "grammar: kind %d is not supported", kind);
+    return error_set(builder->err, ERROR_INTERNAL, "grammar: no kind %d", kind);
 }
 
 static int check_can_end(const struct grammar *grammar, struct error *err)
@@ -64,6 +85,15 @@ static int check_can_end(const struct grammar *grammar, struct error *err)
                      "$: expected what some text can match, got what none can, with the bytes of "
                      "the model's tokens and at most %d levels of nesting",
                      AUTOMATON_MOST_DEPTH);
+}
+
+static int check_recursion(uint32_t left_recursive, struct error *err)
+{
+    return left_recursive == UINT32_MAX
+               ? 0
+               : error_set(err, ERROR_UNSUPPORTED,
+                           "$: expected rules that begin with some text, got one that begins with "
+                           "itself");
 }
 
 int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,
@@ -81,6 +111,7 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
     int failed = builder_failed(&builder) || compile_kind(&builder, kind, spec, &grammar->root) ||
                  builder_finish(&builder, &grammar->automaton, &left_recursive) ||
                  check_can_end(grammar, builder.err) ||
+                 check_recursion(left_recursive, builder.err) ||
                  mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
                                    builder.err);
     builder_clear(&builder);

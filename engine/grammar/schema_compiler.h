@@ -33,6 +33,8 @@ void schema_object(struct schema_compiler *compiler, const struct schema_parts *
 
 /* Whether a part has the keyword; then *value is it. */
 bool schema_has(const struct schema_part *part, const char *key, const json_t **value);
+/* Whether some part has one of the keywords [count]. */
+bool schema_has_any(const struct schema_parts *parts, const char *const *keys, size_t count);
 /* The value of minLength and the like; -1: there is none. Large ones become INT32_MAX - 1. */
 int64_t schema_count(const struct schema_part *part, const char *key);
 /* The largest, or with `least` the smallest, of all parts' values; -1: there is none. */

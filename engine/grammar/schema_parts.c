@@ -63,8 +63,12 @@ enum value_kind {
     SCHEMAS,    /* a list of at least one */
     SCHEMA_MAP, /* an object of schemas */
     TEXT,
-    TEXTS, /* a list of strings */
-    COUNT, /* an integer from 0 on */
+    REFERENCE,   /* a string; taken apart here, as ALL is */
+    ALL,         /* as SCHEMAS */
+    DEFINITIONS, /* as SCHEMA_MAP; asks for nothing, as NOTE does */
+    NOTE,        /* anything */
+    TEXTS,       /* a list of strings */
+    COUNT,       /* an integer from 0 on */
     NUMBER,
     LIST,  /* of anything, at least one */
     TYPES, /* a string or a list of strings */
@@ -88,10 +92,10 @@ static const struct keyword {
     {"const", ANY},
     {"anyOf", SCHEMAS},
     {"oneOf", SCHEMAS},
-    {"allOf", SCHEMAS},
-    {"$ref", TEXT},
-    {"$defs", SCHEMA_MAP},
-    {"definitions", SCHEMA_MAP},
+    {"allOf", ALL},
+    {"$ref", REFERENCE},
+    {"$defs", DEFINITIONS},
+    {"definitions", DEFINITIONS},
     {"pattern", TEXT},
     {"minLength", COUNT},
     {"maxLength", COUNT},
@@ -101,17 +105,16 @@ static const struct keyword {
     {"exclusiveMinimum", NUMBER},
     {"exclusiveMaximum", NUMBER},
     {"uniqueItems", FALSE_ONLY},
-    /* These ask for nothing. */
-    {"title", ANY},
-    {"description", ANY},
-    {"default", ANY},
-    {"examples", ANY},
-    {"$schema", ANY},
-    {"$id", ANY},
-    {"$comment", ANY},
-    {"deprecated", ANY},
-    {"readOnly", ANY},
-    {"writeOnly", ANY},
+    {"title", NOTE},
+    {"description", NOTE},
+    {"default", NOTE},
+    {"examples", NOTE},
+    {"$schema", NOTE},
+    {"$id", NOTE},
+    {"$comment", NOTE},
+    {"deprecated", NOTE},
+    {"readOnly", NOTE},
+    {"writeOnly", NOTE},
 };
 
 static bool is_schema(const json_t *value)
@@ -152,16 +155,20 @@ static const char *unmet(enum value_kind kind, const json_t *value)
 {
     switch (kind) {
     case ANY:
+    case NOTE:
         return NULL;
     case SCHEMA:
         return is_schema(value) ? NULL : "a schema (an object, true or false)";
     case SCHEMAS:
+    case ALL:
         return all_items(value, is_schema) && json_array_size(value) > 0
                    ? NULL
                    : "a list of at least one schema";
     case SCHEMA_MAP:
+    case DEFINITIONS:
         return all_members(value) ? NULL : "an object of schemas";
     case TEXT:
+    case REFERENCE:
         return is_text(value) ? NULL : "a string";
     case TEXTS:
         return all_items(value, is_text) ? NULL : "a list of strings";
@@ -181,9 +188,11 @@ static const char *unmet(enum value_kind kind, const json_t *value)
     return NULL;
 }
 
+/* *asks: it asks for more than what $ref and allOf lead to. */
 static int check_keywords(const struct schema_document *document, const json_t *schema,
-                          const struct schema_place *place)
+                          const struct schema_place *place, bool *asks)
 {
+    *asks = false;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)schema, key, value)
@@ -195,6 +204,8 @@ static int check_keywords(const struct schema_document *document, const json_t *
         if (!found)
             return schema_refuse(document, place, key, ERROR_UNSUPPORTED,
                                  "expected a keyword that is supported, got \"%.64s\"", key);
+        *asks |= found->kind != REFERENCE && found->kind != ALL && found->kind != DEFINITIONS &&
+                 found->kind != NOTE;
         const char *expected = unmet(found->kind, value);
         if (expected)
             return schema_refuse(document, place, key, ERROR_INVALID, "expected %s, got %s",
@@ -304,9 +315,11 @@ static int add(const struct schema_document *document, struct schema_parts *part
         return schema_refuse(document, place, NULL, ERROR_UNSUPPORTED,
                              "expected at most %d schemas for one value, got more",
                              SCHEMA_MOST_PARTS);
-    if (check_keywords(document, schema, place))
+    bool asks;
+    if (check_keywords(document, schema, place, &asks))
         return -1;
-    parts->items[parts->count++] = (struct schema_part){schema, place, false};
+    if (asks)
+        parts->items[parts->count++] = (struct schema_part){schema, place, false};
     const json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
     const json_t *target = NULL;
     if (ref && (resolve(document, json_string_value(ref), place, &target) ||
