@@ -281,12 +281,13 @@ static int make_form(struct generation *g, struct error *err)
     if (!spec)
         return 0;
     const int32_t vocab_size = engine_info(g->model.engine)->vocab_size;
+    const size_t num_eos = g->options->ignore_eos ? 0 : model->eos.count;
+    const struct grammar_ends ends = {model->eos.ids, num_eos, num_eos};
     int result = grammar_vocabulary_create(&g->vocabulary, g->model.tokenizer, vocab_size, err);
     if (result == 0)
         result = grammar_compile(&g->grammar, kind, spec, g->vocabulary, err);
     if (result == 0)
-        result = grammar_text_open(&g->form, g->grammar, vocab_size, model->eos.ids,
-                                   g->options->ignore_eos ? 0 : model->eos.count, err);
+        result = grammar_text_open(&g->form, g->grammar, vocab_size, &ends, err);
     json_decref(spec);
     if (result == 0)
         g->draw.mask = grammar_text_mask(g->form, err);

@@ -8,8 +8,7 @@ enum { BITS = 32 };
 
 struct grammar_text {
     struct grammar_matcher *matcher;
-    const int32_t *ends; /* [num_ends] */
-    size_t num_ends;
+    struct grammar_ends ends;
     size_t words;
     uint32_t mask[]; /* [words] */
 };
@@ -25,14 +24,13 @@ size_t grammar_text_bytes(int32_t vocab_size)
 }
 
 int grammar_text_open(struct grammar_text **out, struct grammar *grammar, int32_t vocab_size,
-                      const int32_t *ends, size_t num_ends, struct error *err)
+                      const struct grammar_ends *ends, struct error *err)
 {
     struct grammar_text *text = calloc(1, grammar_text_bytes(vocab_size));
     *out = NULL;
     if (!text)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-    text->ends = ends;
-    text->num_ends = num_ends;
+    text->ends = *ends;
     text->words = words_of(vocab_size);
     if (grammar_matcher_create(&text->matcher, grammar, err) != 0) {
         free(text);
@@ -57,9 +55,13 @@ const uint32_t *grammar_text_mask(struct grammar_text *text, struct error *err)
         return NULL;
     bool whole = grammar_matcher_may_end(text->matcher);
     memcpy(text->mask, mask, text->words * sizeof *mask);
-    for (size_t i = 0; i < text->num_ends; i++) {
-        uint32_t *word = &text->mask[text->ends[i] / BITS], bit = 1u << text->ends[i] % BITS;
-        *word = whole ? *word | bit : *word & ~bit;
+    for (size_t i = 0; i < text->ends.count; i++) {
+        int32_t id = text->ends.ids[i];
+        uint32_t *word = &text->mask[id / BITS], bit = UINT32_C(1) << id % BITS;
+        if (whole)
+            *word |= bit;
+        else if (i < text->ends.num_eos)
+            *word &= ~bit;
     }
     return text->mask;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A text that a grammar constrains: the mask of its next draw, with the tokens that end it. These
- * may come where the text is whole, and only there. */
+/* A text that a grammar constrains: the mask of its next draw, with the tokens that end it. */
 #ifndef ENGINE_GRAMMAR_GRAMMAR_TEXT_H
 #define ENGINE_GRAMMAR_GRAMMAR_TEXT_H
 
@@ -11,9 +10,16 @@ struct grammar_text;
 /* What a text takes, but for its matcher. */
 size_t grammar_text_bytes(int32_t vocab_size);
 
-/* ends [num_ends]: ids in [0, vocab_size), borrowed until the text is closed. */
+/* What ends a text may come where it is whole. An EOS comes nowhere else. A stop token may be part
+ * of what the grammar asks for; it then cuts the text, as a stop string does. */
+struct grammar_ends {
+    const int32_t *ids; /* [count], in [0, vocab_size); borrowed until the text is closed */
+    size_t count;
+    size_t num_eos; /* the first of them */
+};
+
 int grammar_text_open(struct grammar_text **out, struct grammar *grammar, int32_t vocab_size,
-                      const int32_t *ends, size_t num_ends, struct error *err);
+                      const struct grammar_ends *ends, struct error *err);
 void grammar_text_close(struct grammar_text *text); /* NULL is allowed */
 
 /* What may come next, as struct draw has it; valid until the next call. NULL as from

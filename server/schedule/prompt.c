@@ -284,6 +284,7 @@ static int prepare_ends(struct job *job, struct api_error *err)
     prepared->ends = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *prepared->ends);
     if (!prepared->ends)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    prepared->num_eos = num_eos;
     for (size_t i = 0; i < num_eos; i++)
         prepared->ends[prepared->num_ends++] = service->eos_ids[i];
     for (size_t i = 0; i < request->num_stop_token_ids; i++)

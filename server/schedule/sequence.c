@@ -31,6 +31,7 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     const int32_t vocab_size = job->task.service->limits.vocab_size;
     sequence->held = sizeof *sequence + sampler_bytes(&sampling, vocab_size);
     const struct job_prepared *prepared = &job->prepared;
+    const struct grammar_ends ends = {prepared->ends, prepared->num_ends, prepared->num_eos};
     if (prepared->grammar)
         sequence->held += grammar_text_bytes(vocab_size);
     if (prepared->words)
@@ -45,7 +46,7 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
                           err) ||
         (prepared->grammar &&
          grammar_text_open(&sequence->form, grammars_entry_grammar(prepared->grammar), vocab_size,
-                           prepared->ends, prepared->num_ends, err))) {
+                           &ends, err))) {
         sequence_close(sequence);
         return -1;
     }

@@ -129,7 +129,7 @@ def _sequence(rng, depth):
         atom = _atom(rng, depth)
         if len(atom) > 1 and atom.isalnum():
             atom = f"(?:{atom})"
-        parts.append(atom + rng.choice(("", "", "", "?", "{2}", "{1,3}", "{0,4}", "{2,}", "+", "*")))
+        parts.append(atom + rng.choice(("", "", "", "?", "{2}", "{1,3}", "{0,4}", "{2,5}", rng.choice(("+", "*", "{2,}")))))
     return "".join(parts)
 
 

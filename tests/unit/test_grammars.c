@@ -180,7 +180,7 @@ static bool lets(const uint32_t *mask, int32_t id)
     return (mask[id / 32] >> id % 32 & 1) != 0;
 }
 
-/* Ends may come where the text is whole, and only there, though the grammar has such a token. */
+/* Ends may come where the text is whole. What the grammar has of them stays, but for an EOS. */
 Test(grammars, a_text_may_end_where_it_is_whole)
 {
     struct grammars *grammars = open_grammars(100 * MIB);
@@ -189,15 +189,22 @@ Test(grammars, a_text_may_end_where_it_is_whole)
     struct error err = ERROR_INIT;
     cr_assert_eq(tokenizer_encode(tokenizer, "ab", 2, false, &ids, &err), 0, "%s", err.message);
     cr_assert_eq(ids.count, 2, "letters are tokens of this model");
-    const int32_t a = ids.ids[0], b = ids.ids[1], ends[] = {0, a, 40};
+    const int32_t a = ids.ids[0], b = ids.ids[1], list[] = {0, a, 40};
+    struct grammar_ends ends = {list, 3, 2};
     struct grammar_text *text;
-    cr_assert_eq(grammar_text_open(&text, grammars_entry_grammar(entry), VOCAB, ends, 3, &err), 0);
+    cr_assert_eq(grammar_text_open(&text, grammars_entry_grammar(entry), VOCAB, &ends, &err), 0);
     const uint32_t *mask = grammar_text_mask(text, &err);
     cr_assert_neq(mask, NULL);
     for (int32_t i = 0; i < VOCAB; i++)
         cr_expect(!lets(mask, i) || (i != a && i != 0 && i != 40), "%d", (int)i);
     grammar_text_close(text);
-    cr_assert_eq(grammar_text_open(&text, grammars_entry_grammar(entry), VOCAB, ends, 1, &err), 0);
+    ends.num_eos = 1;
+    cr_assert_eq(grammar_text_open(&text, grammars_entry_grammar(entry), VOCAB, &ends, &err), 0);
+    mask = grammar_text_mask(text, &err);
+    cr_expect(mask && lets(mask, a) && !lets(mask, 0) && !lets(mask, 40));
+    grammar_text_close(text);
+    ends.count = 1;
+    cr_assert_eq(grammar_text_open(&text, grammars_entry_grammar(entry), VOCAB, &ends, &err), 0);
     mask = grammar_text_mask(text, &err);
     cr_expect(mask && lets(mask, a) && !lets(mask, b) && !lets(mask, 0));
     cr_expect(grammar_text_take(text, b, &err) == -1);
