@@ -124,12 +124,15 @@ def _atom(rng, depth):
 
 
 def _sequence(rng, depth):
+    """Parts that may repeat: a group at most twice, so that no automaton becomes large."""
     parts = []
     for _ in range(rng.randrange(1, 4)):
         atom = _atom(rng, depth)
         if len(atom) > 1 and atom.isalnum():
             atom = f"(?:{atom})"
-        parts.append(atom + rng.choice(("", "", "", "?", "{2}", "{1,3}", "{0,4}", "{2,5}", rng.choice(("+", "*", "{2,}")))))
+        often = ("{2}", "{1,3}", "{0,4}", "{2,5}", rng.choice(("+", "*", "{2,}")))
+        few = ("?", "{1,2}", "{2}", rng.choice(("+", "*")))
+        parts.append(atom + rng.choice(("", "", "", "?", *(few if ")" in atom else often))))
     return "".join(parts)
 
 
