@@ -11,7 +11,7 @@
  */
 struct target {
     uint32_t to;
-    uint32_t rest[3]; /* rest[n]: n such bytes before `to`; 0: not made yet */
+    uint32_t rest[4]; /* rest[n]: n such bytes before `to`; 0: not made yet */
 };
 
 static uint32_t rest_of(struct builder *builder, struct target *target, int count)

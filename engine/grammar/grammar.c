@@ -5,6 +5,7 @@
 #include "engine/grammar/builder_finish.h"
 #include "engine/grammar/compiled.h"
 #include "engine/grammar/dfa_emit.h"
+#include "engine/grammar/gbnf.h"
 #include "engine/grammar/json_rules.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema.h"
@@ -58,7 +59,7 @@ static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *
 }
 
 static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
-                        uint32_t *root)
+                        struct gbnf *gbnf, uint32_t *root)
 {
     switch (kind) {
     case GRAMMAR_JSON:
@@ -71,7 +72,11 @@ static int compile_kind(struct builder *builder, enum grammar_kind kind, const j
     case GRAMMAR_CHOICE:
         return compile_choice(builder, spec, root);
     case GRAMMAR_GBNF:
-        break;
+        if (json_is_string(spec))
+            return gbnf_compile(gbnf, builder, json_string_value(spec), json_string_length(spec),
+                                root);
+        return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
+                         fields_kind(spec));
     }
     return error_set(builder->err, ERROR_INTERNAL, "grammar: no kind %d", kind);
 }
@@ -87,13 +92,20 @@ static int check_can_end(const struct grammar *grammar, struct error *err)
                      AUTOMATON_MOST_DEPTH);
 }
 
-static int check_recursion(uint32_t left_recursive, struct error *err)
+static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error *err)
 {
-    return left_recursive == UINT32_MAX
-               ? 0
-               : error_set(err, ERROR_UNSUPPORTED,
-                           "$: expected rules that begin with some text, got one that begins with "
-                           "itself");
+    if (rule == UINT32_MAX)
+        return 0;
+    if (gbnf->count == 0)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "$: expected schemas that ask for something, got one that only leads to "
+                         "itself");
+    const struct gbnf_name *name = &gbnf->names[rule - gbnf->first];
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "line %zu, column %zu: expected a rule that begins with some text, got %.*s, "
+                     "which begins with itself (write a repetition: x (\"+\" x)*)",
+                     name->line, name->column, (int)(name->length < 64 ? name->length : 64),
+                     name->name);
 }
 
 int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,
@@ -101,6 +113,7 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
 {
     struct error none = ERROR_INIT; /* a builder needs one to know that it failed */
     struct builder builder = {.alphabet = vocabulary->alphabet, .err = err ? err : &none};
+    struct gbnf gbnf = {0};
     struct grammar *grammar = calloc(1, sizeof *grammar);
     if (!grammar)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a grammar");
@@ -108,13 +121,15 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
     grammar->vocabulary = vocabulary;
     uint32_t left_recursive = UINT32_MAX;
     json_rules_add(&builder);
-    int failed = builder_failed(&builder) || compile_kind(&builder, kind, spec, &grammar->root) ||
+    int failed = builder_failed(&builder) ||
+                 compile_kind(&builder, kind, spec, &gbnf, &grammar->root) ||
                  builder_finish(&builder, &grammar->automaton, &left_recursive) ||
                  check_can_end(grammar, builder.err) ||
-                 check_recursion(left_recursive, builder.err) ||
+                 check_recursion(left_recursive, &gbnf, builder.err) ||
                  mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
                                    builder.err);
     builder_clear(&builder);
+    gbnf_clear(&gbnf);
     if (failed) {
         grammar_release(grammar);
         return -1;

@@ -159,7 +159,10 @@ static json_t *write_text(struct driver *driver, struct grammar *grammar, size_t
     }
     json_t *made = whole ? json_stringn(text, length) : NULL;
     if (whole && !made) {
-        fprintf(stderr, "a text that is not UTF-8\n");
+        fprintf(stderr, "a text that is not UTF-8: ");
+        for (size_t i = 0; i < length; i++)
+            fprintf(stderr, "%02x", (unsigned char)text[i]);
+        fprintf(stderr, "\n");
         exit(1);
     }
     free(text);
