@@ -284,8 +284,11 @@ static int make_form(struct generation *g, struct error *err)
     const size_t num_eos = g->options->ignore_eos ? 0 : model->eos.count;
     const struct grammar_ends ends = {model->eos.ids, num_eos, num_eos};
     int result = grammar_vocabulary_create(&g->vocabulary, g->model.tokenizer, vocab_size, err);
-    if (result == 0)
-        result = grammar_compile(&g->grammar, kind, spec, g->vocabulary, err);
+    if (result == 0 && grammar_compile(&g->grammar, kind, spec, g->vocabulary, err) != 0)
+        result = error_prefix(err, "%s",
+                              kind == GRAMMAR_REGEX    ? "--regex"
+                              : kind == GRAMMAR_CHOICE ? "--choice"
+                                                       : g->options->json_schema);
     if (result == 0)
         result = grammar_text_open(&g->form, g->grammar, vocab_size, &ends, err);
     json_decref(spec);

@@ -241,10 +241,13 @@ def test_generate_keeps_to_a_form(tmp_path):
     schema.write_text('{"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}')
     result = regla("generate", HYBRID, "--prompt", "a", "--temperature", 1, "--json-schema", schema)
     assert len(json.loads(result.stdout)) in (2, 3)
-    for wrong, words in ((["--regex", "("], "("), (["--json-schema", tmp_path / "none"], "none"),
+    schema.write_text('{"items": {"type": "list"}}')
+    for wrong, words in ((["--regex", "("], "--regex: offset 1"),
+                         (["--json-schema", schema], "schema.json: $.items.type"),
+                         (["--json-schema", tmp_path / "none"], "none: cannot open"),
                          (["--regex", "a", *choices], "--choice: a text has one form")):
         result = regla("generate", HYBRID, "--prompt", "a", *wrong)
-        assert result.returncode != 0 and words in result.stderr and result.stdout == ""
+        assert result.returncode != 0 and words in result.stderr and not result.stdout
 
 
 def test_generate_draws_by_seed():
