@@ -18,16 +18,16 @@ struct parser {
     int depth;
 };
 
-static void find_place(const struct parser *parser, size_t at, size_t *line, size_t *column)
+static void find_place(const char *text, size_t at, size_t *line, size_t *column)
 {
     size_t start = 0;
     *line = 1;
     for (size_t i = 0; i < at; i++)
-        if (parser->text[i] == '\n') {
+        if (text[i] == '\n') {
             ++*line;
             start = i + 1;
         }
-    *column = utf8_characters(parser->text + start, at - start) + 1;
+    *column = utf8_characters(text + start, at - start) + 1;
 }
 
 /* Sets the error "line 2, column 5: expected ..., got ...". Returns -1. */
@@ -35,7 +35,7 @@ static int expect(const struct parser *parser, const char *what)
 {
     size_t line, column, used = 1;
     bool ended = parser->at >= parser->length;
-    find_place(parser, parser->at, &line, &column);
+    find_place(parser->text, parser->at, &line, &column);
     if (!ended)
         utf8_decode(parser->text + parser->at, &used);
     return error_set(parser->builder->err, ERROR_INVALID,
@@ -129,8 +129,7 @@ static struct gbnf_name *read_name(struct parser *parser)
     if (gbnf->count == 0)
         gbnf->first = rule;
     struct gbnf_name *made = &gbnf->names[gbnf->count++];
-    *made = (struct gbnf_name){.name = name, .length = length};
-    find_place(parser, start, &made->line, &made->column);
+    *made = (struct gbnf_name){.name = name, .length = length, .offset = start};
     gbnf->slots[slot] = (uint32_t)gbnf->count;
     return made;
 }
@@ -420,11 +419,14 @@ static int check_names(const struct parser *parser, uint32_t *root)
     bool found = false;
     for (size_t i = 0; i < parser->gbnf->count; i++) {
         const struct gbnf_name *name = &parser->gbnf->names[i];
-        if (!name->defined)
+        if (!name->defined) {
+            size_t line, column;
+            gbnf_place(parser->gbnf, name, &line, &column);
             return error_set(parser->builder->err, ERROR_INVALID,
                              "line %zu, column %zu: expected a rule that is defined, got %.*s",
-                             name->line, name->column, (int)(name->length < 64 ? name->length : 64),
+                             line, column, (int)(name->length < 64 ? name->length : 64),
                              name->name);
+        }
         if (name->length == 4 && memcmp(name->name, "root", 4) == 0) {
             *root = rule_of(parser, name);
             found = true;
@@ -439,7 +441,7 @@ int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, s
                  uint32_t *root)
 {
     struct parser parser = {.gbnf = gbnf, .builder = builder, .text = text, .length = length};
-    *gbnf = (struct gbnf){0};
+    *gbnf = (struct gbnf){.text = text};
     if (length > GBNF_MOST_BYTES)
         return error_set(builder->err, ERROR_UNSUPPORTED, "expected at most %d bytes, got %zu",
                          GBNF_MOST_BYTES, length);
@@ -447,6 +449,11 @@ int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, s
         if (parse_rule(&parser))
             return -1;
     return check_names(&parser, root);
+}
+
+void gbnf_place(const struct gbnf *gbnf, const struct gbnf_name *name, size_t *line, size_t *column)
+{
+    find_place(gbnf->text, name->offset, line, column);
 }
 
 void gbnf_clear(struct gbnf *gbnf)

@@ -10,12 +10,13 @@ enum { GBNF_MOST_BYTES = 1 << 18, GBNF_MOST_DEPTH = 100, GBNF_MOST_REPEAT = 1 <<
 struct gbnf_name {
     const char *name; /* [length], borrowed from the text */
     size_t length;
-    size_t line, column; /* where it is first mentioned */
+    size_t offset; /* in the text, where it is first mentioned */
     bool defined;
 };
 
 /* The names of its rules; name i is that of rule first + i. gbnf_clear frees it. */
 struct gbnf {
+    const char *text;        /* borrowed */
     struct gbnf_name *names; /* [count] */
     size_t count, capacity;
     uint32_t first;
@@ -27,6 +28,9 @@ struct gbnf {
  * [length] bytes of valid UTF-8, borrowed as long as *gbnf is. Free it after a failure too. */
 int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, size_t length,
                  uint32_t *root);
+/* Where a name is first mentioned, both from 1 on. */
+void gbnf_place(const struct gbnf *gbnf, const struct gbnf_name *name, size_t *line,
+                size_t *column);
 void gbnf_clear(struct gbnf *gbnf);
 
 #endif

@@ -101,11 +101,12 @@ static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error 
                          "$: expected schemas that ask for something, got one that only leads to "
                          "itself");
     const struct gbnf_name *name = &gbnf->names[rule - gbnf->first];
+    size_t line, column;
+    gbnf_place(gbnf, name, &line, &column);
     return error_set(err, ERROR_UNSUPPORTED,
                      "line %zu, column %zu: expected a rule that begins with some text, got %.*s, "
                      "which begins with itself (write a repetition: x (\"+\" x)*)",
-                     name->line, name->column, (int)(name->length < 64 ? name->length : 64),
-                     name->name);
+                     line, column, (int)(name->length < 64 ? name->length : 64), name->name);
 }
 
 int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,

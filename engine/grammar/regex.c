@@ -2,10 +2,12 @@
 #include "engine/grammar/regex.h"
 
 #include "engine/grammar/regex_tree.h"
+#include "engine/text/unicode.h"
 
 /* A tree that becomes an nfa. */
 struct making {
     const struct regex_tree *tree;
+    const char *text;
     struct nfa nfa;
     int32_t any; /* the set of all characters */
     bool search;
@@ -85,7 +87,7 @@ static int make(struct making *making, const struct regex_node *node, uint32_t f
     }
     return error_set(making->err, ERROR_UNSUPPORTED,
                      "offset %zu: ^ and $ are supported at the beginning and the end only",
-                     node->offset);
+                     utf8_characters(making->text, node->offset));
 }
 
 /* Any text, where a search may begin or end. */
@@ -124,7 +126,7 @@ static int make_outer(struct making *making, const struct regex_node *node)
 int regex_compile(struct dfa *out, const char *text, size_t length, bool search, struct error *err)
 {
     struct regex_tree tree = {0};
-    struct making making = {.tree = &tree, .search = search, .err = err};
+    struct making making = {.tree = &tree, .text = text, .search = search, .err = err};
     struct charset any = {0};
     int failed = regex_tree_parse(&tree, text, length, err) || nfa_begin(&making.nfa, err) ||
                  charset_negate(&any, err);

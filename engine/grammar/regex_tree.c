@@ -86,8 +86,7 @@ void regex_tree_clear(struct regex_tree *tree)
 
 static struct regex_node *node(struct parser *parser, enum regex_kind kind)
 {
-    return regex_tree_node(parser->tree, kind, utf8_characters(parser->text, parser->at),
-                           parser->err);
+    return regex_tree_node(parser->tree, kind, parser->at, parser->err);
 }
 
 /* A node of a set, which it takes over. */

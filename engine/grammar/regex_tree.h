@@ -18,7 +18,7 @@ struct regex_node {
     enum regex_kind kind;
     int least, most;
     size_t set;                             /* index in the tree's sets */
-    size_t offset;                          /* in characters, for messages */
+    size_t offset;                          /* in bytes, for messages */
     struct regex_node *child, *last, *next; /* children as a list */
 };
 
