@@ -76,7 +76,7 @@ test-races: test-deps
 test-stress:
 	@tests/run.sh deps build
 	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -rs -p no:cacheprovider --durations=0 \
-		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress durability log) \
+		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress durability log constrained) \
 		tests/scripts/test_images.py $(STRESS)
 
 model: build

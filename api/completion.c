@@ -402,6 +402,19 @@ static int parse_id_lists(const json_t *fields, struct completion_request *reque
     return 0;
 }
 
+static int parse_constraint(const json_t *fields, struct completion_request *request,
+                            const struct completion_limits *limits, struct api_error *err)
+{
+    const struct constraint *constraint = &request->constraint;
+    if (constraint_parse(&request->constraint, fields, err) != 0)
+        return -1;
+    if (!constraint->param || !limits->token_ids_only)
+        return 0;
+    return api_error_set(err, API_INVALID_VALUE, constraint->param,
+                         "%s: this model has no tokenizer, so that its text is empty",
+                         constraint->name);
+}
+
 /* session_id, expected_position, store. */
 static int parse_session(const json_t *fields, struct completion_request *request,
                          struct api_error *err)
@@ -497,6 +510,7 @@ static int parse_fields(const json_t *fields, struct completion_request *request
         parse_words(fields, request, limits, err) != 0 ||
         parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
         parse_id_lists(fields, request, limits->vocab_size, err) != 0 ||
+        parse_constraint(fields, request, limits, err) != 0 ||
         parse_names(fields, request, err) != 0 || check_session(request, err) != 0)
         return -1;
     return check_together(request, err);
@@ -556,6 +570,7 @@ void completion_request_clear(struct completion_request *request)
     free(request->logprob_token_ids);
     free((void *)request->sampling.logit_bias);
     free((void *)request->sampling.allowed);
+    constraint_clear(&request->constraint);
     free(request->user);
     free(request->request_id);
     free(request->cache_salt);

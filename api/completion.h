@@ -6,6 +6,7 @@
 #ifndef API_COMPLETION_H
 #define API_COMPLETION_H
 
+#include "api/constraint.h"
 #include "api/errors.h"
 #include "engine/ops/sampler.h"
 
@@ -62,6 +63,7 @@ struct completion_request {
     bool seed_given;                /* false: the server draws sampling.seed */
     /* The request owns sampling.logit_bias and allowed. The server sets sampling.choice. */
     struct sampling sampling;
+    struct constraint constraint;
     char *user;       /* NULL: absent */
     char *request_id; /* NULL: absent; else request_id_valid */
     char *cache_salt; /* NULL: absent; [cache_salt_length] */

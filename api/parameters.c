@@ -27,7 +27,8 @@ struct parameter {
 #define OVS O ", " V ", " S
 #define ALL O ", " V ", " L ", " S
 #define C "chat APIs"
-#define GUIDED "structured output: none here"
+#define GUIDED "one constraint of the text"
+#define OF_GUIDED "of structured output"
 
 static const struct parameter TABLE[] = {
     {"model", ALL, PARAMETER_HONOURED, NULL, ""},
@@ -72,6 +73,17 @@ static const struct parameter TABLE[] = {
     {"allowed_token_ids", V, PARAMETER_HONOURED, NULL, ""},
     {"bad_words", V, PARAMETER_HONOURED, NULL, ""},
     {"typical_p", L, PARAMETER_HONOURED, NULL, ""},
+    {"response_format", V ", " S, PARAMETER_HONOURED, NULL, GUIDED},
+    {"structured_outputs", V, PARAMETER_HONOURED, NULL, GUIDED},
+    {"guided_json", V, PARAMETER_HONOURED, NULL, GUIDED},
+    {"guided_json_object", V, PARAMETER_HONOURED, NULL, GUIDED},
+    {"guided_regex", V, PARAMETER_HONOURED, NULL, GUIDED},
+    {"guided_choice", V, PARAMETER_HONOURED, NULL, GUIDED},
+    {"guided_grammar", V, PARAMETER_HONOURED, NULL, GUIDED},
+    {"grammar", L, PARAMETER_HONOURED, NULL, GUIDED},
+    {"json_schema", L ", " S, PARAMETER_HONOURED, NULL, GUIDED},
+    {"regex", S, PARAMETER_HONOURED, NULL, GUIDED},
+    {"ebnf", S, PARAMETER_HONOURED, NULL, GUIDED},
     {"expected_position", "", PARAMETER_HONOURED, NULL, "sessions"},
     {"store", "", PARAMETER_HONOURED, NULL, "sessions"},
 
@@ -80,18 +92,9 @@ static const struct parameter TABLE[] = {
     {"length_penalty", V, PARAMETER_REFUSED, "1", "of beam search"},
     {"prompt_embeds", V, PARAMETER_REFUSED, "[]", ""},
     {"logits_processors", V, PARAMETER_REFUSED, "[]", ""},
-    {"response_format", V ", " S, PARAMETER_REFUSED, "{\"type\":\"text\"}", GUIDED},
-    {"structured_outputs", V, PARAMETER_REFUSED, "{}", GUIDED},
-    {"guided_json", V, PARAMETER_REFUSED, "", GUIDED},
-    {"guided_regex", V, PARAMETER_REFUSED, "\"\"", GUIDED},
-    {"guided_choice", V, PARAMETER_REFUSED, "[]", GUIDED},
-    {"guided_grammar", V, PARAMETER_REFUSED, "\"\"", GUIDED},
-    {"guided_decoding_backend", V, PARAMETER_REFUSED, "", GUIDED},
-    {"guided_whitespace_pattern", V, PARAMETER_REFUSED, "", GUIDED},
-    {"grammar", L, PARAMETER_REFUSED, "\"\"", GUIDED},
-    {"json_schema", L ", " S, PARAMETER_REFUSED, "{} \"\"", GUIDED},
-    {"regex", S, PARAMETER_REFUSED, "\"\"", GUIDED},
-    {"ebnf", S, PARAMETER_REFUSED, "\"\"", GUIDED},
+    {"guided_whitespace_pattern", V, PARAMETER_REFUSED, "", OF_GUIDED},
+    {"grammar_lazy", L, PARAMETER_REFUSED, "false", "grammar holds from the first token on"},
+    {"grammar_triggers", L, PARAMETER_REFUSED, "[]", "grammar holds from the first token on"},
     {"stop_regex", S, PARAMETER_REFUSED, "\"\" []", "stop takes strings"},
     {"spaces_between_special_tokens", V, PARAMETER_REFUSED, "true", ""},
     {"kv_transfer_params", V, PARAMETER_REFUSED, "{}", ""},
@@ -170,9 +173,8 @@ static const struct parameter TABLE[] = {
     {"speculative.n_min", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
     {"speculative.p_min", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
     {"speculative.type", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
-    {"grammar_lazy", L, PARAMETER_HARMLESS, NULL, "of grammar"},
-    {"grammar_triggers", L, PARAMETER_HARMLESS, NULL, "of grammar"},
-    {"preserved_tokens", L, PARAMETER_HARMLESS, NULL, "of grammar"},
+    {"guided_decoding_backend", V, PARAMETER_HARMLESS, NULL, "there is one automaton for all"},
+    {"preserved_tokens", L, PARAMETER_HARMLESS, NULL, "of grammar_triggers"},
     {"reasoning_budget_start_tag", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
     {"reasoning_budget_end_tag", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
     {"reasoning_budget_message", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
@@ -261,7 +263,7 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
         if (json_is_null(value))
             continue;
         if (parameter ? refuses(parameter, value) : is_guided(key))
-            return refuse(key, parameter ? parameter->note : GUIDED, err);
+            return refuse(key, parameter ? parameter->note : OF_GUIDED, err);
         if (!parameter && (*unknown)++ == 0)
             snprintf(name, size, "%s", key);
     }

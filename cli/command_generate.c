@@ -4,6 +4,9 @@
 
 #include "cli/command_model.h"
 #include "engine/base/clock.h"
+#include "engine/base/fields.h"
+#include "engine/base/file.h"
+#include "engine/grammar/grammar_text.h"
 #include "engine/model/model.h"
 #include "engine/ops/sampler.h"
 #include "engine/text/detokenize.h"
@@ -22,7 +25,8 @@ struct generate_options {
     int64_t max_tokens, top_k, seed;
     double temperature, top_p, min_p;
     double presence_penalty, frequency_penalty, repetition_penalty;
-    struct option_list stop;
+    struct option_list stop, choice;
+    const char *json_schema, *regex;
     bool echo, ignore_eos, quiet;
 };
 
@@ -51,6 +55,12 @@ static const struct option items[] = {
      "equal seeds draw equal tokens; -1: a new one, which is printed at the end"},
     {"stop", OPTION_LIST, AT(stop), "TEXT", NULL, 0, 0, NULL,
      "end before this text (may be given more than once)"},
+    {"json-schema", OPTION_TEXT, AT(json_schema), "FILE", NULL, 0, 0, NULL,
+     "the text is JSON that this JSON Schema admits"},
+    {"regex", OPTION_TEXT, AT(regex), "REGEX", NULL, 0, 0, NULL,
+     "the text matches this regular expression"},
+    {"choice", OPTION_LIST, AT(choice), "TEXT", NULL, 0, 0, NULL,
+     "the text is this, or another one that is given so"},
     {"ignore-eos", OPTION_FLAG, AT(ignore_eos), NULL, "false", 0, 0, NULL,
      "go on after the model's end of text"},
     {"echo", OPTION_FLAG, AT(echo), NULL, "false", 0, 0, NULL, "print the prompt first"},
@@ -79,7 +89,10 @@ struct generation {
     struct sampler *sampler;
     struct draw draw; /* the next token */
     struct detokenizer *detokenizer;
-    struct stop_set *stops; /* NULL: none */
+    struct grammar_vocabulary *vocabulary;
+    struct grammar *grammar;
+    struct grammar_text *form; /* what constrains the text; NULL: nothing */
+    struct stop_set *stops;    /* NULL: none */
     struct stop_scan scan;
     char number[16]; /* a token of a preset */
     char *held;      /* [held_length]: may be the beginning of a stop string */
@@ -143,6 +156,19 @@ static int text_of(struct generation *g, int32_t id, const char **text, size_t *
     return 0;
 }
 
+/* Takes a token into the text's form. 1: nothing more may come. */
+static int take_form(struct generation *g, int32_t id, struct error *err)
+{
+    if (!g->form)
+        return 0;
+    if (grammar_text_take(g->form, id, err) != 0)
+        return -1;
+    if (grammar_text_over(g->form))
+        return 1;
+    g->draw.mask = grammar_text_mask(g->form, err);
+    return g->draw.mask ? 0 : -1;
+}
+
 /* Goes on from the first token, which is drawn, until something ends it; g->reason says what. */
 static int go_on(struct generation *g, struct error *err)
 {
@@ -165,6 +191,13 @@ static int go_on(struct generation *g, struct error *err)
         if (stopped > 0) {
             g->reason = "stop string";
             return 0;
+        }
+        int over = take_form(g, id, err);
+        if (over < 0)
+            return -1;
+        if (over > 0) {
+            g->reason = "its form";
+            break;
         }
         if (g->generated < g->limit &&
             command_feed(g->model.engine, g->state, &id, 1, &g->draw, err) != 0)
@@ -199,6 +232,69 @@ static int make_stops(struct generation *g, struct error *err)
         result = stop_set_create(&g->stops, strings, count, err);
     free(strings);
     return result;
+}
+
+static json_t *list_of(const struct option_list *list)
+{
+    json_t *strings = json_array();
+    for (size_t i = 0; i < list->count; i++)
+        json_array_append_new(strings, json_string(list->items[i]));
+    return strings;
+}
+
+/* What --json-schema, --regex or --choice asks for; *spec NULL: nothing. */
+static int read_form(const struct generate_options *options, enum grammar_kind *kind, json_t **spec,
+                     struct error *err)
+{
+    enum { MOST_BYTES = 8 << 20 };
+    char *bytes;
+    size_t size;
+    *spec = NULL;
+    *kind = GRAMMAR_REGEX;
+    if (options->regex && !(*spec = json_string(options->regex)))
+        return error_set(err, ERROR_INVALID, "--regex: expected UTF-8");
+    if (options->choice.count > 0) {
+        *kind = GRAMMAR_CHOICE;
+        *spec = list_of(&options->choice);
+        if (json_array_size(*spec) < options->choice.count)
+            return error_set(err, ERROR_INVALID, "--choice: expected UTF-8");
+    }
+    if (!options->json_schema)
+        return 0;
+    *kind = GRAMMAR_JSON_SCHEMA;
+    if (file_read(options->json_schema, MOST_BYTES, &bytes, &size, err) != 0)
+        return -1;
+    int result = fields_parse(spec, options->json_schema, bytes, size, err);
+    free(bytes);
+    return result;
+}
+
+static int make_form(struct generation *g, struct error *err)
+{
+    const struct model *model = engine_model(g->model.engine);
+    enum grammar_kind kind;
+    json_t *spec;
+    if (read_form(g->options, &kind, &spec, err) != 0) {
+        json_decref(spec);
+        return -1;
+    }
+    if (!spec)
+        return 0;
+    const int32_t vocab_size = engine_info(g->model.engine)->vocab_size;
+    const size_t num_eos = g->options->ignore_eos ? 0 : model->eos.count;
+    const struct grammar_ends ends = {model->eos.ids, num_eos, num_eos};
+    int result = grammar_vocabulary_create(&g->vocabulary, g->model.tokenizer, vocab_size, err);
+    if (result == 0 && grammar_compile(&g->grammar, kind, spec, g->vocabulary, err) != 0)
+        result = error_prefix(err, "%s",
+                              kind == GRAMMAR_REGEX    ? "--regex"
+                              : kind == GRAMMAR_CHOICE ? "--choice"
+                                                       : g->options->json_schema);
+    if (result == 0)
+        result = grammar_text_open(&g->form, g->grammar, vocab_size, &ends, err);
+    json_decref(spec);
+    if (result == 0)
+        g->draw.mask = grammar_text_mask(g->form, err);
+    return result == 0 && g->draw.mask ? 0 : -1;
 }
 
 static int encode(struct generation *g, const char *prompt, size_t length, struct error *err)
@@ -272,6 +368,9 @@ static int prepare(struct generation *g, struct error *err)
                                 .frequency_penalty = (float)options->frequency_penalty,
                                 .repetition_penalty = (float)options->repetition_penalty,
                                 .seed = g->seed};
+    if (make_form(g, err) != 0)
+        return -1;
+    sampling.masked = g->form != NULL;
     if (make_stops(g, err) != 0 || take_prompt(g, err) != 0 ||
         sampler_create(&g->sampler, &sampling, engine_info(g->model.engine)->vocab_size,
                        g->prompt.ids, g->prompt.count, err) != 0 ||
@@ -308,9 +407,18 @@ static void clear(struct generation *g)
     sampler_free(g->sampler);
     detokenizer_free(g->detokenizer);
     stop_set_free(g->stops);
+    grammar_text_close(g->form);
+    grammar_release(g->grammar);
+    grammar_vocabulary_free(g->vocabulary);
     token_list_clear(&g->prompt);
     free(g->held);
     command_model_close(&g->model);
+}
+
+static int misused(const char *name, const char *why)
+{
+    fprintf(stderr, "regla generate: --%s: %s\n", name, why);
+    return 2;
 }
 
 /* 0, or the exit status when the arguments do not fit together. */
@@ -318,11 +426,30 @@ static int given(const char *directory, const struct generate_options *options)
 {
     int status =
         command_model_given("generate", directory, &options->model, command_generate_options.usage);
-    if (status != 0 || !options->model.preset || options->stop.count == 0)
+    if (status != 0)
         return status;
-    fprintf(stderr,
-            "regla generate: --stop: a preset has no tokenizer, so its text has no strings\n");
-    return 2;
+    const struct {
+        const char *name;
+        bool given;
+    } of_text[] = {
+        {"stop", options->stop.count > 0},
+        {"json-schema", options->json_schema != NULL},
+        {"regex", options->regex != NULL},
+        {"choice", options->choice.count > 0},
+    };
+    const char *form = NULL;
+    for (size_t i = 0; i < sizeof of_text / sizeof *of_text; i++) {
+        if (!of_text[i].given)
+            continue;
+        if (options->model.preset)
+            return misused(of_text[i].name,
+                           "a preset has no tokenizer, so its text has no strings");
+        if (form)
+            return misused(of_text[i].name,
+                           "a text has one form, and there is another option for it");
+        form = i > 0 ? of_text[i].name : NULL;
+    }
+    return 0;
 }
 
 int command_generate(int argc, char **argv)

@@ -128,12 +128,17 @@ bool admission_work(struct admission *admission, int64_t bytes)
     return fits;
 }
 
-bool admission_possible(struct admission *admission, int64_t bytes)
+int64_t admission_body_limit(struct admission *admission)
 {
     pthread_mutex_lock(&admission->lock);
-    bool possible = bytes <= admission->limits.max_body_bytes;
+    int64_t limit = admission->limits.max_body_bytes;
     pthread_mutex_unlock(&admission->lock);
-    return possible;
+    return limit;
+}
+
+bool admission_possible(struct admission *admission, int64_t bytes)
+{
+    return bytes <= admission_body_limit(admission);
 }
 
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,

@@ -58,6 +58,9 @@ bool admission_body(struct admission *admission, int64_t bytes);
  * is taken from what malloc keeps, too. */
 bool admission_work(struct admission *admission, int64_t bytes);
 
+/* All that there is of memory for requests. */
+int64_t admission_body_limit(struct admission *admission);
+
 /* Whether so much can be had when nothing else is. */
 bool admission_possible(struct admission *admission, int64_t bytes);
 

@@ -340,6 +340,27 @@ static void generation_families(struct family *family, const struct metrics *met
     }
 }
 
+static void grammar_families(struct family *family, struct metrics *m)
+{
+    single(family, "regla_grammars_compiled_total", "counter",
+           "Constraints of requests that were compiled.",
+           (double)atomic_load(&m->grammars_compiled));
+    single(family, "regla_grammar_compile_seconds_total", "counter",
+           "Time to compile them, those that were refused too.",
+           (double)atomic_load(&m->grammar_compile_nanos) * 1e-9);
+    single(family, "regla_grammar_hits_total", "counter",
+           "Constraints of requests that had been compiled before.",
+           (double)atomic_load(&m->grammar_hits));
+    single(family, "regla_grammar_bytes", "gauge",
+           "What compiled grammars may take of the memory for bodies.",
+           (double)atomic_load(&m->grammar_bytes));
+    single(family, "regla_masks_total", "counter", "Tokens of constrained texts that were masked.",
+           (double)atomic_load(&m->masks));
+    single(family, "regla_mask_seconds_total", "counter",
+           "Time of the engine thread to make their masks.",
+           (double)atomic_load(&m->mask_nanos) * 1e-9);
+}
+
 /* Of requests that have ended so, with any status. */
 static double ended(const struct metrics *m, enum outcome outcome)
 {
@@ -476,6 +497,7 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
     memory_families(&family, &memory, view);
     state_families(&family, m, &memory);
     generation_families(&family, m);
+    grammar_families(&family, m);
     single(&family, "regla_queue_requests", "gauge", "Places of the queue that are taken.",
            (double)view->queue_requests);
     single(&family, "regla_queue_tokens", "gauge", "Estimated tokens that wait.",

@@ -75,6 +75,10 @@ struct metrics {
     pthread_mutex_t lock; /* of `memory`: its numbers must add up in every scrape */
     struct metrics_memory memory;
 
+    /* Constrained texts: grammars compiled, and found compiled; their bytes; masks of draws. */
+    _Atomic uint64_t grammars_compiled, grammar_hits, masks;
+    _Atomic int64_t grammar_compile_nanos, grammar_bytes, mask_nanos;
+
     _Atomic int64_t connections;
     _Atomic uint64_t unknown_fields; /* of requests, which no table has (api/parameters.h) */
 };

@@ -9,6 +9,7 @@
 #include "server/capacity.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/replay.h"
+#include "server/grammars.h"
 #include "server/http/credentials.h"
 #include "server/http/http.h"
 #include "server/log.h"
@@ -284,6 +285,10 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
     /* A GPU's weights come to it in pieces. */
     if (device_is_cpu(options.device) && server_memory_check_weights(model, &options, err))
         return -1;
+    if (!service->limits.token_ids_only &&
+        grammars_create(&service->grammars, service->tokenizer, service->limits.vocab_size,
+                        &service->admission, &service->metrics, err))
+        return -1;
     server->model = NULL; /* the engine's, also on an error */
     if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
         pace_measure(pace, service->engine, server->options.max_step_s, err))
@@ -489,6 +494,7 @@ size_t server_free(struct server *server)
     states_close(service, server->end_by == 0 || left > SAVE_SECONDS ? SAVE_SECONDS : left);
     size_t unsaved = atomic_load(service->unsaved);
     replay_free(service->replay);
+    grammars_free(service->grammars);
     scheduler_free(service->scheduler); /* until then the store may poke it */
     if (service->engine)
         engine_close(service->engine);

@@ -23,6 +23,7 @@ struct store;
 struct state_tree;
 struct sessions;
 struct replay;
+struct grammars;
 
 struct service {
     _Atomic int phase;           /* enum service_phase */
@@ -61,7 +62,9 @@ struct service {
     struct state_tree *tree;
     struct sessions *sessions;
 
-    struct replay *replay; /* any thread's: it has a lock of its own */
+    /* any thread's: they have locks of their own */
+    struct replay *replay;
+    struct grammars *grammars; /* NULL with limits.token_ids_only */
 
     pthread_mutex_t owners_lock;
     struct names owners; /* by the index of the API key; one, if there are no keys */

@@ -23,7 +23,7 @@ struct draws {
 };
 
 /* Room for lists, where a text's own need not be as much. */
-enum { LISTS_BYTES = 1 << 20 };
+enum { LISTS_BYTES = 2 << 20 };
 
 struct drawing {
     struct draws steps[2];            /* by the number of the step (step.h) */
@@ -37,7 +37,7 @@ struct drawing {
 static size_t most_of_lists(int32_t vocab_size)
 {
     return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 3 * sizeof(int32_t)) +
-           SAMPLER_MOST_WANTED * sizeof(int32_t);
+           (SAMPLER_MOST_WANTED + sampler_mask_words(vocab_size)) * sizeof(int32_t);
 }
 
 static int num_wanted(const struct draw *draw)
@@ -49,7 +49,7 @@ static int num_wanted(const struct draw *draw)
 static size_t bytes_of_lists(const struct draw *draw, const struct sampler_request &request)
 {
     size_t ids = draw->num_banned + draw->num_ends + request.settings->num_allowed +
-                 (size_t)num_wanted(draw);
+                 (size_t)num_wanted(draw) + request.mask_words;
     return request.settings->num_logit_bias * sizeof(logit_bias) +
            (size_t)request.num_seen * sizeof(seen_token) + (ids + ids % 2) * sizeof(int32_t);
 }
@@ -103,6 +103,8 @@ static sampling_text settings_of(const struct draw *draw, const struct sampler_r
     t.end = t.banned + t.num_banned;
     t.allowed = t.end + t.num_ends;
     t.wanted = t.allowed + t.num_allowed;
+    t.mask = t.wanted + t.num_wanted;
+    t.masked = request.mask_words > 0;
     return t;
 }
 
@@ -130,6 +132,8 @@ size_t drawing_ask(const struct backend *backend, struct draw *const *draws, int
             ids[t.allowed + j] = request.settings->allowed[j];
         for (int32_t j = 0; j < t.num_wanted; j++)
             ids[t.wanted + j] = draw->wanted[j];
+        if (t.masked)
+            memcpy(ids + t.mask, request.mask, request.mask_words * sizeof *request.mask);
         lists += bytes_of_lists(draw, request);
     }
     for (int i = count; i < rows; i++)

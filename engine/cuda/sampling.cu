@@ -26,6 +26,7 @@ struct sampling_lists {
     const logit_bias *biases;
     const seen_token *seen;
     const int32_t *ids; /* banned ones, ends, allowed and wanted ones */
+    const uint32_t *masks;
 };
 
 /* ---- what may come ---- */
@@ -34,13 +35,16 @@ struct sampling_lists {
 __device__ void copy_logits(const sampling_text &t, const sampling_lists &lists, int32_t vocab_size,
                             const float *logits, float *work)
 {
-    const bool all = t.num_allowed == 0;
+    const bool all = t.num_allowed == 0, masked = t.masked;
+    const uint32_t *mask = lists.masks + t.mask;
+    auto lets_through = [=](int32_t i) { return !masked || (mask[i / 32] >> i % 32 & 1) != 0; };
     for_each(logits, vocab_size,
-             [&](int32_t i, float logit) { work[i] = all ? logit : -INFINITY; });
+             [&](int32_t i, float logit) { work[i] = all && lets_through(i) ? logit : -INFINITY; });
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < t.num_allowed; i += THREADS) {
         int32_t id = lists.ids[t.allowed + i];
-        store_same(&work[id], logits[id]); /* it may be listed twice */
+        if (lets_through(id))
+            store_same(&work[id], logits[id]); /* it may be listed twice */
     }
     __syncthreads();
 }
@@ -290,9 +294,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     sampling_drawn &result = out.drawn;
     grid_wait();
     block_memory *m = &memory;
-    const sampling_lists lists = {reinterpret_cast<const logit_bias *>(asked),
-                                  reinterpret_cast<const seen_token *>(asked),
-                                  reinterpret_cast<const int32_t *>(asked)};
+    const sampling_lists lists = {
+        reinterpret_cast<const logit_bias *>(asked), reinterpret_cast<const seen_token *>(asked),
+        reinterpret_cast<const int32_t *>(asked), reinterpret_cast<const uint32_t *>(asked)};
     const sampling_text &t = asked[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * vocab_size;
     const float *logits = all_logits + at;
@@ -301,7 +305,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     bool has_nan;
     /* the logits do not wait for these, nor does what follows */
     const bool absent = t.absent,
-               changes = t.num_bias + t.num_seen + t.num_banned + t.num_allowed > 0;
+               changes = t.num_bias + t.num_seen + t.num_banned + t.num_allowed > 0 || t.masked;
     best first = block_first(m, logits, vocab_size, &has_nan);
     if (absent)
         return;

@@ -26,6 +26,8 @@ struct sampling_text {
     double uniform;
     int32_t bias, num_bias, seen, num_seen, banned, num_banned, end, num_ends;
     int32_t allowed, num_allowed, wanted, num_wanted; /* num_wanted: 0, or num_top */
+    int32_t mask;                                     /* words, one for 32 tokens */
+    bool masked;
 };
 
 struct token_logit {

@@ -46,7 +46,8 @@ static bool has_cuts(const struct sampling *s, int32_t vocab_size)
 /* Which arrays of the vocabulary's size the settings need. */
 static bool needs_work(const struct sampling *s)
 {
-    return !is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0 || s->num_allowed > 0;
+    return !is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0 || s->num_allowed > 0 ||
+           s->masked;
 }
 
 static bool needs_ids(const struct sampling *s, int32_t vocab_size)
@@ -200,11 +201,35 @@ void sampler_free(struct sampler *sampler)
     free(sampler);
 }
 
+/* The logits that the mask lets through. Most words of a mask are all or nothing. */
+static void copy_masked(float *work, const float *logits, int32_t count, const uint32_t *mask)
+{
+    enum { BITS = 32 };
+    for (int32_t first = 0; first < count; first += BITS) {
+        uint32_t word = mask[first / BITS];
+        int32_t end = count - first < BITS ? count : first + BITS;
+        if (word == UINT32_MAX)
+            memcpy(work + first, logits + first, (size_t)(end - first) * sizeof *work);
+        else
+            for (int32_t i = first; i < end; i++, word >>= 1)
+                work[i] = word & 1 ? logits[i] : -INFINITY;
+    }
+}
+
+static bool lets_through(const uint32_t *mask, int32_t id)
+{
+    return mask == NULL || (mask[id / 32] >> id % 32 & 1) != 0;
+}
+
 /* The logits of what may come. */
-static void copy_logits(struct sampler *sampler, const float *logits)
+static void copy_logits(struct sampler *sampler, const float *logits, const uint32_t *mask)
 {
     const struct sampling *s = &sampler->settings;
     float *work = sampler->work;
+    if (s->num_allowed == 0 && mask != NULL) {
+        copy_masked(work, logits, sampler->vocab_size, mask);
+        return;
+    }
     if (s->num_allowed == 0) {
         memcpy(work, logits, (size_t)sampler->vocab_size * sizeof *work);
         return;
@@ -212,16 +237,21 @@ static void copy_logits(struct sampler *sampler, const float *logits)
     for (int32_t i = 0; i < sampler->vocab_size; i++)
         work[i] = -INFINITY;
     for (size_t i = 0; i < s->num_allowed; i++)
-        work[s->allowed[i]] = logits[s->allowed[i]];
+        if (lets_through(mask, s->allowed[i]))
+            work[s->allowed[i]] = logits[s->allowed[i]];
+}
+
+static const uint32_t *mask_of(const struct draw *draw)
+{
+    return draw->sampler->settings.masked ? draw->mask : NULL;
 }
 
 /* Logits, bias, penalties and bans into work. */
-static void adjust(struct sampler *sampler, const float *logits, const int32_t *banned,
-                   size_t num_banned)
+static void adjust(struct sampler *sampler, const float *logits, const struct draw *draw)
 {
     const struct sampling *s = &sampler->settings;
     float *work = sampler->work;
-    copy_logits(sampler, logits);
+    copy_logits(sampler, logits, mask_of(draw));
     for (size_t i = 0; i < s->num_logit_bias; i++)
         work[s->logit_bias[i].id] += s->logit_bias[i].bias;
     for (int32_t i = 0; i < sampler->num_seen; i++) {
@@ -233,9 +263,9 @@ static void adjust(struct sampler *sampler, const float *logits, const int32_t *
             logit -= s->presence_penalty;
         work[id] = logit;
     }
-    for (size_t i = 0; i < num_banned; i++)
-        if (banned[i] >= 0 && banned[i] < sampler->vocab_size)
-            work[banned[i]] = -INFINITY;
+    for (size_t i = 0; i < draw->num_banned; i++)
+        if (draw->banned[i] >= 0 && draw->banned[i] < sampler->vocab_size)
+            work[draw->banned[i]] = -INFINITY;
 }
 
 static bool contains(const int32_t *ids, size_t count, int32_t id)
@@ -336,17 +366,17 @@ static double uniform(const struct sampler *sampler, int64_t num_generated)
 }
 
 /* The id of what is drawn; -1: nothing is left. max: of the logits, none of which is NaN. */
-static int32_t pick(struct sampler *sampler, const float *logits, float max, const int32_t *banned,
-                    size_t num_banned)
+static int32_t pick(const struct draw *draw, const float *logits, float max)
 {
+    struct sampler *sampler = draw->sampler;
     const float *adjusted = logits;
     if (sampler->work) {
-        adjust(sampler, logits, banned, num_banned);
+        adjust(sampler, logits, draw);
         adjusted = sampler->work;
         max = logits_max(adjusted, sampler->vocab_size);
     }
     if (is_greedy(&sampler->settings))
-        return best(adjusted, sampler->vocab_size, max, banned, num_banned);
+        return best(adjusted, sampler->vocab_size, max, draw->banned, draw->num_banned);
     return max > -INFINITY ? draw_weighted(sampler, max, uniform(sampler, sampler->num_generated))
                            : -1;
 }
@@ -390,7 +420,7 @@ void sampler_draw(struct draw *draw, const float *logits)
         if (isnan(logits[i]))
             draw->nan_id = i;
     if (draw->nan_id < 0)
-        draw->id = pick(sampler, logits, max, draw->banned, draw->num_banned);
+        draw->id = pick(draw, logits, max);
     if (draw->id < 0)
         return;
     sampler_accept(sampler, draw->id);
@@ -419,19 +449,22 @@ bool draw_ends(const struct draw *draw)
 
 bool sampler_looks_back(const struct sampler *sampler)
 {
-    return sampler->counts != NULL;
+    return sampler->counts != NULL || sampler->settings.masked;
 }
 
 struct sampler_request sampler_request(const struct draw *draw)
 {
     const struct sampler *sampler = draw->sampler;
-    return (struct sampler_request){.settings = &sampler->settings,
-                                    .greedy = is_greedy(&sampler->settings),
-                                    .seen = sampler->seen,
-                                    .counts = sampler->counts,
-                                    .num_seen = sampler->num_seen,
-                                    .uniform =
-                                        uniform(sampler, sampler->num_generated + draw->ahead)};
+    const uint32_t *mask = mask_of(draw);
+    return (struct sampler_request){
+        .settings = &sampler->settings,
+        .mask = mask,
+        .mask_words = mask ? sampler_mask_words(sampler->vocab_size) : 0,
+        .greedy = is_greedy(&sampler->settings),
+        .seen = sampler->seen,
+        .counts = sampler->counts,
+        .num_seen = sampler->num_seen,
+        .uniform = uniform(sampler, sampler->num_generated + draw->ahead)};
 }
 
 void sampler_accept(struct sampler *sampler, int32_t id)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws a token from logits, and computes log-probabilities for replies.
  *
- * Order (api.md): logits (f32) -> allowed -> logit_bias -> penalties -> bans -> temperature ->
- * top_k
- * -> typical_p -> top_p -> min_p -> draw. The generator is counter-based: a draw depends only on
- * (seed, choice, number of tokens generated so far). */
+ * Order (api.md): logits (f32) -> mask, allowed -> logit_bias -> penalties -> bans -> temperature
+ * -> top_k -> typical_p -> top_p -> min_p -> draw. The generator is counter-based: a draw depends
+ * only on (seed, choice, number of tokens generated so far). */
 #ifndef ENGINE_OPS_SAMPLER_H
 #define ENGINE_OPS_SAMPLER_H
 
@@ -30,11 +29,18 @@ struct sampling {
     size_t num_logit_bias;
     const int32_t *allowed; /* [num_allowed <= V]: no others may come; none: all may; copied */
     size_t num_allowed;
+    bool masked; /* each draw brings a mask */
     int64_t seed;
     int32_t choice; /* j: the choice within its prompt */
 };
 
 struct sampler; /* of one text: settings and counts of its tokens */
+
+/* Words of a mask. Token i is bit i % 32 of word i / 32. */
+static inline size_t sampler_mask_words(int32_t vocab_size)
+{
+    return ((size_t)vocab_size + 31) / 32;
+}
 
 /* What a sampler allocates. */
 size_t sampler_bytes(const struct sampling *sampling, int32_t vocab_size);
@@ -57,6 +63,8 @@ struct draw {
     struct sampler *sampler;
     const int32_t *banned; /* [num_banned <= V] ids that may not come now */
     size_t num_banned;
+    const uint32_t
+        *mask; /* with sampling.masked: [sampler_mask_words], a bit a token: it may come */
     bool wants_logprob;
     int num_top;           /* with wants_logprob: how many of the best, at most SAMPLER_MOST_TOP */
     const int32_t *wanted; /* [num_top <= SAMPLER_MOST_WANTED]: of these instead; NULL: the best */
@@ -80,7 +88,7 @@ int draw_check(const struct draw *draw, struct error *err);
 
 /* Whether the drawn token ends the text. */
 bool draw_ends(const struct draw *draw);
-/* Whether a draw depends on the tokens drawn before it, as with penalties. */
+/* Whether a draw depends on the tokens drawn before it, as with penalties and masks. */
 bool sampler_looks_back(const struct sampler *sampler);
 
 /* The parts of sampler_draw, for a device that draws by itself. sampler_request gives what it needs
@@ -88,6 +96,8 @@ bool sampler_looks_back(const struct sampler *sampler);
  */
 struct sampler_request {
     const struct sampling *settings;
+    const uint32_t *mask; /* [mask_words]; none: all may come */
+    size_t mask_words;
     bool greedy;
     const int32_t *seen,
         *counts; /* seen: [num_seen] distinct ids; counts: by id, how often it was generated */

@@ -181,3 +181,8 @@ const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id,
     *length = token->length;
     return token->length ? tokenizer->decoder.texts.data + token->offset : "";
 }
+
+bool tokenizer_joins_with_spaces(const struct tokenizer *tokenizer)
+{
+    return tokenizer->decoder.kind == DECODER_NONE;
+}

@@ -63,4 +63,7 @@ const char *tokenizer_token_content(const struct tokenizer *tokenizer, int32_t i
  * logprobs print them, as "bytes:\x.." when they are not whole characters. */
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
 
+/* Whether a space stands before each token's bytes, since the file has no decoder. */
+bool tokenizer_joins_with_spaces(const struct tokenizer *tokenizer);
+
 #endif

@@ -2,6 +2,7 @@
 #include "server/schedule/job.h"
 
 #include "engine/base/clock.h"
+#include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 
 #include <stdio.h>
@@ -43,6 +44,7 @@ void job_clear(struct job *job)
     free(prepared->ends);
     free(prepared->bans);
     bad_words_free(prepared->words);
+    grammars_release(job->task.service->grammars, prepared->grammar);
     stop_set_free(prepared->stops);
     free(job->run.choices);
     outbox_clear(&job->shared.outbox);
@@ -71,6 +73,7 @@ static int64_t estimate_tokens(const struct completion_request *request)
         tokens += 16 + (int64_t)request->stops[i].length;
     for (size_t i = 0; i < request->num_bad_words; i++)
         tokens += 16 + (int64_t)request->bad_words[i].length;
+    tokens += (int64_t)request->constraint.length / 4;
     tokens += (int64_t)(request->user ? strlen(request->user) : 0) / 4;
     tokens += (int64_t)request->cache_salt_length / 4;
     return tokens + 16 * (int64_t)request->num_prompts * request->best_of;

@@ -12,6 +12,7 @@
 
 struct job;
 struct bad_words;
+struct grammars_entry;
 
 enum { JOB_ID_SIZE = 48 };
 
@@ -71,11 +72,12 @@ struct job_prepared {
     struct job_prompt *prompts; /* [asked.request.num_prompts] */
     int64_t prompt_tokens;      /* of all prompts */
     struct stop_set *stops;     /* NULL: none */
-    int32_t *ends;              /* [num_ends]: end a text */
-    size_t num_ends;
-    struct bad_words *words; /* of more than one token; NULL: none */
-    int32_t *bans;           /* [num_bans]: may not come before min_tokens, the last */
-    size_t num_bans;         /* num_always of them never */
+    int32_t *ends;              /* [num_ends]: end a text; the first num_eos are the model's */
+    size_t num_ends, num_eos;
+    struct grammars_entry *grammar; /* of its constraint; NULL: none */
+    struct bad_words *words;        /* of more than one token; NULL: none */
+    int32_t *bans;                  /* [num_bans]: may not come before min_tokens, the last */
+    size_t num_bans;                /* num_always of them never */
     size_t num_always;
 };
 

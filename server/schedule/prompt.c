@@ -3,6 +3,7 @@
 
 #include "engine/text/detokenize.h"
 #include "engine/text/unicode.h"
+#include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 
 #include <stdlib.h>
@@ -283,6 +284,7 @@ static int prepare_ends(struct job *job, struct api_error *err)
     prepared->ends = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *prepared->ends);
     if (!prepared->ends)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    prepared->num_eos = num_eos;
     for (size_t i = 0; i < num_eos; i++)
         prepared->ends[prepared->num_ends++] = service->eos_ids[i];
     for (size_t i = 0; i < request->num_stop_token_ids; i++)
@@ -403,6 +405,17 @@ static int prepare_bans(struct job *job, struct api_error *err)
     return result;
 }
 
+/* Compiles what constrains the texts. */
+static int prepare_grammar(struct job *job, struct api_error *err)
+{
+    struct completion_request *request = &job->asked.request;
+    if (!request->constraint.param)
+        return 0;
+    request->sampling.masked = true;
+    return grammars_get(job->task.service->grammars, &request->constraint, &job->prepared.grammar,
+                        err);
+}
+
 int prompt_prepare(struct job *job, struct api_error *err)
 {
     for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
@@ -412,5 +425,8 @@ int prompt_prepare(struct job *job, struct api_error *err)
             return -1;
         job->prepared.prompt_tokens += (int64_t)job->prepared.prompts[i].count;
     }
-    return prepare_ends(job, err) || prepare_stops(job, err) || prepare_bans(job, err) ? -1 : 0;
+    return prepare_ends(job, err) || prepare_stops(job, err) || prepare_bans(job, err) ||
+                   prepare_grammar(job, err)
+               ? -1
+               : 0;
 }

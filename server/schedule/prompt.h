@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prepares a job for the engine, on a worker's thread. It tokenizes, cuts and measures the prompts
  * against the limits; for echo it finds where in a prompt's string each token begins. It also
- * prepares what ends a text: stop strings and stop tokens. */
+ * prepares what ends a text, stop strings and stop tokens, and compiles what constrains it. */
 #ifndef SERVER_SCHEDULE_PROMPT_H
 #define SERVER_SCHEDULE_PROMPT_H
 

@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/text/unicode.h"
+#include "server/grammars.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,19 +28,25 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     sequence->opened = clock_seconds();
     struct sampling sampling = request->sampling;
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
-    sequence->held =
-        sizeof *sequence + sampler_bytes(&sampling, job->task.service->limits.vocab_size);
+    const int32_t vocab_size = job->task.service->limits.vocab_size;
+    sequence->held = sizeof *sequence + sampler_bytes(&sampling, vocab_size);
     const struct job_prepared *prepared = &job->prepared;
+    const struct grammar_ends ends = {prepared->ends, prepared->num_ends, prepared->num_eos};
+    if (prepared->grammar)
+        sequence->held += grammar_text_bytes(vocab_size);
     if (prepared->words)
         sequence->held += bad_words_bytes(prepared->words, prepared->num_bans);
     if (job_reserve(job, sequence->held, err) ||
-        sampler_create(&sequence->sampler, &sampling, job->task.service->limits.vocab_size,
+        sampler_create(&sequence->sampler, &sampling, vocab_size,
                        sequence->prompt->ids + sequence->prompt->context,
                        job_prompt_own(sequence->prompt), err) ||
         detokenizer_create(&sequence->detokenizer, job->task.service->tokenizer,
                            request->skip_special_tokens, err) ||
         detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
-                          err)) {
+                          err) ||
+        (prepared->grammar &&
+         grammar_text_open(&sequence->form, grammars_entry_grammar(prepared->grammar), vocab_size,
+                           &ends, err))) {
         sequence_close(sequence);
         return -1;
     }
@@ -60,6 +67,7 @@ void sequence_close(struct sequence *sequence)
     sampler_free(sequence->sampler);
     detokenizer_free(sequence->detokenizer);
     bad_words_close(&sequence->words);
+    grammar_text_close(sequence->form);
     token_list_clear(&sequence->prefix.ids);
     free(sequence);
 }
@@ -116,11 +124,38 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
     return 0;
 }
 
+/* The text's form cannot go on. What it does not support is the request's fault. */
+static int form_failed(struct sequence *sequence, const struct error *err)
+{
+    struct api_error api = {0};
+    if (err->code != ERROR_UNSUPPORTED)
+        return -1;
+    constraint_error(&sequence->job->asked.request.constraint, err, &api);
+    job_fail(sequence->job, &api);
+    return -1;
+}
+
+/* The mask of the next draw, which depends on all tokens before it. */
+static int make_mask(struct sequence *sequence, struct error *err)
+{
+    struct metrics *metrics = &sequence->job->task.service->metrics;
+    if (!sequence->form)
+        return 0;
+    int64_t began = clock_nanos(CLOCK_MONOTONIC);
+    sequence->mask = grammar_text_mask(sequence->form, err);
+    atomic_fetch_add_explicit(&metrics->masks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&metrics->mask_nanos, clock_nanos(CLOCK_MONOTONIC) - began,
+                              memory_order_relaxed);
+    return sequence->mask ? 0 : form_failed(sequence, err);
+}
+
 int sequence_begin(struct sequence *sequence, struct error *err)
 {
     sequence->decoding = true;
     if (sequence->job->asked.request.max_tokens == 0)
         sequence->choice->finish = FINISH_LENGTH;
+    else if (make_mask(sequence, err))
+        return -1;
     if (sequence->job->asked.request.echo || sequence->choice->finish != FINISH_NONE)
         return emit(sequence, 0, err);
     return 0;
@@ -293,6 +328,7 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead)
     bool may_end = sequence->choice->generated + ahead >= request->min_tokens;
     struct draw *draw = draw_of(sequence, ahead);
     *draw = (struct draw){.sampler = sequence->sampler,
+                          .mask = sequence->mask,
                           .wanted = request->logprob_token_ids,
                           .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
                           .num_top = sequence->choice->piece.num_top,
@@ -302,15 +338,29 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead)
     return draw;
 }
 
-/* The request's own bans have left no token: a word of bad_words would be complete. */
+/* What the request itself forbids has left no token: a word of bad_words would be complete, or its
+ * constraint asks for what may not come. */
 static int nothing_left(struct sequence *sequence, struct error *err)
 {
     struct api_error api = {0};
-    api_error_set(&api, API_INVALID_VALUE, "bad_words",
-                  "bad_words: no token is left that may come after %lld",
+    const struct constraint *constraint = &sequence->job->asked.request.constraint;
+    api_error_set(&api, API_INVALID_VALUE, sequence->form ? constraint->param : "bad_words",
+                  "%s: no token is left that may come after %lld",
+                  sequence->form ? constraint->name : "bad_words",
                   (long long)sequence->choice->generated);
     job_fail(sequence->job, &api);
     return error_set(err, ERROR_INVALID, "no token is left to draw");
+}
+
+/* What ends a text after a token: its form, where nothing more may come, or its length. */
+static enum finish_reason finish_of(const struct sequence *sequence)
+{
+    const struct completion_request *request = &sequence->job->asked.request;
+    const struct job_choice *choice = sequence->choice;
+    if (sequence->form && choice->generated >= request->min_tokens &&
+        grammar_text_over(sequence->form))
+        return FINISH_STOP;
+    return choice->generated >= request->max_tokens ? FINISH_LENGTH : FINISH_NONE;
 }
 
 int sequence_take(struct sequence *sequence, double now, int *generated, struct error *err)
@@ -318,7 +368,7 @@ int sequence_take(struct sequence *sequence, double now, int *generated, struct 
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
     const struct draw *draw = draw_of(sequence, false);
-    if (draw->id < 0 && draw->nan_id < 0 && job->prepared.words)
+    if (draw->id < 0 && draw->nan_id < 0 && (job->prepared.words || sequence->form))
         return nothing_left(sequence, err);
     if (draw_check(draw, err))
         return -1;
@@ -339,16 +389,21 @@ int sequence_take(struct sequence *sequence, double now, int *generated, struct 
         return end_by_token(sequence, err);
     const char *text;
     size_t length;
+    if (sequence->form && grammar_text_take(sequence->form, id, err))
+        return form_failed(sequence, err);
     if (keep_id(sequence, id, err) ||
         detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
         record_token(sequence, detokenizer_lead(sequence->detokenizer), err) ||
         add_text(sequence, text, length, err))
         return -1;
-    if (choice->finish == FINISH_NONE && choice->generated >= job->asked.request.max_tokens) {
+    enum finish_reason finish = finish_of(sequence);
+    if (choice->finish == FINISH_NONE && finish != FINISH_NONE) {
         if (flush(sequence, err))
             return -1;
         if (choice->finish == FINISH_NONE)
-            choice->finish = FINISH_LENGTH;
+            choice->finish = finish;
     }
+    if (choice->finish == FINISH_NONE && make_mask(sequence, err))
+        return -1;
     return emit_certain(sequence, err);
 }

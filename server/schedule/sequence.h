@@ -6,6 +6,7 @@
 #define SERVER_SCHEDULE_SEQUENCE_H
 
 #include "engine/engine.h"
+#include "engine/grammar/grammar_text.h"
 #include "engine/ops/sampler.h"
 #include "engine/text/detokenize.h"
 #include "server/schedule/bad_words.h"
@@ -38,6 +39,8 @@ struct sequence {
     struct detokenizer *detokenizer;
     struct stop_scan scan;
     struct bad_words_text words; /* if the job has any of several tokens */
+    struct grammar_text *form;   /* what constrains the text; NULL: nothing */
+    const uint32_t *mask;        /* of the next draw; NULL without a form */
     int64_t taken;               /* tokens of the prompt that the state holds */
     int32_t next_token;          /* to feed next, once the prompt is done */
     bool decoding;               /* the prompt is done */

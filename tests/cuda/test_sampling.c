@@ -59,6 +59,21 @@ static const struct sampling settings[] = {
      .logit_bias = biases,
      .num_logit_bias = 4,
      .seed = 18},
+    {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .masked = true},
+    {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 19, .masked = true},
+    {.temperature = 2,
+     .top_p = 0.9f,
+     .min_p = 0.01f,
+     .top_k = 300,
+     .typical_p = 0.95f,
+     .presence_penalty = 0.7f,
+     .repetition_penalty = 1.2f,
+     .allowed = some,
+     .num_allowed = 7,
+     .logit_bias = biases,
+     .num_logit_bias = 4,
+     .seed = 20,
+     .masked = true},
 };
 static const int32_t prompt[] = {5, 17, 4000, 5, 0}, banned[] = {VOCAB - 1, 3, -1, VOCAB + 5, 17};
 enum { SETTINGS = sizeof settings / sizeof *settings, BANNED = sizeof banned / sizeof *banned };
@@ -89,6 +104,15 @@ static void fill_row(float *row, int vocab, int kind, uint32_t seed)
 {
     for (int i = 0; i < vocab; i++)
         row[i] = logit_of(kind, i, bench_random(seed, (uint64_t)i));
+}
+
+/* Words with all tokens, with none, and with some. `some` may come, unless they are banned. */
+static void fill_mask(uint32_t *mask, int vocab)
+{
+    for (int i = 0; i < (vocab + 31) / 32; i++)
+        mask[i] = i % 3 == 0 ? UINT32_MAX : i % 3 == 1 ? 0 : 0x6000B005u * (uint32_t)(i + 1);
+    for (int i = 0; i < 7; i++)
+        mask[some[i] % vocab / 32] |= UINT32_C(1) << some[i] % vocab % 32;
 }
 
 /* For a vocabulary that may lack some of the ids. */
@@ -160,13 +184,16 @@ static void check_kind(int kind, int vocab, int num_draws, const int32_t *ids, s
     float *device = bench_memory(&cuda, bytes, NULL);
     struct draw host[SETTINGS], alone[SETTINGS], draws[SETTINGS];
     int32_t wanted[SAMPLER_MOST_WANTED];
+    uint32_t mask[(LARGEST + 31) / 32];
     for (int i = 0; i < SAMPLER_MOST_WANTED; i++)
         wanted[i] = (i * 37 + 11) % vocab;
+    fill_mask(mask, vocab);
     for (int i = 0; i < SETTINGS; i++) {
         host[i] = (struct draw){.banned = ids,
                                 .num_banned = i % 2 ? num_ids : 0,
                                 .ends = ids,
                                 .num_ends = num_ids,
+                                .mask = mask,
                                 .wants_logprob = i % 3 != 0,
                                 .num_top = i % 3 == 1 ? SAMPLER_MOST_TOP : i % 3,
                                 .wanted = i % 4 == 3 ? wanted : NULL};

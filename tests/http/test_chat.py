@@ -203,7 +203,7 @@ def test_equal_conversations_share_their_prefix(server):
     ("unsupported_parameter", "session_id", {"session_id": "a"}),
     ("unsupported_parameter", "tool_choice", {"tool_choice": "required"}),
     ("unsupported_parameter", "functions", {"functions": [{}]}),
-    ("unsupported_parameter", "response_format", {"response_format": {"type": "json_object"}}),
+    ("invalid_value", "response_format", {"response_format": {"type": "xml"}}),
     ("unsupported_parameter", "echo", {"echo": True}),
     ("unsupported_parameter", "store", {"store": True}),
     ("unsupported_parameter", "chat_template", {"chat_template": "x"}),

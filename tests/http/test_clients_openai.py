@@ -236,7 +236,7 @@ def test_models(server, client):
     ({"best_of": 1, "n": 2}, openai.BadRequestError, "best_of"),
     ({"stream_options": {"include_usage": True}}, openai.BadRequestError, "stream_options"),
     ({"suffix": "x"}, openai.BadRequestError, "suffix"),
-    ({"extra_body": {"guided_json": {}}}, openai.BadRequestError, "guided_json"),
+    ({"extra_body": {"guided_json": 7}}, openai.BadRequestError, "guided_json"),
     ({"model": "other"}, openai.NotFoundError, "model"),
 ])
 def test_errors(complete, fields, error, param):
@@ -246,7 +246,7 @@ def test_errors(complete, fields, error, param):
     assert raised.value.request_id
     assert raised.value.message and raised.value.type
     expected = {"model": "model_not_found", "suffix": "unsupported_parameter",
-                "guided_json": "unsupported_parameter"}
+                "guided_json": "invalid_type"}
     if param in expected:
         assert raised.value.code == expected[param]
 

@@ -4,6 +4,7 @@ golden files."""
 
 import json
 import math
+import re
 import subprocess
 
 import pytest
@@ -227,6 +228,26 @@ def test_generate_stops_before_a_stop_string(server):
                        0, "--ignore-eos", "--stop", stop, "--stop", "never to come")
         assert result.stdout == whole[:whole.index(stop)] + "\n"
         assert "stop string" in result.stderr
+
+
+def test_generate_keeps_to_a_form(tmp_path):
+    choices = ["--choice", "yes", "--choice", "no, never"]
+    result = regla("generate", HYBRID, "--prompt", "a", "--max-tokens", 40, "--temperature", 1, *choices)
+    assert result.returncode == 0 and result.stdout in ("yes\n", "no, never\n")
+    assert "ended by its form" in result.stderr
+    result = regla("generate", HYBRID, "--prompt", "a", "--temperature", 1, "--regex", "[a-c]{3}-\\d")
+    assert re.fullmatch("[a-c]{3}-\\d\n", result.stdout)
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}')
+    result = regla("generate", HYBRID, "--prompt", "a", "--temperature", 1, "--json-schema", schema)
+    assert len(json.loads(result.stdout)) in (2, 3)
+    schema.write_text('{"items": {"type": "list"}}')
+    for wrong, words in ((["--regex", "("], "--regex: offset 1"),
+                         (["--json-schema", schema], "schema.json: $.items.type"),
+                         (["--json-schema", tmp_path / "none"], "none: cannot open"),
+                         (["--regex", "a", *choices], "--choice: a text has one form")):
+        result = regla("generate", HYBRID, "--prompt", "a", *wrong)
+        assert result.returncode != 0 and words in result.stderr and not result.stdout
 
 
 def test_generate_draws_by_seed():

@@ -32,6 +32,7 @@ ROOMS = {
     "engine/base/": [],
     "engine/text/": ["engine/base/"],
     "engine/jinja/": ["engine/base/", "engine/text/"],
+    "engine/grammar/": ["engine/base/", "engine/text/"],
     "engine/model/": ["engine/base/"],
     "engine/ops/": ["engine/base/", "engine/model/"],
     "engine/cpu/": ["engine/base/", "engine/ops/"],

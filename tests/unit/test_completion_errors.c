@@ -242,19 +242,8 @@ Test(completion_errors, flags_and_names)
 Test(completion_errors, fields_we_cannot_honour)
 {
     const char *const names[] = {
-        "suffix",
-        "response_format",
-        "structured_outputs",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "guided_decoding_backend",
-        "grammar",
-        "json_schema",
-        "use_beam_search",
-        "prompt_embeds",
-        "logits_processors",
+        "suffix",        "guided_whitespace_pattern", "use_beam_search",
+        "prompt_embeds", "logits_processors",
     };
     const char *const values[] = {"true", "\"x\"", "1", "0", "[1]", "{\"type\":\"json_object\"}"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

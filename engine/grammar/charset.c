@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/grammar/charset.h"
+
+#include "engine/text/buffer.h"
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int charset_add(struct charset *set, uint32_t first, uint32_t last, struct error *err)
+{
+    if (array_grow((void **)&set->ranges, &set->capacity, set->count + 1, sizeof *set->ranges, err))
+        return -1;
+    set->ranges[set->count++] = (struct charset_range){first, last};
+    return 0;
+}
+
+int charset_add_all(struct charset *set, const struct charset *other, struct error *err)
+{
+    for (size_t i = 0; i < other->count; i++)
+        if (charset_add(set, other->ranges[i].first, other->ranges[i].last, err))
+            return -1;
+    return 0;
+}
+
+static int rising(const void *a, const void *b)
+{
+    const struct charset_range *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+void charset_normalize(struct charset *set)
+{
+    size_t count = 0;
+    if (set->count > 0)
+        qsort(set->ranges, set->count, sizeof *set->ranges, rising);
+    for (size_t i = 0; i < set->count; i++) {
+        struct charset_range range = set->ranges[i];
+        if (count > 0 && range.first <= set->ranges[count - 1].last + 1) {
+            if (range.last > set->ranges[count - 1].last)
+                set->ranges[count - 1].last = range.last;
+        } else {
+            set->ranges[count++] = range;
+        }
+    }
+    set->count = count;
+}
+
+int charset_negate(struct charset *set, struct error *err)
+{
+    struct charset out = {0};
+    uint32_t from = 0;
+    int failed = charset_add(set, 0xD800, 0xDFFF, err);
+    charset_normalize(set);
+    for (size_t i = 0; i < set->count && !failed; i++) {
+        if (set->ranges[i].first > from)
+            failed = charset_add(&out, from, set->ranges[i].first - 1, err);
+        from = set->ranges[i].last + 1;
+    }
+    if (!failed && from <= CHARSET_LAST)
+        failed = charset_add(&out, from, CHARSET_LAST, err);
+    charset_clear(set);
+    *set = out;
+    return failed;
+}
+
+bool charset_has(const struct charset *set, uint32_t c)
+{
+    size_t low = 0, high = set->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (set->ranges[middle].last < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < set->count && set->ranges[low].first <= c;
+}
+
+bool charset_equal(const struct charset *a, const struct charset *b)
+{
+    return a->count == b->count &&
+           (a->count == 0 || memcmp(a->ranges, b->ranges, a->count * sizeof *a->ranges) == 0);
+}
+
+void charset_clear(struct charset *set)
+{
+    free(set->ranges);
+    *set = (struct charset){0};
+}
+
+/* Adds the characters beyond ASCII of any of the classes. */
+static int add_classes(struct charset *set, unsigned classes, struct error *err)
+{
+    for (size_t i = 0; i < unicode_class_edge_count; i++) {
+        uint32_t first = unicode_class_edges[i] >> 8;
+        uint32_t next =
+            i + 1 < unicode_class_edge_count ? unicode_class_edges[i + 1] >> 8 : CHARSET_LAST + 1;
+        first = first < 0x80 ? 0x80 : first;
+        if (unicode_class_edges[i] & classes && next > first &&
+            charset_add(set, first, next - 1, err))
+            return -1;
+    }
+    return 0;
+}
+
+static const struct charset_range DIGITS[] = {{'0', '9'}},
+                                  WORDS[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+                                  SPACES[] = {{'\t', '\r'}, {' ', ' '}},
+                                  MORE_SPACES[] = {{0x1C, 0x1F}, {0xFEFF, 0xFEFF}};
+
+/* The least that the shorthand means anywhere, or with `most` the most. */
+static int add_positive(struct charset *set, char letter, bool most, struct error *err)
+{
+    const struct charset_range *ranges = letter == 'd' ? DIGITS : letter == 'w' ? WORDS : SPACES;
+    size_t count = letter == 'd' ? 1 : letter == 'w' ? 4 : 2;
+    struct charset least = {.ranges = (struct charset_range *)ranges, .count = count};
+    if (charset_add_all(set, &least, err))
+        return -1;
+    if (!most)
+        return 0;
+    if (letter == 'd')
+        return add_classes(set, UNICODE_NUMBER | UNICODE_NUMERIC, err);
+    if (letter == 'w')
+        return add_classes(
+            set, UNICODE_WORD | UNICODE_LETTER | UNICODE_NUMBER | UNICODE_NUMERIC | UNICODE_MARK,
+            err);
+    struct charset more = {.ranges = (struct charset_range *)MORE_SPACES, .count = 2};
+    return charset_add_all(set, &more, err) || add_classes(set, UNICODE_SPACE, err) ? -1 : 0;
+}
+
+int charset_add_shorthand(struct charset *set, char letter, bool negated, struct error *err)
+{
+    char lower = (char)(letter | 0x20);
+    if (letter == lower)
+        return add_positive(set, lower, negated, err);
+    struct charset inside = {0};
+    int failed = add_positive(&inside, lower, !negated, err) || charset_negate(&inside, err) ||
+                 charset_add_all(set, &inside, err);
+    charset_clear(&inside);
+    return failed ? -1 : 0;
+}

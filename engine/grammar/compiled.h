@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a compiled grammar is made of, for matchers. */
+#ifndef ENGINE_GRAMMAR_COMPILED_H
+#define ENGINE_GRAMMAR_COMPILED_H
+
+#include "engine/grammar/automaton.h"
+#include "engine/grammar/grammar_vocabulary.h"
+#include "engine/grammar/mask_cache.h"
+
+#include <stdatomic.h>
+
+struct grammar {
+    atomic_uint shares;
+    const struct grammar_vocabulary *vocabulary; /* borrowed */
+    struct automaton automaton;
+    uint32_t root; /* a rule */
+    struct mask_cache *masks;
+};
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/grammar/grammar.h"
+
+#include "engine/base/fields.h"
+#include "engine/grammar/builder_finish.h"
+#include "engine/grammar/compiled.h"
+#include "engine/grammar/dfa_emit.h"
+#include "engine/grammar/gbnf.h"
+#include "engine/grammar/json_rules.h"
+#include "engine/grammar/regex.h"
+#include "engine/grammar/schema.h"
+
+#include <stdlib.h>
+
+enum { CACHE_BYTES = 4 << 20, MOST_CHOICES = 1 << 14 };
+
+/* A rule of one of the texts of a list. */
+static int compile_choice(struct builder *builder, const json_t *spec, uint32_t *root)
+{
+    size_t count = json_array_size(spec);
+    if (!json_is_array(spec) || count == 0 || count > MOST_CHOICES)
+        return error_set(builder->err, ERROR_INVALID,
+                         "$: expected a list of 1 to %d strings, got %s of %zu", MOST_CHOICES,
+                         json_is_array(spec) ? "one" : fields_kind(spec), count);
+    struct builder_word *words = malloc(count * sizeof *words);
+    if (!words)
+        return error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu choices", count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *choice = json_array_get(spec, i);
+        if (!json_is_string(choice)) {
+            free(words);
+            return error_set(builder->err, ERROR_INVALID, "$[%zu]: expected a string, got %s", i,
+                             fields_kind(choice));
+        }
+        words[i] = (struct builder_word){json_string_value(choice), json_string_length(choice)};
+    }
+    *root = builder_rule(builder);
+    if (!builder_failed(builder))
+        builder_words(builder, builder->rules[*root].start, builder->rules[*root].final, words,
+                      count);
+    free(words);
+    return builder_failed(builder) ? -1 : 0;
+}
+
+/* A rule of the texts that match from beginning to end. */
+static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *root)
+{
+    struct dfa dfa;
+    if (!json_is_string(spec))
+        return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
+                         fields_kind(spec));
+    if (regex_compile(&dfa, json_string_value(spec), json_string_length(spec), false, builder->err))
+        return -1;
+    *root = builder_rule(builder);
+    if (!builder_failed(builder))
+        dfa_emit(builder, builder->rules[*root].start, builder->rules[*root].final, &dfa, DFA_UTF8);
+    dfa_clear(&dfa);
+    return builder_failed(builder) ? -1 : 0;
+}
+
+static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
+                        struct gbnf *gbnf, uint32_t *root)
+{
+    switch (kind) {
+    case GRAMMAR_JSON:
+        *root = RULE_OBJECT;
+        return 0;
+    case GRAMMAR_JSON_SCHEMA:
+        return schema_compile(builder, spec, root);
+    case GRAMMAR_REGEX:
+        return compile_regex(builder, spec, root);
+    case GRAMMAR_CHOICE:
+        return compile_choice(builder, spec, root);
+    case GRAMMAR_GBNF:
+        if (json_is_string(spec))
+            return gbnf_compile(gbnf, builder, json_string_value(spec), json_string_length(spec),
+                                root);
+        return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
+                         fields_kind(spec));
+    }
+    return error_set(builder->err, ERROR_INTERNAL, "grammar: no kind %d", kind);
+}
+
+static int check_can_end(const struct grammar *grammar, struct error *err)
+{
+    const struct automaton *automaton = &grammar->automaton;
+    if (automaton->states[automaton->starts[grammar->root]].need <= AUTOMATON_MOST_DEPTH)
+        return 0;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "$: expected what some text can match, got what none can, with the bytes of "
+                     "the model's tokens and at most %d levels of nesting",
+                     AUTOMATON_MOST_DEPTH);
+}
+
+static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error *err)
+{
+    if (rule == UINT32_MAX)
+        return 0;
+    if (gbnf->count == 0)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "$: expected schemas that ask for something, got one that only leads to "
+                         "itself");
+    const struct gbnf_name *name = &gbnf->names[rule - gbnf->first];
+    size_t line, column;
+    gbnf_place(gbnf, name, &line, &column);
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "line %zu, column %zu: expected a rule that begins with some text, got %.*s, "
+                     "which begins with itself (write a repetition: x (\"+\" x)*)",
+                     line, column, (int)(name->length < 64 ? name->length : 64), name->name);
+}
+
+int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,
+                    const struct grammar_vocabulary *vocabulary, struct error *err)
+{
+    struct error none = ERROR_INIT; /* a builder needs one to know that it failed */
+    struct builder builder = {.alphabet = vocabulary->alphabet, .err = err ? err : &none};
+    struct gbnf gbnf = {0};
+    struct grammar *grammar = calloc(1, sizeof *grammar);
+    if (!grammar)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a grammar");
+    atomic_init(&grammar->shares, 1);
+    grammar->vocabulary = vocabulary;
+    uint32_t left_recursive = UINT32_MAX;
+    json_rules_add(&builder);
+    int failed = builder_failed(&builder) ||
+                 compile_kind(&builder, kind, spec, &gbnf, &grammar->root) ||
+                 builder_finish(&builder, &grammar->automaton, &left_recursive) ||
+                 check_can_end(grammar, builder.err) ||
+                 check_recursion(left_recursive, &gbnf, builder.err) ||
+                 mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
+                                   builder.err);
+    builder_clear(&builder);
+    gbnf_clear(&gbnf);
+    if (failed) {
+        grammar_release(grammar);
+        return -1;
+    }
+    *out = grammar;
+    return 0;
+}
+
+struct grammar *grammar_share(struct grammar *grammar)
+{
+    atomic_fetch_add(&grammar->shares, 1);
+    return grammar;
+}
+
+void grammar_release(struct grammar *grammar)
+{
+    if (!grammar || atomic_fetch_sub(&grammar->shares, 1) != 1)
+        return;
+    automaton_clear(&grammar->automaton);
+    mask_cache_free(grammar->masks);
+    free(grammar);
+}
+
+size_t grammar_bytes(const struct grammar *grammar)
+{
+    return sizeof *grammar + grammar->automaton.bytes + mask_cache_bytes(grammar->masks);
+}

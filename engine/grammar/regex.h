@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regular expressions, as JSON Schema and the other servers take them (ECMA-262's and Python's
+ * common part). grammar.md has the table. */
+#ifndef ENGINE_GRAMMAR_REGEX_H
+#define ENGINE_GRAMMAR_REGEX_H
+
+#include "engine/grammar/dfa.h"
+
+enum { REGEX_MOST_BYTES = 1 << 14, REGEX_MOST_DEPTH = 100, REGEX_MOST_REPEAT = 1 << 14 };
+
+/* The texts that match from beginning to end, or with `search` those that have a match in them.
+ * text: [length] bytes of valid UTF-8. Errors name the offset in characters. */
+int regex_compile(struct dfa *out, const char *text, size_t length, bool search, struct error *err);
+
+#endif

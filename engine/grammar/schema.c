@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/grammar/schema.h"
+
+#include "engine/base/fields.h"
+#include "engine/grammar/json_rules.h"
+#include "engine/grammar/regex.h"
+#include "engine/grammar/schema_compiler.h"
+#include "engine/grammar/schema_value.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct schema_rule {
+    uint32_t rule;
+    size_t count;              /* of parts */
+    struct schema_part *parts; /* in the arena, in the order in which they were found */
+    struct schema_part *key;   /* the same, sorted */
+};
+
+bool schema_has(const struct schema_part *part, const char *key, const json_t **value)
+{
+    *value = json_object_get(part->schema, key);
+    return *value != NULL;
+}
+
+bool schema_has_any(const struct schema_parts *parts, const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        for (size_t k = 0; k < count; k++)
+            if (json_object_get(parts->items[i].schema, keys[k]))
+                return true;
+    return false;
+}
+
+int64_t schema_count(const struct schema_part *part, const char *key)
+{
+    const json_t *value;
+    if (!schema_has(part, key, &value))
+        return -1;
+    double count = json_number_value(value);
+    return count < INT32_MAX - 1 ? (int64_t)count : INT32_MAX - 1;
+}
+
+int64_t schema_counts(const struct schema_parts *parts, const char *key, bool least)
+{
+    int64_t found = -1;
+    for (size_t i = 0; i < parts->count; i++) {
+        int64_t count = schema_count(&parts->items[i], key);
+        if (count >= 0 && (found < 0 || (least ? count < found : count > found)))
+            found = count;
+    }
+    return found;
+}
+
+int schema_pattern(const struct schema_document *document, const struct schema_place *place,
+                   const char *key, const char *pattern, struct dfa *out)
+{
+    char text[SCHEMA_PLACE_BYTES];
+    if (regex_compile(out, pattern, strlen(pattern), true, document->err) == 0)
+        return 0;
+    return error_prefix(document->err, "%s.%.64s", schema_place_text(place, text), key);
+}
+
+/* --- Rules by their parts --- */
+
+static uint64_t hash_parts(const struct schema_part *key, size_t count)
+{
+    uint64_t hash = count;
+    for (size_t i = 0; i < count; i++) {
+        uintptr_t schema = (uintptr_t)key[i].schema;
+        hash = XXH3_64bits_withSeed(&schema, sizeof schema, hash + key[i].chosen);
+    }
+    return hash;
+}
+
+static bool same_parts(const struct schema_rule *rule, const struct schema_parts *parts)
+{
+    if (rule->count != parts->count)
+        return false;
+    for (size_t i = 0; i < rule->count; i++)
+        if (rule->key[i].schema != parts->items[i].schema ||
+            rule->key[i].chosen != parts->items[i].chosen)
+            return false;
+    return true;
+}
+
+static int grow_slots(struct schema_compiler *compiler)
+{
+    size_t mask = compiler->slot_mask ? compiler->slot_mask * 2 + 1 : 255;
+    uint32_t *slots = calloc(mask + 1, sizeof *slots);
+    if (!slots)
+        return error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
+    for (size_t i = 0; i < compiler->num_rules; i++) {
+        size_t slot = hash_parts(compiler->rules[i].key, compiler->rules[i].count) & mask;
+        while (slots[slot])
+            slot = (slot + 1) & mask;
+        slots[slot] = (uint32_t)i + 1;
+    }
+    free(compiler->slots);
+    compiler->slots = slots;
+    compiler->slot_mask = mask;
+    return 0;
+}
+
+/* A rule for parts that have none yet. sorted: the same parts. */
+static uint32_t add_rule(struct schema_compiler *compiler, const struct schema_parts *parts,
+                         const struct schema_parts *sorted)
+{
+    struct error *err = compiler->document.err;
+    struct schema_rule rule = {.count = parts->count};
+    rule.parts = arena_alloc(compiler->document.arena, 2 * parts->count, sizeof *rule.parts, err);
+    if (!rule.parts || array_grow((void **)&compiler->rules, &compiler->rules_capacity,
+                                  compiler->num_rules + 1, sizeof *compiler->rules, err))
+        return 0;
+    rule.key = rule.parts + rule.count;
+    memcpy(rule.parts, parts->items, rule.count * sizeof *rule.parts);
+    memcpy(rule.key, sorted->items, rule.count * sizeof *rule.parts);
+    rule.rule = builder_rule(compiler->builder);
+    compiler->rules[compiler->num_rules++] = rule;
+    return rule.rule;
+}
+
+uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts *parts)
+{
+    struct schema_parts sorted = *parts;
+    if (builder_failed(compiler->builder))
+        return 0;
+    if (parts->count == 0)
+        return RULE_VALUE;
+    schema_parts_sort(&sorted);
+    if (compiler->num_rules * 2 >= compiler->slot_mask && grow_slots(compiler))
+        return 0;
+    size_t slot = hash_parts(sorted.items, sorted.count) & compiler->slot_mask;
+    for (; compiler->slots[slot]; slot = (slot + 1) & compiler->slot_mask) {
+        const struct schema_rule *rule = &compiler->rules[compiler->slots[slot] - 1];
+        if (same_parts(rule, &sorted))
+            return rule->rule;
+    }
+    compiler->slots[slot] = (uint32_t)compiler->num_rules + 1;
+    return add_rule(compiler, parts, &sorted);
+}
+
+/* --- The rule of some parts --- */
+
+/* One call for each schema of an anyOf or oneOf, with all that the parts ask besides. */
+static void add_choices(struct schema_compiler *compiler, const struct schema_parts *parts,
+                        size_t chosen, const char *key, struct builder_rule rule)
+{
+    const struct schema_document *document = &compiler->document;
+    const json_t *list = json_object_get(parts->items[chosen].schema, key);
+    const struct schema_place *place = schema_place_key(document, parts->items[chosen].place, key);
+    bool both = strcmp(key, "anyOf") == 0 && json_object_get(parts->items[chosen].schema, "oneOf");
+    if (both) {
+        schema_refuse(document, parts->items[chosen].place, "oneOf", ERROR_UNSUPPORTED,
+                      "expected no oneOf beside anyOf");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(list) && !builder_failed(compiler->builder); i++) {
+        struct schema_parts branch = *parts;
+        branch.items[chosen].chosen = true;
+        if (schema_parts_add(document, &branch, json_array_get(list, i),
+                             schema_place_index(document, place, i)))
+            return;
+        if (!branch.never)
+            json_rules_call(compiler->builder, rule.start, rule.final,
+                            schema_rule(compiler, &branch));
+    }
+}
+
+/* The values of a list (one value, for const) that satisfy all parts. */
+static void add_values(struct schema_compiler *compiler, const struct schema_parts *parts,
+                       const json_t *list, struct builder_rule rule)
+{
+    struct error *err = compiler->document.err;
+    size_t count = json_array_size(list), num_words = 0;
+    struct text_buffer text = {0};
+    struct builder_word *words = calloc(count + 1, sizeof *words);
+    int failed = words ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for %zu values", count);
+    for (size_t i = 0; i < count && !failed; i++) {
+        bool fits;
+        size_t start = text.length;
+        failed = schema_value_fits(&compiler->document, json_array_get(list, i), parts, &fits);
+        if (!failed && fits) {
+            failed = schema_value_text(json_array_get(list, i), &text, err);
+            words[num_words++].length = text.length - start;
+        }
+    }
+    const char *at = text.data;
+    for (size_t i = 0; i < num_words && !failed; i++) {
+        words[i].bytes = at;
+        at += words[i].length;
+    }
+    if (!failed && num_words > 0)
+        builder_words(compiler->builder, rule.start, rule.final, words, num_words);
+    free(words);
+    text_buffer_clear(&text);
+}
+
+static void add_types(struct schema_compiler *compiler, const struct schema_parts *parts,
+                      struct builder_rule rule)
+{
+    static const char *const limits[] = {"minimum", "maximum", "exclusiveMinimum",
+                                         "exclusiveMaximum"};
+    struct builder *builder = compiler->builder;
+    unsigned types = SCHEMA_ALL, these;
+    for (size_t i = 0; i < parts->count; i++) {
+        if (schema_value_types(&compiler->document, &parts->items[i], &these))
+            return;
+        types &= these;
+    }
+    for (size_t i = 0; i < parts->count && types & SCHEMA_REAL; i++)
+        for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
+            if (json_object_get(parts->items[i].schema, limits[k])) {
+                schema_refuse(&compiler->document, parts->items[i].place, limits[k],
+                              ERROR_UNSUPPORTED,
+                              "expected it beside \"type\": \"integer\" only, got it for numbers "
+                              "that may have a fraction");
+                return;
+            }
+    if (types & SCHEMA_NULL)
+        builder_text(builder, rule.start, rule.final, "null", 4);
+    if (types & SCHEMA_BOOLEAN) {
+        builder_text(builder, rule.start, rule.final, "true", 4);
+        builder_text(builder, rule.start, rule.final, "false", 5);
+    }
+    if (types & SCHEMA_REAL)
+        json_rules_call(builder, rule.start, rule.final, RULE_NUMBER);
+    else if (types & SCHEMA_INTEGER)
+        schema_integer(compiler, parts, rule.start, rule.final);
+    if (types & SCHEMA_STRING)
+        schema_string(compiler, parts, rule.start, rule.final);
+    if (types & SCHEMA_ARRAY)
+        schema_array(compiler, parts, rule.start, rule.final);
+    if (types & SCHEMA_OBJECT)
+        schema_object(compiler, parts, rule.start, rule.final);
+}
+
+static void add_body(struct schema_compiler *compiler, const struct schema_parts *parts,
+                     struct builder_rule rule)
+{
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    const json_t *value;
+    for (size_t i = 0; i < parts->count; i++)
+        for (int k = 0; k < 2; k++)
+            if (!parts->items[i].chosen && schema_has(&parts->items[i], choices[k], &value)) {
+                add_choices(compiler, parts, i, choices[k], rule);
+                return;
+            }
+    for (size_t i = 0; i < parts->count; i++) {
+        if (schema_has(&parts->items[i], "enum", &value)) {
+            add_values(compiler, parts, value, rule);
+            return;
+        }
+        if (schema_has(&parts->items[i], "const", &value)) {
+            json_t *list = json_pack("[O]", value);
+            if (list)
+                add_values(compiler, parts, list, rule);
+            else
+                error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
+            json_decref(list);
+            return;
+        }
+    }
+    add_types(compiler, parts, rule);
+}
+
+static int compile_all(struct schema_compiler *compiler, const struct schema_parts *parts,
+                       uint32_t *root)
+{
+    struct schema_parts *some = malloc(sizeof *some);
+    if (!some)
+        return error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
+    *root = schema_rule(compiler, parts);
+    /* Each may add more. */
+    for (size_t i = 0; i < compiler->num_rules && !builder_failed(compiler->builder); i++) {
+        struct schema_rule rule = compiler->rules[i];
+        some->count = rule.count;
+        some->never = false;
+        memcpy(some->items, rule.parts, rule.count * sizeof *rule.parts);
+        add_body(compiler, some, compiler->builder->rules[rule.rule]);
+    }
+    free(some);
+    return builder_failed(compiler->builder) ? -1 : 0;
+}
+
+int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root)
+{
+    static const struct schema_place whole = {NULL, NULL, 0};
+    struct arena arena = {0};
+    struct schema_compiler compiler = {.document = {spec, &arena, builder->err},
+                                       .builder = builder};
+    if (!json_is_object(spec) && !json_is_boolean(spec))
+        return error_set(builder->err, ERROR_INVALID,
+                         "$: expected a schema (an object, true or false), got %s",
+                         fields_kind(spec));
+    struct schema_parts *parts = calloc(1, sizeof *parts);
+    int failed = parts ? 0 : error_set(builder->err, ERROR_NO_MEMORY, "no memory for a schema");
+    failed = failed || schema_parts_add(&compiler.document, parts, spec, &whole);
+    if (!failed && parts->never)
+        failed = error_set(builder->err, ERROR_UNSUPPORTED,
+                           "$: expected a schema that some value satisfies, got false");
+    if (!failed)
+        failed = compile_all(&compiler, parts, root);
+    free(parts);
+    free(compiler.rules);
+    free(compiler.slots);
+    arena_clear(&arena);
+    return failed ? -1 : 0;
+}

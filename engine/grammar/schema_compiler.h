@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files that compile parts of a schema share. */
+#ifndef ENGINE_GRAMMAR_SCHEMA_COMPILER_H
+#define ENGINE_GRAMMAR_SCHEMA_COMPILER_H
+
+#include "engine/grammar/builder.h"
+#include "engine/grammar/dfa.h"
+#include "engine/grammar/schema_parts.h"
+
+struct schema_rule; /* in schema.c */
+
+struct schema_compiler {
+    struct schema_document document;
+    struct builder *builder;
+    struct schema_rule *rules; /* [num_rules], in the order in which they are compiled */
+    size_t num_rules, rules_capacity;
+    uint32_t *slots; /* [slot_mask + 1]: a rule + 1, by its parts */
+    size_t slot_mask;
+};
+
+/* The rule of what satisfies the parts; it is compiled later. Not for parts that are `never`. */
+uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts *parts);
+
+/* Each adds, between two states, the values of one type that satisfy the parts. */
+void schema_string(struct schema_compiler *compiler, const struct schema_parts *parts,
+                   uint32_t from, uint32_t to);
+void schema_integer(struct schema_compiler *compiler, const struct schema_parts *parts,
+                    uint32_t from, uint32_t to);
+void schema_array(struct schema_compiler *compiler, const struct schema_parts *parts, uint32_t from,
+                  uint32_t to);
+void schema_object(struct schema_compiler *compiler, const struct schema_parts *parts,
+                   uint32_t from, uint32_t to);
+
+/* Whether a part has the keyword; then *value is it. */
+bool schema_has(const struct schema_part *part, const char *key, const json_t **value);
+/* Whether some part has one of the keywords [count]. */
+bool schema_has_any(const struct schema_parts *parts, const char *const *keys, size_t count);
+/* The value of minLength and the like; -1: there is none. Large ones become INT32_MAX - 1. */
+int64_t schema_count(const struct schema_part *part, const char *key);
+/* The largest, or with `least` the smallest, of all parts' values; -1: there is none. */
+int64_t schema_counts(const struct schema_parts *parts, const char *key, bool least);
+
+/* A regular expression of a schema, searched for as JSON Schema does. key: of the part, for
+ * messages. */
+int schema_pattern(const struct schema_document *document, const struct schema_place *place,
+                   const char *key, const char *pattern, struct dfa *out);
+
+#endif

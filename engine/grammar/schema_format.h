@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The formats of strings: date, time, date-time, uuid, email, ipv4. */
+#ifndef ENGINE_GRAMMAR_SCHEMA_FORMAT_H
+#define ENGINE_GRAMMAR_SCHEMA_FORMAT_H
+
+#include "engine/grammar/dfa.h"
+#include "engine/grammar/schema_parts.h"
+
+/* place: of the schema with "format": name. The caller frees *out with dfa_clear. */
+int schema_format(const struct schema_document *document, const struct schema_place *place,
+                  const char *name, struct dfa *out);
+
+#endif
