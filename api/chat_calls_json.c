@@ -58,7 +58,7 @@ static bool begin_value(struct chat_scan *scan, char byte)
     if (byte == '{' || byte == '[')
         return open_container(scan, byte == '[');
     scan->phase = byte == '"' ? STRING : WORD;
-    return byte == '"' || is_word(byte);
+    return byte && strchr("\"-0123456789tfn", byte);
 }
 
 static bool in_string(struct chat_scan *scan, char byte)

@@ -263,3 +263,8 @@ void chat_parser_finish(struct chat_parser *parser, struct chat_output *output)
 {
     run(parser, true, output);
 }
+
+bool chat_parser_undecided(const struct chat_parser *parser)
+{
+    return parser->state == BEGINNING;
+}

@@ -6,18 +6,8 @@
 #ifndef API_CHAT_PARSER_H
 #define API_CHAT_PARSER_H
 
-#include "api/chat_syntax.h"
+#include "api/chat_rules.h"
 #include "api/strbuf.h"
-
-/* What a request wants of its replies. */
-struct chat_rules {
-    const struct chat_syntax *syntax; /* borrowed */
-    bool reasoning;                   /* is split off */
-    bool inside;                      /* the text begins inside reasoning: the prompt opened it */
-    bool calls;                       /* are looked for */
-    bool one_call;                    /* all calls but the first are dropped */
-    struct chat_types types;          /* owned */
-};
 
 /* What is new. Zero-initialise; the owner clears it. */
 struct chat_output {
@@ -53,6 +43,8 @@ void chat_parser_clear(struct chat_parser *parser);
 /* Takes text [length], whole characters, and adds to *output what is certain by now. */
 void chat_parser_push(struct chat_parser *parser, const char *text, size_t length,
                       struct chat_output *output);
+/* Whether it is still open if the text begins with reasoning. */
+bool chat_parser_undecided(const struct chat_parser *parser);
 /* No more text comes. */
 void chat_parser_finish(struct chat_parser *parser, struct chat_output *output);
 
