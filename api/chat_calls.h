@@ -15,12 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum chat_calls_format {
-    CHAT_CALLS_NONE,
-    CHAT_CALLS_JSON,
-    CHAT_CALLS_XML,
-    CHAT_CALLS_PYTHON
-};
+enum chat_calls_format { CHAT_CALLS_NONE, CHAT_CALLS_JSON, CHAT_CALLS_XML, CHAT_CALLS_PYTHON };
 
 struct chat_call {
     char *name; /* [name_length], UTF-8, and a NUL */

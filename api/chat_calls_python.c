@@ -53,7 +53,7 @@ static int hex(struct reader *r, int digits)
     int value = 0;
     for (int i = 0; i < digits; i++, r->at++) {
         char byte = r->at < r->length ? r->text[r->at] : 0, lower = (char)(byte | 0x20);
-        int digit = byte >= '0' && byte <= '9'    ? byte - '0'
+        int digit = byte >= '0' && byte <= '9'     ? byte - '0'
                     : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
                                                    : -1;
         if (digit < 0 || value > 0x110000 / 16)

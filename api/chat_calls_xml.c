@@ -186,8 +186,7 @@ static bool is_json(const char *text, size_t length, unsigned kinds, struct strb
     strbuf_puts(&wrapped, "{\"v\":");
     strbuf_append(&wrapped, text, length);
     strbuf_puts(&wrapped, "}");
-    json_t *object =
-        wrapped.failed ? NULL : request_load(wrapped.data, wrapped.length, &err);
+    json_t *object = wrapped.failed ? NULL : request_load(wrapped.data, wrapped.length, &err);
     out->failed |= wrapped.failed || err.code == API_OUT_OF_MEMORY;
     bool fits = json_object_size(object) == 1 && (kind_of(json_object_get(object, "v")) & kinds);
     json_decref(object);

@@ -56,6 +56,17 @@ static void release(struct chat_parser *parser, size_t count, struct strbuf *to)
     parser->front += count;
 }
 
+/* White space after a call is no content, unless it stands between two texts: of the `count` bytes
+ * at the front, which other content follows, it is dropped. Returns how many are left of them. */
+static size_t drop_space(struct chat_parser *parser, size_t count)
+{
+    if (!parser->after_call || parser->answered)
+        return count;
+    size_t space = chat_calls_skip(bytes_of(parser), count, parser->spaces);
+    release(parser, space, NULL);
+    return count - space;
+}
+
 static void release_content(struct chat_parser *parser, size_t count, struct chat_output *output)
 {
     if (count > 0) {
@@ -156,19 +167,13 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     bool whole;
     size_t at = find_marker(parser, open, &whole);
     bool ends = last && !whole;
-    size_t text_end = without_space(bytes_of(parser), ends ? length_of(parser) : at,
-                                    parser->spaces);
+    size_t text_end =
+        without_space(bytes_of(parser), ends ? length_of(parser) : at, parser->spaces);
     size_t end = ends ? length_of(parser) : text_end;
-    if (parser->after_call && text_end == 0) {
+    if (parser->after_call && text_end == 0)
         release(parser, end, NULL); /* of the end: else it waits for what follows */
-    } else {
-        size_t lead = 0;
-        if (parser->after_call && !parser->answered) {
-            lead = chat_calls_skip(bytes_of(parser), text_end, parser->spaces);
-            release(parser, lead, NULL);
-        }
-        release_content(parser, end - lead, output);
-    }
+    else
+        release_content(parser, text_end > 0 ? drop_space(parser, end) : end, output);
     if (ends)
         return false;
     parser->looked = parser->spaces = at - end;
@@ -188,7 +193,7 @@ static void take_call(struct chat_parser *parser, size_t used, struct chat_outpu
                                bytes_of(parser) + parser->body, &rules->types);
     output->failed |= read < 0;
     if (read <= 0) {
-        release_content(parser, parser->body + used, output);
+        release_content(parser, drop_space(parser, parser->body + used), output);
         return;
     }
     size_t added = output->calls.count - before;
@@ -207,10 +212,9 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
     const struct chat_syntax *syntax = parser->rules->syntax;
     size_t used, length = length_of(parser) - parser->body;
     bool most = length > MOST_CALL;
-    enum chat_scan_result result =
-        chat_scan_push(&parser->scan, syntax->format, syntax->calls.close,
-                       bytes_of(parser) + parser->body, most ? MOST_CALL : length, last && !most,
-                       &used);
+    enum chat_scan_result result = chat_scan_push(
+        &parser->scan, syntax->format, syntax->calls.close, bytes_of(parser) + parser->body,
+        most ? MOST_CALL : length, last && !most, &used);
     if (result == CHAT_SCAN_OPEN && most)
         result = CHAT_SCAN_TEXT;
     if (result == CHAT_SCAN_OPEN)
@@ -219,7 +223,7 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
     if (result == CHAT_SCAN_CALL)
         take_call(parser, used, output);
     else
-        release_content(parser, parser->body + used, output);
+        release_content(parser, drop_space(parser, parser->body + used), output);
     chat_scan_clear(&parser->scan);
     parser->state = CONTENT;
     return true;

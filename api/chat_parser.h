@@ -23,12 +23,12 @@ void chat_output_reset(struct chat_output *output);
 struct chat_parser {
     const struct chat_rules *rules; /* borrowed */
     int state;
-    struct strbuf held;    /* from `front` on: what is not decided */
-    size_t front;          /* the places below count from here */
-    size_t looked;         /* where a marker may begin at the earliest */
-    size_t spaces;         /* so many bytes at the front are known to be white space */
-    struct chat_scan scan; /* of a call */
-    size_t body;           /* where it begins */
+    struct strbuf held;     /* from `front` on: what is not decided */
+    size_t front;           /* the places below count from here */
+    size_t looked;          /* where a marker may begin at the earliest */
+    size_t spaces;          /* so many bytes at the front are known to be white space */
+    struct chat_scan scan;  /* of a call */
+    size_t body;            /* where it begins */
     bool answered;          /* content has come */
     bool after_call;        /* nothing but white space has come since the last call */
     bool after_reasoning;   /* nothing but newlines since the reasoning */

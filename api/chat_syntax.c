@@ -27,18 +27,16 @@ static struct rendered render(const struct jinja *template, const struct chat_te
     struct rendered result = {0};
     struct error err = ERROR_INIT;
     struct jinja_limits limits = {.steps = STEPS, .memory = BYTES};
-    json_t *list =
-        tools ? json_pack("[{s:s,s:{s:s,s:s,s:{s:s,s:{s:{s:s}}}}}]", "type", "function", "function",
-                          "name", "qztool", "description", "d", "parameters", "type", "object",
-                          "properties", "qzkey", "type", "string")
-              : json_null();
+    json_t *list = tools ? json_pack("[{s:s,s:{s:s,s:s,s:{s:s,s:{s:{s:s}}}}}]", "type", "function",
+                                     "function", "name", "qztool", "description", "d", "parameters",
+                                     "type", "object", "properties", "qzkey", "type", "string")
+                         : json_null();
     json_t *context = json_pack("{s:o,s:b,s:O,s:o,s:s,s:s}", "messages", messages,
                                 "add_generation_prompt", generation, "tools", list, "xml_tools",
                                 list, "bos_token", chat->bos_token ? chat->bos_token : "",
                                 "eos_token", chat->eos_token ? chat->eos_token : "");
-    if (context &&
-        jinja_render(template, context, &limits, (int64_t)time(NULL), &result.text, &result.length,
-                     &err))
+    if (context && jinja_render(template, context, &limits, (int64_t)time(NULL), &result.text,
+                                &result.length, &err))
         result = (struct rendered){0};
     json_decref(context);
     return result;
@@ -137,8 +135,7 @@ static bool reasoning_of_answer(struct chat_markers *markers, const struct rende
 /* A template that opens it in what it leaves to the model: <think> at the end of the prompt. */
 static bool reasoning_of_prompt(struct chat_markers *markers, const struct rendered *in)
 {
-    if (!in->text ||
-        !marker_before(in->text, before_space(in->text, in->length), markers->open) ||
+    if (!in->text || !marker_before(in->text, before_space(in->text, in->length), markers->open) ||
         !mentions(markers->open, "think") || markers->open[1] == '/')
         return false;
     return replaced(markers->open, "<", "</", markers->close);
@@ -150,8 +147,7 @@ static void find_reasoning(struct chat_syntax *syntax, const struct jinja *templ
     struct chat_markers *markers = &syntax->reasoning;
     json_t *thought = json_pack("{s:s,s:s,s:s}", "reasoning_content", THOUGHT, "thinking", THOUGHT,
                                 "reasoning", THOUGHT);
-    struct rendered answer =
-        render(template, chat, answered("qzanswer", thought), false, false);
+    struct rendered answer = render(template, chat, answered("qzanswer", thought), false, false);
     struct rendered prompt = render(template, chat, question(), false, true);
     if (!reasoning_of_answer(markers, &answer) && !reasoning_of_prompt(markers, &prompt)) {
         /* It only takes it out of what is answered. */
@@ -258,9 +254,9 @@ static bool calls_of_instructions(struct chat_syntax *syntax, const struct rende
 static void find_calls(struct chat_syntax *syntax, const struct jinja *template,
                        const struct chat_template *chat)
 {
-    json_t *call = json_pack("{s:[{s:s,s:s,s:{s:s,s:{s:s}}}]}", "tool_calls", "id", "call00000",
-                             "type", "function", "function", "name", NAME, "arguments", "qzkey",
-                             "qzvalue");
+    json_t *call =
+        json_pack("{s:[{s:s,s:s,s:{s:s,s:{s:s}}}]}", "tool_calls", "id", "call00000", "type",
+                  "function", "function", "name", NAME, "arguments", "qzkey", "qzvalue");
     struct rendered plain = render(template, chat, answered("qzanswer", NULL), false, true);
     struct rendered answer = render(template, chat, answered("", call), true, false);
     struct rendered told = render(template, chat, question(), true, true);

@@ -171,11 +171,10 @@ static void encode_ids(struct strbuf *buf, const char *name, const int32_t *ids,
 
 void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice)
 {
-    static const char *const reasons[] = {
-        [FINISH_NONE] = NULL,
-        [FINISH_STOP] = "stop",
-        [FINISH_LENGTH] = "length",
-        [FINISH_TOOL_CALLS] = "tool_calls"};
+    static const char *const reasons[] = {[FINISH_NONE] = NULL,
+                                          [FINISH_STOP] = "stop",
+                                          [FINISH_LENGTH] = "length",
+                                          [FINISH_TOOL_CALLS] = "tool_calls"};
     strbuf_puts(buf, ",\"finish_reason\":");
     strbuf_json_cstring(buf, reasons[choice->finish_reason]);
     strbuf_puts(buf, ",\"stop_reason\":");

@@ -48,7 +48,8 @@ static const struct option ITEMS[] = {
     {"chat-template", OPTION_TEXT, FIELD(chat_template), "FILE", NULL, 0, 0, NULL,
      "the chat template, in Jinja, instead of the model's own"},
     {"reasoning", OPTION_CHOICE, FIELD(reasoning), NULL, "auto", 0, 0, "auto|off",
-     "auto: what a chat's reply has between <think> and </think>, or the template's own markers, is "
+     "auto: what a chat's reply has between <think> and </think>, or the template's own markers, "
+     "is "
      "reasoning_content; off: it stays in the content"},
     {"host", OPTION_LIST, FIELD(hosts), "HOST", "127.0.0.1", 0, 0, NULL,
      "name or address to listen on; 0.0.0.0 or :: for all; unix:PATH for a Unix socket; several: "

@@ -197,11 +197,10 @@ static void take_chat(struct service *service, const struct chat_template *chat)
         if (!templates[i])
             continue;
         chat_syntax_find(syntax, templates[i], &service->chat, service->tokenizer);
-        log_message(LOG_LEVEL_INFO, "chat%s: reasoning in %s, tool calls: %s%s%s",
-                    i ? " with tools" : "",
-                    *syntax->reasoning.open ? syntax->reasoning.open : "no markers",
-                    chat_syntax_format(syntax), *syntax->calls.open ? " in " : "",
-                    syntax->calls.open);
+        log_message(
+            LOG_LEVEL_INFO, "chat%s: reasoning in %s, tool calls: %s%s%s", i ? " with tools" : "",
+            *syntax->reasoning.open ? syntax->reasoning.open : "no markers",
+            chat_syntax_format(syntax), *syntax->calls.open ? " in " : "", syntax->calls.open);
     }
 }
 

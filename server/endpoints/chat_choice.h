@@ -12,8 +12,8 @@ struct chat_choice {
     struct chat_parser parser;
     struct chat_output output; /* what the last piece has brought */
     size_t calls_before;       /* of earlier pieces */
-    int64_t undecided;         /* tokens that are reasoning if the text turns out to begin with it */
-    int64_t reasoning_tokens;  /* so far */
+    int64_t undecided;        /* tokens that are reasoning if the text turns out to begin with it */
+    int64_t reasoning_tokens; /* so far */
 };
 
 void chat_choice_clear(struct chat_choice *choice);

@@ -127,7 +127,8 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
                           : request->include_usage        ? SSE_USAGE_NULL
                                                           : SSE_USAGE_ABSENT;
     struct reply_head head = job_reply_head(job);
-    struct reply_usage usage = job_reply_usage(job, record->generated, reasoning_tokens(stream, job));
+    struct reply_usage usage =
+        job_reply_usage(job, record->generated, reasoning_tokens(stream, job));
     completion->format->choice_frame(&stream->frames, &head, &choice, kind, &usage);
 }
 
@@ -135,7 +136,8 @@ static void make_last_frames(struct completion_stream *stream, struct completion
 {
     struct job *job = &completion->job;
     struct reply_head head = job_reply_head(job);
-    struct reply_usage usage = job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
+    struct reply_usage usage =
+        job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
     struct reply_timings timings = job_reply_timings(job);
     struct session_card session;
     if (job->task.error.code != API_OK)

@@ -22,9 +22,9 @@ struct completion_stream {
     size_t ids_capacity;
     int64_t generated;
     struct chat_choice *chats; /* [num_choices] of the job, of a chat; else NULL */
-    struct strbuf record; /* with completion->replay: all frames so far */
-    int64_t reserved;     /* bytes for it, of the budget for bodies and replies */
-    bool lost;            /* it was too long to be recorded */
+    struct strbuf record;      /* with completion->replay: all frames so far */
+    int64_t reserved;          /* bytes for it, of the budget for bodies and replies */
+    bool lost;                 /* it was too long to be recorded */
 };
 
 /* Makes completion->stream; -1: out of memory. */

@@ -148,7 +148,8 @@ static int make_choice(struct reply_choice *reply, struct whole_choice *whole, s
     struct piece *piece = &choice->piece;
     piece_seal(piece);
     job_reply_ending(reply, job, choice->finish, choice->stop_index, choice->stop_token);
-    if (whole_text(whole, reply, job, prompt, piece) || (request->logprobs >= 0 && join_logprobs(whole, job, prompt, piece)) ||
+    if (whole_text(whole, reply, job, prompt, piece) ||
+        (request->logprobs >= 0 && join_logprobs(whole, job, prompt, piece)) ||
         (request->return_token_ids && whole_ids(whole, piece)))
         return -1;
     if (request->logprobs >= 0)
@@ -242,8 +243,9 @@ size_t job_reply_bytes(const struct job *job)
         const struct piece *piece = &job->run.choices[i].piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         size_t copies = request->chat ? 3 : 1; /* held, taken apart, and in the reply */
-        bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + copies * piece->text.length +
-                 prompt->text_length + job_prompt_own(prompt) * ranked;
+        bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +
+                 copies * piece->text.length + prompt->text_length +
+                 job_prompt_own(prompt) * ranked;
     }
     return bytes;
 }

@@ -49,7 +49,7 @@ class Recital:
         """A model's folder. The texts begin at position `first`."""
         folder.mkdir()
         codes = np.sign(np.random.default_rng(7).standard_normal((self.vocabulary, SIZE))).astype("float32")
-        wanted = np.array([EOS] * first + self.tokens + [EOS])
+        wanted = np.array([EOS] * first + self.tokens + [EOS] * 1024)  # room for max_tokens
         positions = codes[wanted] - codes[wanted].mean(1, keepdims=True)
         assert ((positions @ codes.T).argmax(1) == wanted).all()
         zeros = lambda *shape: np.zeros(shape, "float32")  # noqa: E731

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies of chats taken apart: 50 replies of each format, made by a generator that knows what is in
- * them, whole, cut in two at every byte, and byte by byte; replies that are no calls; reasoning;
+/* Replies of chats taken apart: 50 replies of each format, made by a generator that knows what is
+ * in them, whole, cut in two at every byte, and byte by byte; replies that are no calls; reasoning;
  * white space; what is held back. */
 #include "api/chat_parser.h"
 
@@ -85,8 +85,7 @@ static void check_same(const struct result *a, const struct result *b, const cha
 }
 
 /* The whole; it is the same however the text comes. */
-static struct result parse_all_ways(const struct chat_rules *rules, const char *text,
-                                    size_t length)
+static struct result parse_all_ways(const struct chat_rules *rules, const char *text, size_t length)
 {
     struct result whole = parse(rules, text, length, length, length);
     for (size_t first = 0; first <= length; first++) {
@@ -99,8 +98,8 @@ static struct result parse_all_ways(const struct chat_rules *rules, const char *
 
 static void expect_text(const struct strbuf *got, const char *wanted, const char *text)
 {
-    cr_assert(got->length == strlen(wanted) && memcmp(got->data ? got->data : "", wanted,
-                                                      got->length) == 0,
+    cr_assert(got->length == strlen(wanted) &&
+                  memcmp(got->data ? got->data : "", wanted, got->length) == 0,
               "expected \"%s\", got \"%.*s\" of: %s", wanted, (int)got->length,
               got->data ? got->data : "", text);
 }
@@ -128,9 +127,24 @@ static void expect(const struct chat_rules *rules, const char *text, const char 
 /* The generator. */
 
 static const char *const WORDS[] = {
-    "Oslo",        "",          "a \"quoted\" word",  "two\nlines",    "back\\slash", "世界 – Zürich",
-    "it's <b>",    "{\"a\": 1", "</function>",        "x = [1, 2)",    "\t tab ",     "None",
-    "🙂 </think>", "true",      "<tool_call>\n{}",    "</tool_call>",  "12",          "a,b;c",
+    "Oslo",
+    "",
+    "a \"quoted\" word",
+    "two\nlines",
+    "back\\slash",
+    "世界 – Zürich",
+    "it's <b>",
+    "{\"a\": 1",
+    "</function>",
+    "x = [1, 2)",
+    "\t tab ",
+    "None",
+    "🙂 </think>",
+    "true",
+    "<tool_call>\n{}",
+    "</tool_call>",
+    "12",
+    "a,b;c",
 };
 enum { NUM_WORDS = sizeof WORDS / sizeof *WORDS };
 
@@ -242,10 +256,10 @@ static void put_schema(json_t *tools, const char *name, json_t *arguments)
                            : json_is_null(value)    ? "null"
                            : json_is_array(value)   ? "array"
                                                     : "object";
-        json_object_set_new(properties, key,
-                            roll(2) ? json_pack("{s:s}", "type", type)
-                                    : json_pack("{s:[{s:s},{s:s}]}", "anyOf", "type", type, "type",
-                                                type));
+        json_object_set_new(
+            properties, key,
+            roll(2) ? json_pack("{s:s}", "type", type)
+                    : json_pack("{s:[{s:s},{s:s}]}", "anyOf", "type", type, "type", type));
     }
     json_array_append_new(tools, json_pack("{s:s,s:{s:s,s:{s:s,s:o}}}", "type", "function",
                                            "function", "name", name, "parameters", "type", "object",
@@ -443,21 +457,28 @@ Test(chat_parser, odd_calls_and_what_is_around_them)
     expect_calls(HERMES, "<tool_call>{\"name\": \"f\"}</tool_call>", "", "[[\"f\", {}]]");
     expect_calls(HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>", "",
                  "[[\"f\", {}]]");
-    expect_calls(HERMES, "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\"}"
-                         "</tool_call>", "", "[[\"f\", {\"a\": 1}]]");
+    expect_calls(HERMES,
+                 "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\"}"
+                 "</tool_call>",
+                 "", "[[\"f\", {\"a\": 1}]]");
     /* One that is none, then one. */
     expect_calls(HERMES, "<tool_call>\n<tool_call>\n{\"name\": \"f\"}\n</tool_call>",
                  "<tool_call>\n", "[[\"f\", {}]]");
     expect_calls(HERMES, "a <tool_call>{]</tool_call> <tool_call>{\"name\": \"f\"}</tool_call> b",
                  "a <tool_call>{]</tool_call> b", "[[\"f\", {}]]");
+    expect_calls(HERMES, "<tool_call>{\"name\": \"f\"}</tool_call>\n<tool_call>{]", "<tool_call>{]",
+                 "[[\"f\", {}]]");
     expect_calls(QWEN, "<tool_call><function=f></function></tool_call>", "", "[[\"f\", {}]]");
-    expect_calls(QWEN, "<tool_call>\n<function=f>\n<parameter=a>\nx</parameter>\ny\n\n"
-                       "</parameter>\n</function>\n</tool_call>", "",
-                 "[[\"f\", {\"a\": \"x</parameter>\\ny\\n\"}]]");
+    expect_calls(QWEN,
+                 "<tool_call>\n<function=f>\n<parameter=a>\nx</parameter>\ny\n\n"
+                 "</parameter>\n</function>\n</tool_call>",
+                 "", "[[\"f\", {\"a\": \"x</parameter>\\ny\\n\"}]]");
     expect_calls(GRANITE, "<|tool_call|> {\"name\": \"f\"} then text", "then text",
                  "[[\"f\", {}]]");
-    expect_calls(LFM, "<|tool_call_start|>[f(a='\\u00e9\\ud83d\\ude42\\x41\\q\\\n', b=[1, {'c': "
-                      "None,},],), g.h()]<|tool_call_end|>", "",
+    expect_calls(LFM,
+                 "<|tool_call_start|>[f(a='\\u00e9\\ud83d\\ude42\\x41\\q\\\n', b=[1, {'c': "
+                 "None,},],), g.h()]<|tool_call_end|>",
+                 "",
                  "[[\"f\", {\"a\": \"é🙂A\\\\q\", \"b\": [1, {\"c\": null}]}], [\"g.h\", {}]]");
 }
 
@@ -472,14 +493,28 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
     static const struct {
         const char *key, *value, *expected;
     } CASES[] = {
-        {"s", "12", "\"12\""},       {"s", "null", "\"null\""},    {"i", "12", "12"},
-        {"i", "1.5", "\"1.5\""},     {"i", " 7 ", "7"},            {"i", "007", "\"007\""},
-        {"n", "1.5", "1.5"},         {"n", "2", "2"},              {"n", "NaN", "\"NaN\""},
-        {"b", "True", "true"},       {"b", "false", "false"},      {"b", "yes", "\"yes\""},
-        {"o", "{\"a\": [1]}", "{\"a\": [1]}"}, {"o", "None", "null"}, {"o", "[1]", "\"[1]\""},
+        {"s", "12", "\"12\""},
+        {"s", "null", "\"null\""},
+        {"i", "12", "12"},
+        {"i", "1.5", "\"1.5\""},
+        {"i", " 7 ", "7"},
+        {"i", "007", "\"007\""},
+        {"n", "1.5", "1.5"},
+        {"n", "2", "2"},
+        {"n", "NaN", "\"NaN\""},
+        {"b", "True", "true"},
+        {"b", "false", "false"},
+        {"b", "yes", "\"yes\""},
+        {"o", "{\"a\": [1]}", "{\"a\": [1]}"},
+        {"o", "None", "null"},
+        {"o", "[1]", "\"[1]\""},
         {"o", "{\"a\": 1, \"a\": 2}", "\"{\\\"a\\\": 1, \\\"a\\\": 2}\""},
-        {"e", "1", "1"},             {"e", "two", "\"two\""},      {"r", "[1]", "[1]"},
-        {"r", "1", "\"1\""},         {"u", "1", "\"1\""},          {"absent", "{}", "\"{}\""},
+        {"e", "1", "1"},
+        {"e", "two", "\"two\""},
+        {"r", "[1]", "[1]"},
+        {"r", "1", "\"1\""},
+        {"u", "1", "\"1\""},
+        {"absent", "{}", "\"{}\""},
         {"i", "1}, \"x\": {2", "\"1}, \\\"x\\\": {2\""},
     };
     struct chat_rules rules = {.syntax = &SYNTAXES[QWEN], .calls = true};
@@ -545,8 +580,7 @@ Test(chat_parser, where_reasoning_ends_in_characters)
         int64_t ends;
     } CASES[] = {{"<think>世界</think>\nx", 17}, {"<think>世", INT64_MAX}, {"x", 0}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        struct result result =
-            parse(&rules, CASES[i].text, strlen(CASES[i].text), 1000, 1000);
+        struct result result = parse(&rules, CASES[i].text, strlen(CASES[i].text), 1000, 1000);
         cr_assert_eq(result.reasoning_ends, CASES[i].ends);
         chat_output_clear(&result.output);
     }
@@ -556,8 +590,10 @@ Test(chat_parser, one_call_of_several)
 {
     struct chat_rules rules = {.syntax = &SYNTAXES[NEMOTRON], .calls = true, .one_call = true};
     json_t *first = json_pack("[[s,{}]]", "f");
-    expect(&rules, "<TOOLCALL>[{\"name\": \"f\"}, {\"name\": \"g\"}]</TOOLCALL> <TOOLCALL>"
-                   "[{\"name\": \"h\"}]</TOOLCALL>", "", "", first);
+    expect(&rules,
+           "<TOOLCALL>[{\"name\": \"f\"}, {\"name\": \"g\"}]</TOOLCALL> <TOOLCALL>"
+           "[{\"name\": \"h\"}]</TOOLCALL>",
+           "", "", first);
     json_decref(first);
 }
 
