@@ -10,80 +10,8 @@
 #ifndef API_CHAT_CALLS_H
 #define API_CHAT_CALLS_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-enum chat_calls_format { CHAT_CALLS_NONE, CHAT_CALLS_JSON, CHAT_CALLS_XML, CHAT_CALLS_PYTHON };
-
-struct chat_call {
-    char *name; /* [name_length], UTF-8, and a NUL */
-    size_t name_length;
-    char *arguments; /* [arguments_length]: a JSON object, and a NUL */
-    size_t arguments_length;
-};
-
-/* Zero-initialise; chat_calls_clear frees. */
-struct chat_calls {
-    struct chat_call *items; /* [count] */
-    size_t count, capacity;
-};
-
-void chat_calls_clear(struct chat_calls *calls);
-/* Drops the calls from `first` on. */
-void chat_calls_cut(struct chat_calls *calls, size_t first);
-
-/* What the request's tools say of the parameters, for XML, whose values have no types of their own.
- * Zero-initialise; chat_types_clear frees. */
-struct chat_type {
-    char *function, *key; /* one allocation, at `function` */
-    unsigned kinds;       /* a set of enum chat_kind */
-};
-enum chat_kind {
-    CHAT_STRING = 1,
-    CHAT_INTEGER = 2,
-    CHAT_NUMBER = 4,
-    CHAT_BOOLEAN = 8,
-    CHAT_NULL = 16,
-    CHAT_LIST = 32,
-    CHAT_OBJECT = 64,
-};
-struct chat_types {
-    struct chat_type *items; /* [count] */
-    size_t count;
-};
-
-/* tools: the list of the request; what is no schema there says nothing. -1: no memory. */
-int chat_types_take(struct chat_types *types, const json_t *tools);
-void chat_types_clear(struct chat_types *types);
-/* A value of one of the kinds; of a parameter that no tool has: a string. */
-unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
-                       const char *key, size_t key_length);
-
-/* The bytes from begin to end of a body. */
-struct chat_part {
-    size_t begin, end;
-};
-
-/* How far a body has been looked at. Zero-initialise; chat_scan_clear frees. */
-struct chat_scan {
-    size_t at;      /* bytes that need no second look */
-    int phase;      /* the format's own */
-    int depth;      /* JSON */
-    uint64_t lists; /* JSON: bit d: what is open at depth d is a list */
-    size_t end;     /* the body's end: where the closing marker begins, or white space before it */
-    struct chat_part *parts; /* [num_parts]: XML: the name, then keys and values in turn */
-    size_t num_parts, capacity;
-};
-void chat_scan_clear(struct chat_scan *scan);
-
-enum chat_scan_result {
-    CHAT_SCAN_OPEN,     /* more must come */
-    CHAT_SCAN_CALL,     /* *used bytes: the body and its closing marker */
-    CHAT_SCAN_TEXT,     /* this becomes no call: its first *used bytes are text */
-    CHAT_SCAN_NO_MEMORY /* */
-};
+#include "api/chat_call.h"
+#include "api/chat_types.h"
 
 /* body [length]: what stands behind the opening marker so far, the same bytes as in the call before
  * and perhaps more; `last`: no more comes. close: the closing marker; "": there is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls in JSON: one object with name and arguments, or a list of such objects. */
-#include "api/chat_calls_formats.h"
+#include "api/chat_formats.h"
 #include "api/request.h"
 
 #include <string.h>

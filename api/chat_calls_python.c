@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls as Python writes them: [name(key=value, ...), ...], or one after the other without the
  * brackets. Values are literals of Python's or words of JSON's; they become JSON. */
-#include "api/chat_calls_formats.h"
-
+#include "api/chat_formats.h"
+#include "api/strbuf.h"
 #include "engine/text/unicode.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls in Qwen3-Coder's XML. Values are bare text: the request's tools say of what type. */
-#include "api/chat_calls_formats.h"
+#include "api/chat_formats.h"
 #include "api/request.h"
+#include "api/strbuf.h"
 
 #include <stdlib.h>
 #include <string.h>

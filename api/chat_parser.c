@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_parser.h"
 
-#include "api/chat_calls_formats.h"
+#include "api/chat_calls.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_rules.h"
 
-#include "api/chat_calls_formats.h"
+#include "api/chat_calls.h"
 #include "api/request.h"
 
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #define API_CHAT_RULES_H
 
 #include "api/chat_syntax.h"
+#include "api/chat_types.h"
 #include "api/errors.h"
 
 struct chat_rules {

@@ -7,7 +7,7 @@
 #ifndef API_CHAT_SYNTAX_H
 #define API_CHAT_SYNTAX_H
 
-#include "api/chat_calls.h"
+#include "api/chat_call.h"
 #include "engine/jinja/chat_template.h"
 
 enum { CHAT_MARKER_SIZE = 48 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The types of the parameters of a request's tools, out of their JSON schemas. */
-#include "api/chat_calls.h"
+#include "api/chat_types.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef API_COMPLETION_REPLY_H
 #define API_COMPLETION_REPLY_H
 
-#include "api/chat_calls.h"
+#include "api/chat_call.h"
 #include "api/sessions.h"
 #include "api/strbuf.h"
 #include "engine/ops/sampler.h"

@@ -16,14 +16,16 @@ FIRST = 1500  # the longest prompt but for its filling
 NUMBER = 50
 
 # Of each format: its template; its markers, and whether they are special tokens.
+THINK = {"<think>": False, "</think>": False}
+HERMES = {"<tool_call>": False, "</tool_call>": False, **THINK}
 FORMATS = {
-    "hermes": ("hermes", {"<tool_call>": False, "</tool_call>": False, "<think>": False, "</think>": False}),
-    "hermes special": ("hermes", {"<tool_call>": True, "</tool_call>": True, "<think>": True, "</think>": True}),
+    "hermes": ("hermes", HERMES),
+    "hermes special": ("hermes", dict.fromkeys(HERMES, True)),
     "smollm": ("smollm", {}),
-    "qwen": ("qwen_xml", {"<tool_call>": False, "</tool_call>": False, "<think>": False, "</think>": False}),
+    "qwen": ("qwen_xml", HERMES),
     "granite": ("granite", {"<|tool_call|>": True}),
-    "nemotron": ("nemotron", {"<TOOLCALL>": False, "</TOOLCALL>": False, "<think>": False, "</think>": False}),
-    "lfm": ("lfm", {"<|tool_call_start|>": True, "<|tool_call_end|>": True, "<think>": True, "</think>": True}),
+    "nemotron": ("nemotron", {"<TOOLCALL>": False, "</TOOLCALL>": False, **THINK}),
+    "lfm": ("lfm", dict.fromkeys(["<|tool_call_start|>", "<|tool_call_end|>", *THINK], True)),
     "olmo": ("olmo", {}),
 }
 OPENS = ("qwen", "nemotron")  # whose prompt opens reasoning

@@ -118,9 +118,8 @@ static bool inside(const char *prompt, const char *last, bool continues)
     struct chat_rules *rules;
     struct api_error err = {0};
     json_t *fields = json_pack("{s:[{s:s}]}", "messages", "content", last);
-    cr_assert_eq(chat_rules_make(&rules, fields, prompt, strlen(prompt), continues, &syntax, true,
-                                 &err),
-                 0);
+    cr_assert_eq(
+        chat_rules_make(&rules, fields, prompt, strlen(prompt), continues, &syntax, true, &err), 0);
     bool result = rules->inside;
     chat_rules_free(rules);
     json_decref(fields);
