@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the reply of a chat, whole and in pieces: the parts are the same, nothing is lost, and
- * arguments are JSON objects. The first byte chooses format and rules, the second the pieces. */
+/* Any bytes as the reply of a chat, whole and in pieces: the parts are the same, nothing is lost,
+ * and arguments are JSON objects. The first byte chooses format and rules, the second the pieces.
+ */
 #include "api/chat_parser.h"
 
 #include <stdlib.h>
