@@ -31,10 +31,11 @@ static struct rendered render(const struct jinja *template, const struct chat_te
                                      "function", "name", "qztool", "description", "d", "parameters",
                                      "type", "object", "properties", "qzkey", "type", "string")
                          : json_null();
-    json_t *context = json_pack("{s:o,s:b,s:O,s:o,s:s,s:s}", "messages", messages,
+    json_t *context = json_pack("{s:o,s:b,s:O,s:o,s:b,s:b,s:s,s:s}", "messages", messages,
                                 "add_generation_prompt", generation, "tools", list, "xml_tools",
-                                list, "bos_token", chat->bos_token ? chat->bos_token : "",
-                                "eos_token", chat->eos_token ? chat->eos_token : "");
+                                list, "enable_thinking", 1, "thinking", 1, "bos_token",
+                                chat->bos_token ? chat->bos_token : "", "eos_token",
+                                chat->eos_token ? chat->eos_token : "");
     if (context && jinja_render(template, context, &limits, (int64_t)time(NULL), &result.text,
                                 &result.length, &err))
         result = (struct rendered){0};
@@ -150,8 +151,9 @@ static void find_reasoning(struct chat_syntax *syntax, const struct jinja *templ
     struct rendered answer = render(template, chat, answered("qzanswer", thought), false, false);
     struct rendered prompt = render(template, chat, question(), false, true);
     if (!reasoning_of_answer(markers, &answer) && !reasoning_of_prompt(markers, &prompt)) {
-        /* It only takes it out of what is answered. */
-        bool known = jinja_mentions(template, "</think>");
+        /* It only takes it out of what was answered, or tells the model to write it. */
+        bool known = jinja_mentions(template, "</think>") ||
+                     (holds(&prompt, "<think>") && holds(&prompt, "</think>"));
         *markers = known ? (struct chat_markers){"<think>", "</think>"} : (struct chat_markers){0};
     }
     free(answer.text);
@@ -226,7 +228,9 @@ static enum chat_calls_format format_told(const char *text, size_t length, size_
     size_t next = chat_calls_skip(text, length, at);
     if (chat_calls_match(text, length, next, "<function=") == CHAT_MATCH_WHOLE)
         return CHAT_CALLS_XML;
-    if (next < length && (text[next] == '{' || text[next] == '['))
+    if (next < length && text[next] == '[')
+        next = chat_calls_skip(text, length, next + 1);
+    if (chat_calls_match(text, length, next, "{\"name\"") == CHAT_MATCH_WHOLE)
         return CHAT_CALLS_JSON;
     /* "... followed by a JSON list" */
     size_t near = length - at < NEAR ? length - at : NEAR;

@@ -95,6 +95,7 @@ Test(chat_syntax, of_other_templates)
         EACH(CALL "<call>{{ f.name }}: {{ f.arguments }}</call>{% endfor %}"),
         EACH(CALL "<call>{{ f.name }}(</other>{% endfor %}"),
         "{% if tools %}<tool_call></tool_call>{% endif %}",
+        "{% if tools %}<tool_call>{name}<arg>{value}</arg></tool_call>{% endif %}",
     };
     for (size_t i = 0; i < sizeof NOTHING / sizeof *NOTHING; i++)
         expect(NOTHING[i], "", "", CHAT_CALLS_NONE, "", "");
