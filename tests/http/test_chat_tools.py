@@ -96,6 +96,7 @@ class Conversation:
         before = rng.choice(["", "Let me see.", "Gleich, 世! <b", "Two\n\nlines <tool"])
         after = rng.choice(["", "", "That is it."])
         text = write_calls(name, written)
+        self.markup = text
         if broken:
             text = text[:len(text) * 2 // 3] if name != "olmo" else text.replace("(", "((", 1)
         self.text = before + ("\n\n" if before else "") + text + ("\n" + after if after else "")
@@ -207,20 +208,23 @@ def test_without_tools_a_call_is_text(reciting):
         assert message["content"] == behind and "tool_calls" not in message
 
 
-def test_a_call_comes_back_as_a_message(reciting):
-    """Its text is what the model wrote, where the template writes calls as the model does."""
-    number = next(i for i, c in enumerate(reciting.conversations) if c.calls and not c.reasoning
-                  and "That" not in c.text)
-    wanted = reciting.conversations[number]
-    message = reciting.message(number, tools=wanted.tools)["message"]
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": "4"} for call in message["tool_calls"]]
-    history = [{"role": "user", "content": "q"}, message, *results]
-    post = reciting.server.post
-    tokens = post("/tokenize", {"messages": history, "tools": wanted.tools}).json()
-    assert "tokens" in tokens, tokens
-    text = post("/detokenize", {"tokens": tokens["tokens"]}).json()["prompt"]
-    if reciting.name not in ("granite", "smollm"):  # whose templates leave calls out
+def test_calls_come_back_as_messages(reciting):
+    """A reply with calls is a message of the next request. Templates write it as the model did."""
+    if reciting.name in ("granite", "smollm"):
+        pytest.skip("its template leaves calls out of the history")
+    post, equal = reciting.server.post, 0
+    for number in [i for i, c in enumerate(reciting.conversations) if c.calls][:15]:
+        wanted = reciting.conversations[number]
+        message = reciting.message(number, tools=wanted.tools)["message"]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "4"}
+                   for call in message["tool_calls"]]
+        history = [{"role": "user", "content": "q"}, message, *results]
+        tokens = post("/tokenize", {"messages": history, "tools": wanted.tools}).json()
+        assert "tokens" in tokens, tokens
+        text = post("/detokenize", {"tokens": tokens["tokens"]}).json()["prompt"]
         assert all(function in text for function, _ in wanted.calls)
+        equal += wanted.markup in text
+    assert equal > 3  # others have letters that JSON may escape, or quotes that Python may choose
 
 
 def test_the_openai_client(reciting):
