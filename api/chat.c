@@ -2,6 +2,7 @@
 #include "api/chat.h"
 
 #include "api/chat_messages.h"
+#include "api/chat_rules.h"
 #include "api/parameters.h"
 #include "api/request.h"
 #include "engine/jinja/chat_template.h"
@@ -17,7 +18,7 @@ enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_
 
 /* The template. */
 
-/* Sets a variable that is an object's member or a list, null if it is absent. */
+/* Sets a variable that is a list, null if it is absent. */
 static int take_list(json_t *context, const json_t *fields, const char *name, struct api_error *err)
 {
     json_t *value = request_field(fields, name);
@@ -48,12 +49,28 @@ static int take_kwargs(json_t *context, const json_t *fields, struct api_error *
     return 0;
 }
 
+/* Tools that may be called. Some templates know them by another name. */
+static int take_tools(json_t *context, const json_t *fields, const struct chat_template *chat,
+                      struct api_error *err)
+{
+    static const char alias[] = "xml_tools";
+    if (take_list(context, fields, "tools", err))
+        return -1;
+    if (!chat_rules_tools(fields))
+        return json_object_set_new(context, "tools", json_null()) ? request_no_memory(err) : 0;
+    if (!jinja_mentions(chat->with_tools ? chat->with_tools : chat->template, alias))
+        return 0;
+    return json_object_set(context, alias, json_object_get(context, "tools"))
+               ? request_no_memory(err)
+               : 0;
+}
+
 /* All that the template sees but the messages. */
 static int take_variables(json_t *context, const json_t *fields, bool generation,
                           const struct chat_template *chat, struct api_error *err)
 {
     json_t *effort = request_field(fields, "reasoning_effort");
-    if (take_list(context, fields, "tools", err) || take_list(context, fields, "documents", err))
+    if (take_tools(context, fields, chat, err) || take_list(context, fields, "documents", err))
         return -1;
     if (json_object_set_new(context, "add_generation_prompt", json_boolean(generation)) ||
         (chat->bos_token &&
@@ -129,8 +146,8 @@ static int check_template(const struct chat_template *chat, struct api_error *er
                          chat ? chat->why : "this model has no tokenizer, so no chat template");
 }
 
-int chat_render(char **text, size_t *text_length, const json_t *fields, size_t length,
-                const struct completion_limits *limits, struct api_error *err)
+int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
+                size_t length, const struct completion_limits *limits, struct api_error *err)
 {
     const struct jinja *template = NULL;
     bool continues = false;
@@ -145,6 +162,10 @@ int chat_render(char **text, size_t *text_length, const json_t *fields, size_t l
         result = run_template(text, text_length, context, length, template, err);
     if (result == 0 && continues)
         result = chat_messages_cut(*text, text_length, err);
+    if (result == 0 && rules)
+        result = chat_rules_make(rules, fields, *text, *text_length, continues,
+                                 &limits->syntax[template != limits->chat->template],
+                                 limits->reasoning, err);
     json_decref(context);
     if (result) {
         free(*text);
@@ -174,14 +195,14 @@ static int take_logprobs(json_t *plain, const json_t *fields, struct api_error *
 }
 
 /* Makes of the copy `plain` the fields of a completion request. */
-static int make_plain(json_t *plain, const json_t *fields, size_t length,
+static int make_plain(json_t *plain, struct chat_rules **rules, const json_t *fields, size_t length,
                       const struct completion_limits *limits, struct api_error *err)
 {
     char *text;
     size_t text_length;
     parameters_drop_chat(plain);
     if (take_logprobs(plain, fields, err) ||
-        chat_render(&text, &text_length, fields, length, limits, err))
+        chat_render(&text, &text_length, rules, fields, length, limits, err))
         return -1;
     int failed = json_object_set_new(plain, "prompt", json_stringn(text, text_length));
     free(text);
@@ -206,6 +227,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     if (request_model(fields, limits->models, limits->num_models, err) ||
         parameters_check_chat(fields, err))
         return -1;
+    struct chat_rules *rules = NULL;
     json_t *plain = json_copy((json_t *)fields);
     if (!plain)
         return request_no_memory(err);
@@ -213,13 +235,17 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
     int result = any_length ? take_default_length(plain, err) : 0;
     if (result == 0)
-        result = make_plain(plain, fields, length, limits, err);
+        result = make_plain(plain, &rules, fields, length, limits, err);
     if (result == 0)
         result = completion_parse_fields(request, plain, limits, err);
-    if (result == 0)
-        request->max_tokens_fit = any_length;
     json_decref(plain);
-    return result;
+    if (result) {
+        chat_rules_free(rules);
+        return -1;
+    }
+    request->max_tokens_fit = any_length;
+    request->chat = rules;
+    return 0;
 }
 
 int chat_parse(struct completion_request *request, const char *body, size_t length,

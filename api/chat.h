@@ -11,8 +11,8 @@ int chat_parse(struct completion_request *request, const char *body, size_t leng
                const struct completion_limits *limits, struct api_error *err);
 
 /* The text of `messages` and what belongs to them in a request of `length` bytes. *text (malloc'd)
- * has *text_length bytes. */
-int chat_render(char **text, size_t *text_length, const json_t *fields, size_t length,
-                const struct completion_limits *limits, struct api_error *err);
+ * has *text_length bytes. rules: NULL, or where the rules of its replies go (chat_rules_free). */
+int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
+                size_t length, const struct completion_limits *limits, struct api_error *err);
 
 #endif

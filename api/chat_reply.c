@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_reply.h"
 
+#include <string.h>
+
 static void encode_bytes(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id)
 {
     size_t length = 0;
@@ -51,10 +53,65 @@ static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *log
     strbuf_puts(buf, "],\"refusal\":null}");
 }
 
-static void encode_text(struct strbuf *buf, const struct reply_choice *choice)
+static void encode_text(struct strbuf *buf, const char *name, const char *text, size_t length)
 {
-    strbuf_puts(buf, "\"content\":");
-    strbuf_json_string(buf, choice->text ? choice->text : "", choice->text_length);
+    strbuf_printf(buf, ",\"%s\":", name);
+    strbuf_json_string(buf, text ? text : "", length);
+}
+
+/* The id of a call is made of that of the reply and of its place there. */
+static void encode_calls(struct strbuf *buf, const struct reply_head *head,
+                         const struct reply_choice *choice, bool delta)
+{
+    const char *name = strchr(head->id, '-');
+    strbuf_puts(buf, ",\"tool_calls\":[");
+    for (size_t i = 0; i < choice->num_calls; i++) {
+        const struct chat_call *call = &choice->calls[i];
+        size_t index = choice->first_call + i;
+        strbuf_puts(buf, i ? ",{" : "{");
+        if (delta)
+            strbuf_printf(buf, "\"index\":%zu,", index);
+        strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\",\"type\":\"function\",\"function\":{",
+                      name ? name + 1 : head->id, choice->index, index);
+        strbuf_puts(buf, "\"name\":");
+        strbuf_json_string(buf, call->name, call->name_length);
+        encode_text(buf, "arguments", call->arguments, call->arguments_length);
+        strbuf_puts(buf, "}}");
+    }
+    strbuf_puts(buf, "]");
+}
+
+/* All of a reply. A text that is only reasoning or calls has no content. */
+static void encode_message(struct strbuf *buf, const struct reply_head *head,
+                           const struct reply_choice *choice)
+{
+    strbuf_puts(buf, "\"role\":\"assistant\"");
+    if (choice->text_length == 0 && (choice->reasoning || choice->num_calls > 0))
+        strbuf_puts(buf, ",\"content\":null");
+    else
+        encode_text(buf, "content", choice->text, choice->text_length);
+    strbuf_puts(buf, ",\"refusal\":null");
+    if (choice->reasoning)
+        encode_text(buf, "reasoning_content", choice->reasoning, choice->reasoning_length);
+    if (choice->num_calls > 0)
+        encode_calls(buf, head, choice, false);
+}
+
+/* What is new of it. */
+static void encode_delta(struct strbuf *buf, const struct reply_head *head,
+                         const struct reply_choice *choice)
+{
+    struct strbuf members = {0};
+    if (choice->reasoning_length > 0)
+        encode_text(&members, "reasoning_content", choice->reasoning, choice->reasoning_length);
+    if (choice->text_length > 0)
+        encode_text(&members, "content", choice->text, choice->text_length);
+    if (choice->num_calls > 0)
+        encode_calls(&members, head, choice, true);
+    if (members.length > 0) /* the first has no comma before it */
+        strbuf_append(buf, members.data + 1, members.length - 1);
+    buf->failed |= members.failed;
+    strbuf_clear(&members);
 }
 
 /* What follows the message or delta. */
@@ -75,10 +132,9 @@ void chat_reply_encode(struct strbuf *buf, const struct reply_head *head,
     reply_head_encode(buf, head, "chat.completion");
     strbuf_puts(buf, ",\"choices\":[");
     for (size_t i = 0; i < num_choices; i++) {
-        strbuf_printf(buf, "%s{\"index\":%d,\"message\":{\"role\":\"assistant\",", i ? "," : "",
-                      choices[i].index);
-        encode_text(buf, &choices[i]);
-        strbuf_puts(buf, ",\"refusal\":null}");
+        strbuf_printf(buf, "%s{\"index\":%d,\"message\":{", i ? "," : "", choices[i].index);
+        encode_message(buf, head, &choices[i]);
+        strbuf_puts(buf, "}");
         encode_rest(buf, &choices[i]);
     }
     strbuf_puts(buf, "],");
@@ -110,7 +166,7 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
 {
     if (choice->begins) {
         struct reply_usage none = *usage;
-        none.completion_tokens = 0;
+        none.completion_tokens = none.reasoning_tokens = 0;
         begin_frame(buf, head);
         strbuf_printf(buf,
                       "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
@@ -120,8 +176,7 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
     }
     begin_frame(buf, head);
     strbuf_printf(buf, "{\"index\":%d,\"delta\":{", choice->index);
-    if (choice->text_length > 0)
-        encode_text(buf, choice);
+    encode_delta(buf, head, choice);
     strbuf_puts(buf, "}");
     encode_rest(buf, choice);
     end_frame(buf, usage_kind, usage);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/completion.h"
 
+#include "api/chat_rules.h"
 #include "api/parameters.h"
 #include "api/request.h"
 #include "api/sessions.h"
@@ -575,6 +576,7 @@ void completion_request_clear(struct completion_request *request)
     free(request->request_id);
     free(request->cache_salt);
     free(request->session_id);
+    chat_rules_free(request->chat);
     *request = (struct completion_request){0};
 }
 

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct chat_rules;
+struct chat_syntax;
 struct chat_template;
 
 /* Either a text (text != NULL; may contain NULs) or token ids, all in [0, vocab_size). */
@@ -74,6 +76,7 @@ struct completion_request {
     char *session_id;          /* NULL: none; else session_id_valid (sessions.h) */
     int64_t expected_position; /* tokens that the session must hold; -1: any number */
     bool store;                /* false: reads the session, does not change it */
+    struct chat_rules *chat;   /* of a chat: how its replies are taken apart; else NULL */
 };
 
 /* What a request is checked against. */
@@ -87,6 +90,8 @@ struct completion_limits {
     bool allow_empty_prompt; /* "" is allowed: the model has a BOS token to start from */
     bool token_ids_only;     /* there is no tokenizer: texts are refused, replies have token ids */
     const struct chat_template *chat; /* for the chat API; NULL: there is no tokenizer */
+    const struct chat_syntax *syntax; /* [2]: of its template, and of that for tools */
+    bool reasoning;                   /* reasoning is split off */
 };
 
 /* Parses body [length] and overwrites *request. On 0 the caller frees its members with

@@ -171,14 +171,16 @@ static void encode_ids(struct strbuf *buf, const char *name, const int32_t *ids,
 
 void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice)
 {
-    static const char *const reasons[] = {
-        [FINISH_NONE] = NULL, [FINISH_STOP] = "stop", [FINISH_LENGTH] = "length"};
+    static const char *const reasons[] = {[FINISH_NONE] = NULL,
+                                          [FINISH_STOP] = "stop",
+                                          [FINISH_LENGTH] = "length",
+                                          [FINISH_TOOL_CALLS] = "tool_calls"};
     strbuf_puts(buf, ",\"finish_reason\":");
     strbuf_json_cstring(buf, reasons[choice->finish_reason]);
     strbuf_puts(buf, ",\"stop_reason\":");
     if (choice->stop_string)
         strbuf_json_string(buf, choice->stop_string, choice->stop_string_length);
-    else if (choice->finish_reason == FINISH_STOP && choice->stop_token >= 0)
+    else if (choice->finish_reason != FINISH_NONE && choice->stop_token >= 0)
         strbuf_json_int(buf, choice->stop_token);
     else
         strbuf_puts(buf, "null");
@@ -230,7 +232,13 @@ void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage)
     strbuf_json_int(buf, usage->cached_tokens);
     strbuf_puts(buf, ",\"cache_miss_reason\":");
     strbuf_json_cstring(buf, usage->cache_miss_reason);
-    strbuf_puts(buf, "}}");
+    strbuf_puts(buf, "}");
+    if (usage->chat) {
+        strbuf_puts(buf, ",\"completion_tokens_details\":{\"reasoning_tokens\":");
+        strbuf_json_int(buf, usage->reasoning_tokens);
+        strbuf_puts(buf, "}");
+    }
+    strbuf_puts(buf, "}");
 }
 
 static void timings_encode(struct strbuf *buf, const struct reply_timings *timings)

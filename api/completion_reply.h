@@ -4,6 +4,7 @@
 #ifndef API_COMPLETION_REPLY_H
 #define API_COMPLETION_REPLY_H
 
+#include "api/chat_call.h"
 #include "api/sessions.h"
 #include "api/strbuf.h"
 #include "engine/ops/sampler.h"
@@ -21,7 +22,7 @@ struct reply_head {
     const char *system_fingerprint; /* build, model and kernel set */
 };
 
-enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
+enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS };
 
 /* One token's entry in `logprobs`. */
 struct reply_token {
@@ -67,11 +68,20 @@ struct reply_choice {
         *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only in the first part */
     size_t num_prompt_token_ids;
     bool begins; /* in a stream: its first part */
+
+    /* Of a chat. */
+    const char *reasoning; /* [reasoning_length], UTF-8; NULL: none */
+    size_t reasoning_length;
+    const struct chat_call *calls; /* [num_calls] */
+    size_t num_calls;
+    size_t first_call; /* in a stream: calls before these */
 };
 
 struct reply_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
     const char *cache_miss_reason; /* "none", "no_checkpoint", "diverged", "evicted", "disabled" */
+    bool chat;                     /* says how many are reasoning_tokens */
+    int64_t reasoning_tokens;      /* of completion_tokens */
 };
 
 struct reply_timings {

@@ -198,8 +198,8 @@ static const struct parameter CHAT[] = {
     {"logprobs", C, PARAMETER_HONOURED, NULL, ""},
     {"top_logprobs", C, PARAMETER_HONOURED, NULL, ""},
     {"prompt", "completion APIs", PARAMETER_REFUSED, "", "this is the chat API: use messages"},
-    {"tool_choice", C, PARAMETER_REFUSED, "\"auto\"",
-     "tools go to the template, whose model may call them"},
+    {"tool_choice", C, PARAMETER_REFUSED, "\"auto\" \"none\"",
+     "the model decides whether it calls a tool"},
     {"functions", C, PARAMETER_REFUSED, "[]", "use tools"},
     {"function_call", C, PARAMETER_REFUSED, "\"auto\" \"none\"", "use tools"},
     {"chat_template", C, PARAMETER_REFUSED, "", "the server's --chat-template sets it"},
@@ -219,7 +219,14 @@ static const struct parameter CHAT[] = {
     {"service_tier", C, PARAMETER_HARMLESS, NULL, ""},
     {"safety_identifier", C, PARAMETER_HARMLESS, NULL, ""},
     {"prompt_cache_key", C, PARAMETER_HARMLESS, NULL, ""},
-    {"parallel_tool_calls", C, PARAMETER_HARMLESS, NULL, ""},
+    {"parallel_tool_calls", C, PARAMETER_HONOURED, NULL, "false: only the first call is returned"},
+    {"include_reasoning", V, PARAMETER_REFUSED, "true", "--reasoning off leaves it in the content"},
+    {"separate_reasoning", S, PARAMETER_REFUSED, "true",
+     "--reasoning off leaves it in the content"},
+    {"stream_reasoning", S, PARAMETER_REFUSED, "true", "it is streamed as it comes"},
+    {"reasoning_format", L, PARAMETER_REFUSED, "\"auto\" \"deepseek\"",
+     "--reasoning off leaves it in the content"},
+    {"parse_tool_calls", L, PARAMETER_REFUSED, "true", "without tools a call stays text"},
 };
 
 enum { COUNT = sizeof TABLE / sizeof *TABLE, CHAT_COUNT = sizeof CHAT / sizeof *CHAT };

@@ -182,8 +182,27 @@ static int take_model(struct server *server, const struct model *model, struct e
         .max_prompts = options->max_prompts,
         .allow_empty_prompt = model->bos_token_id >= 0,
         .token_ids_only = options->token_ids_only,
-        .chat = options->token_ids_only ? NULL : &service->chat};
+        .chat = options->token_ids_only ? NULL : &service->chat,
+        .syntax = service->syntax,
+        .reasoning = options->reasoning};
     return 0;
+}
+
+/* Takes the template over, and finds out how it writes reasoning and tool calls. */
+static void take_chat(struct service *service, const struct chat_template *chat)
+{
+    const struct jinja *templates[] = {chat->template, chat->with_tools};
+    service->chat = *chat;
+    for (int i = 0; i < 2; i++) {
+        struct chat_syntax *syntax = &service->syntax[i];
+        if (!templates[i])
+            continue;
+        chat_syntax_find(syntax, templates[i], &service->chat, service->tokenizer);
+        log_message(
+            LOG_LEVEL_INFO, "chat%s: reasoning in %s, tool calls: %s%s%s", i ? " with tools" : "",
+            *syntax->reasoning.open ? syntax->reasoning.open : "no markers",
+            chat_syntax_format(syntax), *syntax->calls.open ? " in " : "", syntax->calls.open);
+    }
 }
 
 int server_listen(struct server *server, struct model *model, struct tokenizer *tokenizer,
@@ -206,7 +225,7 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
     server->model = model;
     service->tokenizer = tokenizer;
     if (chat)
-        service->chat = *chat;
+        take_chat(service, chat);
     if (take_model(server, model, err) ||
         worker_pool_create(&service->workers, options->tokenizer_threads, err) ||
         http_start(&server->http, service, &listening, err))

@@ -43,6 +43,7 @@ struct server_options {
     struct engine_options engine; /* but for its progress, which is logged */
     int64_t max_model_len;        /* tokens of a prompt and its completion; 0: no limit */
     bool token_ids_only;          /* the tokenizer is one without tokens */
+    bool reasoning;               /* of chats is split off */
     int tokenizer_threads;
     struct admission_limits limits;          /* max_running: texts that are advanced at once */
     int prefill_chunk;                       /* most tokens of one prompt in a step; 0: any */

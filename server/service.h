@@ -5,6 +5,7 @@
 #ifndef SERVER_SERVICE_H
 #define SERVER_SERVICE_H
 
+#include "api/chat_syntax.h"
 #include "api/completion.h"
 #include "api/models.h"
 #include "engine/engine.h"
@@ -35,8 +36,9 @@ struct service {
     const char *model;         /* the first served name, which replies have */
     const char *const *models; /* [num_models]: all of them */
     size_t num_models;
-    struct tokenizer *tokenizer; /* with limits.token_ids_only it has no tokens */
-    struct chat_template chat;   /* without limits.token_ids_only */
+    struct tokenizer *tokenizer;  /* with limits.token_ids_only it has no tokens */
+    struct chat_template chat;    /* without limits.token_ids_only */
+    struct chat_syntax syntax[2]; /* of its template, and of that for tools */
     struct completion_limits limits;
     int32_t bos_token_id;   /* -1: none */
     const int32_t *eos_ids; /* [num_eos] */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/decoder.h"
 
+#include "engine/text/token_list.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>
@@ -298,7 +299,8 @@ static const struct decoder_token *token_of(const struct decode_run *run, int32_
     const struct decoder *decoder = run->decoder;
     const struct decoder_token *token =
         vocabulary_knows(decoder->tokens, id) ? &decoder->by_id[id] : NULL;
-    return token && run->skip_special_tokens && token->skipped ? NULL : token;
+    bool skipped = token && run->skip_special_tokens && token->skipped;
+    return skipped && !token_list_contains(run->kept, run->num_kept, id) ? NULL : token;
 }
 
 int decode_run_prime(struct decode_run *run, const int32_t *ids, size_t count, struct error *err)

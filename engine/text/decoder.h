@@ -80,6 +80,8 @@ void decoder_clear(struct decoder *decoder);
 struct decode_run {
     const struct decoder *decoder; /* borrowed */
     bool skip_special_tokens;
+    const int32_t *kept; /* [num_kept], borrowed: but not these */
+    size_t num_kept;
     bool started;               /* a token has been pushed */
     bool stripped;              /* Strip is done */
     size_t strip_done;          /* characters that Strip has removed */

@@ -29,6 +29,12 @@ void detokenizer_free(struct detokenizer *detokenizer)
     free(detokenizer);
 }
 
+void detokenizer_keep(struct detokenizer *detokenizer, const int32_t *ids, size_t count)
+{
+    detokenizer->run.kept = ids;
+    detokenizer->run.num_kept = count;
+}
+
 static void hand_out(const struct detokenizer *detokenizer, const char **text, size_t *length)
 {
     *length = detokenizer->run.out.length;

@@ -15,6 +15,9 @@ int detokenizer_create(struct detokenizer **out, const struct tokenizer *tokeniz
                        bool skip_special_tokens, struct error *err);
 void detokenizer_free(struct detokenizer *detokenizer);
 
+/* Special tokens that have a text although skip_special_tokens is set: ids [count], borrowed. */
+void detokenizer_keep(struct detokenizer *detokenizer, const int32_t *ids, size_t count);
+
 /* Begins after ids [count], whose text has been given out already. Call it before any push: a
  * token's text depends on what came before it (a leading space, an unfinished character). */
 int detokenizer_prime(struct detokenizer *detokenizer, const int32_t *ids, size_t count,

@@ -10,8 +10,12 @@
 
 int completion_stream_create(struct completion *completion)
 {
+    const struct job *job = &completion->job;
     completion->stream = calloc(1, sizeof *completion->stream);
-    return completion->stream ? 0 : -1;
+    if (!completion->stream || !job->asked.request.chat)
+        return completion->stream ? 0 : -1;
+    completion->stream->chats = calloc(job->run.num_choices, sizeof *completion->stream->chats);
+    return completion->stream->chats ? 0 : -1;
 }
 
 /* The record is kept, or given up. */
@@ -32,6 +36,9 @@ void completion_stream_free(struct completion *completion)
     clear_record(completion);
     outbox_clear(&stream->taken);
     strbuf_clear(&stream->frames);
+    for (size_t i = 0; stream->chats && i < completion->job.run.num_choices; i++)
+        chat_choice_clear(&stream->chats[i]);
+    free(stream->chats);
     free(stream->ids);
     free(stream);
     completion->stream = NULL;
@@ -50,6 +57,32 @@ static int collect_ids(struct completion_stream *stream, const struct piece *pie
     for (size_t i = 0; i < piece->num_tokens; i++)
         stream->ids[i] = piece->tokens[i].id;
     return 0;
+}
+
+static int64_t reasoning_tokens(const struct completion_stream *stream, const struct job *job)
+{
+    int64_t count = 0;
+    for (size_t i = 0; stream->chats && i < job->run.num_choices; i++)
+        count += stream->chats[i].reasoning_tokens;
+    return count;
+}
+
+/* What of a chat's piece is certain. False: all of its text is held back, and there is nothing else
+ * to tell. */
+static bool take_chat(struct completion_stream *stream, const struct job *job,
+                      const struct outbox_record *record, const struct piece *piece,
+                      struct reply_choice *choice)
+{
+    const struct completion_request *request = &job->asked.request;
+    struct chat_choice *chat = &stream->chats[record->choice];
+    if (chat_choice_take(chat, request->chat, piece, record->finish != FINISH_NONE)) {
+        stream->frames.failed = true;
+        return false;
+    }
+    chat_choice_fill(chat, choice);
+    return chat_choice_new(chat) || piece->text.length == 0 || choice->begins ||
+           choice->finish_reason != FINISH_NONE || request->logprobs >= 0 ||
+           request->return_token_ids || request->continuous_usage_stats;
 }
 
 static void make_frame(struct completion_stream *stream, struct completion *completion,
@@ -75,6 +108,9 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
     if (record->prompt && request->prompt_logprobs >= 0)
         choice.prompt_logprobs = &prompt_logprobs;
     job_reply_ending(&choice, job, record->finish, record->stop_index, record->stop_token);
+    stream->generated = record->generated;
+    if (stream->chats && !take_chat(stream, job, record, piece, &choice))
+        return;
     if (request->return_token_ids) {
         if (collect_ids(stream, piece)) {
             stream->frames.failed = true;
@@ -91,16 +127,17 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
                           : request->include_usage        ? SSE_USAGE_NULL
                                                           : SSE_USAGE_ABSENT;
     struct reply_head head = job_reply_head(job);
-    struct reply_usage usage = job_reply_usage(job, record->generated);
+    struct reply_usage usage =
+        job_reply_usage(job, record->generated, reasoning_tokens(stream, job));
     completion->format->choice_frame(&stream->frames, &head, &choice, kind, &usage);
-    stream->generated = record->generated;
 }
 
 static void make_last_frames(struct completion_stream *stream, struct completion *completion)
 {
     struct job *job = &completion->job;
     struct reply_head head = job_reply_head(job);
-    struct reply_usage usage = job_reply_usage(job, stream->generated);
+    struct reply_usage usage =
+        job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
     struct reply_timings timings = job_reply_timings(job);
     struct session_card session;
     if (job->task.error.code != API_OK)

@@ -7,6 +7,7 @@
 #ifndef SERVER_ENDPOINTS_COMPLETION_STREAM_H
 #define SERVER_ENDPOINTS_COMPLETION_STREAM_H
 
+#include "server/endpoints/chat_choice.h"
 #include "server/endpoints/completion.h"
 
 struct completion_stream {
@@ -20,9 +21,10 @@ struct completion_stream {
     int32_t *ids;        /* [ids_capacity]: scratch */
     size_t ids_capacity;
     int64_t generated;
-    struct strbuf record; /* with completion->replay: all frames so far */
-    int64_t reserved;     /* bytes for it, of the budget for bodies and replies */
-    bool lost;            /* it was too long to be recorded */
+    struct chat_choice *chats; /* [num_choices] of the job, of a chat; else NULL */
+    struct strbuf record;      /* with completion->replay: all frames so far */
+    int64_t reserved;          /* bytes for it, of the budget for bodies and replies */
+    bool lost;                 /* it was too long to be recorded */
 };
 
 /* Makes completion->stream; -1: out of memory. */

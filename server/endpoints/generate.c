@@ -50,7 +50,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     struct completion_stream *stream = completion->stream;
     if (ticket_gone(request->ticket))
         return give_up(request);
-    if (stream->sent == stream->frames.length) {
+    while (stream->sent == stream->frames.length) { /* what is new may make no frame */
         if (stream->ended)
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (!refill(request, completion))

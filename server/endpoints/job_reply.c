@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/job_reply.h"
 
+#include "server/endpoints/chat_choice.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +15,15 @@ struct reply_head job_reply_head(const struct job *job)
                                .system_fingerprint = job->task.service->fingerprint};
 }
 
-struct reply_usage job_reply_usage(struct job *job, int64_t generated)
+struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning)
 {
     enum miss_reason miss = (enum miss_reason)atomic_load(&job->shared.miss);
     return (struct reply_usage){.prompt_tokens = job->prepared.prompt_tokens,
                                 .completion_tokens = generated,
                                 .cached_tokens = atomic_load(&job->shared.cached_tokens),
-                                .cache_miss_reason = miss_reason_name(miss)};
+                                .cache_miss_reason = miss_reason_name(miss),
+                                .chat = job->asked.request.chat != NULL,
+                                .reasoning_tokens = reasoning};
 }
 
 static double per_second(double count, double seconds)
@@ -79,6 +83,7 @@ static int reply_index(const struct job *job, size_t prompt, int rank)
 /* What a choice's reply points to; freed after the encoding. */
 struct whole_choice {
     char *text;
+    struct chat_choice chat;
     struct reply_token *tokens;
     int32_t *ids;
     struct reply_logprobs logprobs;
@@ -117,6 +122,24 @@ static int whole_ids(struct whole_choice *whole, const struct piece *piece)
     return whole->ids ? 0 : -1;
 }
 
+/* Also that of what is echoed. */
+static int whole_text(struct whole_choice *whole, struct reply_choice *reply, const struct job *job,
+                      const struct job_prompt *prompt, const struct piece *piece)
+{
+    const struct completion_request *request = &job->asked.request;
+    if (request->chat) {
+        if (chat_choice_take(&whole->chat, request->chat, piece, true))
+            return -1;
+        chat_choice_fill(&whole->chat, reply);
+        return 0;
+    }
+    size_t echoed = request->echo ? prompt->text_length : 0;
+    whole->text = join(prompt->text, echoed, piece->text.data, piece->text.length);
+    reply->text = whole->text;
+    reply->text_length = echoed + piece->text.length;
+    return whole->text ? 0 : -1;
+}
+
 static int make_choice(struct reply_choice *reply, struct whole_choice *whole, struct job *job,
                        size_t prompt_index, struct job_choice *choice)
 {
@@ -124,12 +147,9 @@ static int make_choice(struct reply_choice *reply, struct whole_choice *whole, s
     const struct job_prompt *prompt = &job->prepared.prompts[prompt_index];
     struct piece *piece = &choice->piece;
     piece_seal(piece);
-    size_t echoed = request->echo ? prompt->text_length : 0;
-    whole->text = join(prompt->text, echoed, piece->text.data, piece->text.length);
-    reply->text = whole->text;
-    reply->text_length = echoed + piece->text.length;
     job_reply_ending(reply, job, choice->finish, choice->stop_index, choice->stop_token);
-    if (!whole->text || (request->logprobs >= 0 && join_logprobs(whole, job, prompt, piece)) ||
+    if (whole_text(whole, reply, job, prompt, piece) ||
+        (request->logprobs >= 0 && join_logprobs(whole, job, prompt, piece)) ||
         (request->return_token_ids && whole_ids(whole, piece)))
         return -1;
     if (request->logprobs >= 0)
@@ -179,16 +199,18 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
     size_t count = job->asked.request.num_prompts * per_prompt;
     struct reply_choice *replies = calloc(count, sizeof *replies);
     struct whole_choice *wholes = calloc(count, sizeof *wholes);
+    int64_t reasoning = 0;
     int result = replies && wholes ? 0 : -1;
     for (size_t i = 0; i < count && result == 0; i++) {
         size_t prompt = i / per_prompt;
         int rank = (int)(i % per_prompt);
         replies[i].index = reply_index(job, prompt, rank);
         result = make_choice(&replies[i], &wholes[i], job, prompt, ranked(job, prompt, rank));
+        reasoning += wholes[i].chat.reasoning_tokens;
     }
     if (result == 0) {
         struct reply_head head = job_reply_head(job);
-        struct reply_usage usage = job_reply_usage(job, job->run.generated);
+        struct reply_usage usage = job_reply_usage(job, job->run.generated, reasoning);
         struct reply_timings timings = job_reply_timings(job);
         struct session_card session;
         completion->format->encode(body, &head, replies, count, &usage, &timings,
@@ -196,6 +218,7 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
     }
     for (size_t i = 0; wholes && i < count; i++) {
         free(wholes[i].text);
+        chat_choice_clear(&wholes[i].chat);
         free(wholes[i].tokens);
         free(wholes[i].ids);
     }
@@ -219,8 +242,10 @@ size_t job_reply_bytes(const struct job *job)
         const struct job_prompt *prompt = &job->prepared.prompts[i / (size_t)request->best_of];
         const struct piece *piece = &job->run.choices[i].piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
-        bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + piece->text.length +
-                 prompt->text_length + job_prompt_own(prompt) * ranked;
+        size_t copies = request->chat ? 3 : 1; /* held, taken apart, and in the reply */
+        bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +
+                 copies * piece->text.length + prompt->text_length +
+                 job_prompt_own(prompt) * ranked;
     }
     return bytes;
 }

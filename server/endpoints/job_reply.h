@@ -8,7 +8,7 @@
 
 /* These borrow from the job. */
 struct reply_head job_reply_head(const struct job *job);
-struct reply_usage job_reply_usage(struct job *job, int64_t generated);
+struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning);
 struct reply_timings job_reply_timings(const struct job *job);
 
 /* What a whole reply and the last frame of a stream say of the session, in *card. NULL: the job has

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/sequence.h"
 
+#include "api/chat_rules.h"
 #include "engine/base/clock.h"
 #include "engine/text/unicode.h"
 #include "server/grammars.h"
@@ -41,8 +42,13 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
                        sequence->prompt->ids + sequence->prompt->context,
                        job_prompt_own(sequence->prompt), err) ||
         detokenizer_create(&sequence->detokenizer, job->task.service->tokenizer,
-                           request->skip_special_tokens, err) ||
-        detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
+                           request->skip_special_tokens, err)) {
+        sequence_close(sequence);
+        return -1;
+    }
+    if (request->chat)
+        detokenizer_keep(sequence->detokenizer, request->chat->kept, request->chat->num_kept);
+    if (detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
                           err) ||
         (prepared->grammar &&
          grammar_text_open(&sequence->form, grammars_entry_grammar(prepared->grammar), vocab_size,

@@ -158,7 +158,7 @@ def test_without_a_number_of_tokens_what_has_room(server_factory, template):
         assert reply.status_code == 200, reply.text
         assert reply.json()["usage"] | {"prompt_tokens_details": None} == {
             "prompt_tokens": 64 - least, "completion_tokens": least, "total_tokens": 64,
-            "prompt_tokens_details": None}
+            "prompt_tokens_details": None, "completion_tokens_details": {"reasoning_tokens": 0}}
     for least in (60, 3000):
         reply = server.post(CHAT, {"messages": MESSAGES, "min_tokens": least})
         check_error(reply, 400, "context_length_exceeded")

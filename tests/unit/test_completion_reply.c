@@ -264,7 +264,7 @@ Test(reply, the_whole_reply)
          .stop_token = -1},
         {.index = 1, .finish_reason = FINISH_STOP, .stop_token = -1},
     };
-    const struct reply_usage usage = {3, 4, 2, "diverged"};
+    const struct reply_usage usage = {3, 4, 2, "diverged", false, 0};
     const struct reply_timings timings = {.queue_ms = 0.5,
                                           .prefill_ms = 2,
                                           .prefill_tokens_per_second = 1500,

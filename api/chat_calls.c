@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_calls.h"
+
+#include "api/chat_formats.h"
+
+#include <string.h>
+
+/* Python: the body ends where the marker begins. */
+static enum chat_scan_result python_scan(struct chat_scan *scan, const char *close,
+                                         const char *body, size_t length, bool last)
+{
+    size_t marker = strlen(close);
+    size_t first = chat_calls_skip(body, length, 0);
+    if (first < length && body[first] != '[' && body[first] != '_' &&
+        !((body[first] | 0x20) >= 'a' && (body[first] | 0x20) <= 'z')) {
+        scan->at = first;
+        return CHAT_SCAN_TEXT;
+    }
+    const char *found =
+        length > scan->at ? memmem(body + scan->at, length - scan->at, close, marker) : NULL;
+    if (found || last) {
+        scan->end = found ? (size_t)(found - body) : length;
+        scan->at = scan->end;
+        return CHAT_SCAN_CALL;
+    }
+    scan->at = length > marker ? length - marker : 0;
+    return CHAT_SCAN_OPEN;
+}
+
+/* The body is complete: its marker follows, perhaps after white space. A text may also end there,
+ * or within the marker. */
+static enum chat_scan_result expect_close(struct chat_scan *scan, const char *close,
+                                          const char *body, size_t length, bool last, size_t *used)
+{
+    *used = scan->end;
+    if (!*close)
+        return CHAT_SCAN_CALL;
+    scan->at = chat_calls_skip(body, length, scan->at);
+    *used = scan->at;
+    switch (chat_calls_match(body, length, scan->at, close)) {
+    case CHAT_MATCH_WHOLE:
+        *used += strlen(close);
+        return CHAT_SCAN_CALL;
+    case CHAT_MATCH_BEGINS:
+        *used = length;
+        return last ? CHAT_SCAN_CALL : CHAT_SCAN_OPEN;
+    default:
+        return CHAT_SCAN_TEXT;
+    }
+}
+
+enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_format format,
+                                     const char *close, const char *body, size_t length, bool last,
+                                     size_t *used)
+{
+    enum chat_scan_result result = CHAT_SCAN_CALL;
+    if (scan->end == 0) {
+        if (format == CHAT_CALLS_JSON)
+            result = chat_calls_json_scan(scan, body, length);
+        else if (format == CHAT_CALLS_XML)
+            result = chat_calls_xml_scan(scan, body, length);
+        else
+            result = python_scan(scan, close, body, length, last);
+    }
+    if (result == CHAT_SCAN_CALL)
+        return expect_close(scan, close, body, length, last, used);
+    *used = result == CHAT_SCAN_TEXT ? scan->at : length;
+    return result == CHAT_SCAN_OPEN && last ? CHAT_SCAN_TEXT : result;
+}
+
+int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
+                    const struct chat_scan *scan, const char *body, const struct chat_types *types)
+{
+    size_t before = calls->count;
+    int result = format == CHAT_CALLS_JSON  ? chat_calls_json_read(calls, body, scan->end)
+                 : format == CHAT_CALLS_XML ? chat_calls_xml_read(calls, scan, body, types)
+                                            : chat_calls_python_read(calls, body, scan->end);
+    if (result <= 0)
+        chat_calls_cut(calls, before);
+    return result;
+}

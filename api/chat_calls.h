@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tool calls as models write them: where a call ends in a text that grows, and what it says.
+ *
+ * A call stands between two markers (chat_syntax.h). Its body is one of
+ *   JSON    {"name": ..., "arguments": {...}}, or a list of these
+ *   XML     <function=NAME> <parameter=KEY>value</parameter>... </function>
+ *   Python  [name(key=value, ...), ...], the brackets are optional
+ * All of it was written by a model: each byte is looked at once, nesting is bounded, and what is
+ * not a call as a whole is none. */
+#ifndef API_CHAT_CALLS_H
+#define API_CHAT_CALLS_H
+
+#include "api/chat_call.h"
+#include "api/chat_types.h"
+
+/* body [length]: what stands behind the opening marker so far, the same bytes as in the call before
+ * and perhaps more; `last`: no more comes. close: the closing marker; "": there is none. */
+enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_format format,
+                                     const char *close, const char *body, size_t length, bool last,
+                                     size_t *used);
+
+/* Adds the calls of a body whose end was found. 0: it is none, nothing is added; 1: it is;
+ * -1: no memory. */
+int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
+                    const struct chat_scan *scan, const char *body, const struct chat_types *types);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tool calls in Qwen3-Coder's XML. Values are bare text: the request's tools say of what type. */
+#include "api/chat_formats.h"
+#include "api/request.h"
+#include "api/strbuf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char FUNCTION[] = "<function=", FUNCTION_END[] = "</function>";
+static const char PARAMETER[] = "<parameter=", PARAMETER_END[] = "</parameter>";
+
+enum phase { OPENING, NAME, BETWEEN, KEY, CONTENT };
+/* Bytes of a name or key; of the white space between the end of a value and what follows. */
+enum { MOST_NAME = 256, MOST_SPACE = 64 };
+
+static int add_part(struct chat_scan *scan, size_t begin, size_t end)
+{
+    if (scan->num_parts == scan->capacity) {
+        size_t capacity = scan->capacity ? 2 * scan->capacity : 8;
+        struct chat_part *parts = realloc(scan->parts, capacity * sizeof *parts);
+        if (!parts)
+            return -1;
+        scan->parts = parts;
+        scan->capacity = capacity;
+    }
+    scan->parts[scan->num_parts++] = (struct chat_part){begin, end};
+    return 0;
+}
+
+/* Skips white space, and takes the word behind it. */
+static enum chat_match take_word(struct chat_scan *scan, const char *body, size_t length,
+                                 const char *word)
+{
+    scan->at = chat_calls_skip(body, length, scan->at);
+    enum chat_match match = chat_calls_match(body, length, scan->at, word);
+    if (match == CHAT_MATCH_WHOLE)
+        scan->at += strlen(word);
+    return match;
+}
+
+static enum chat_scan_result unless(enum chat_match match, struct chat_scan *scan, int phase)
+{
+    if (match == CHAT_MATCH_WHOLE)
+        scan->phase = phase;
+    return match == CHAT_MATCH_WHOLE    ? CHAT_SCAN_CALL
+           : match == CHAT_MATCH_BEGINS ? CHAT_SCAN_OPEN
+                                        : CHAT_SCAN_TEXT;
+}
+
+/* A name up to its >. */
+static enum chat_scan_result take_name(struct chat_scan *scan, const char *body, size_t length,
+                                       int phase)
+{
+    size_t end = scan->at;
+    while (end < length && end - scan->at <= MOST_NAME && body[end] != '>')
+        if (body[end] == '<' || body[end] == '\n' || !body[end++])
+            return CHAT_SCAN_TEXT;
+    if (end - scan->at > MOST_NAME || (end < length && end == scan->at))
+        return CHAT_SCAN_TEXT;
+    if (end == length)
+        return CHAT_SCAN_OPEN;
+    if (add_part(scan, scan->at, end))
+        return CHAT_SCAN_NO_MEMORY;
+    scan->at = end + 1;
+    scan->phase = phase;
+    return CHAT_SCAN_CALL;
+}
+
+/* Between the parameters: the next one, or the end. */
+static enum chat_scan_result between(struct chat_scan *scan, const char *body, size_t length)
+{
+    enum chat_match match = take_word(scan, body, length, PARAMETER);
+    if (match != CHAT_MATCH_NO)
+        return unless(match, scan, KEY);
+    match = take_word(scan, body, length, FUNCTION_END);
+    if (match == CHAT_MATCH_WHOLE)
+        scan->end = scan->at;
+    return unless(match, scan, BETWEEN);
+}
+
+/* What follows an end of a parameter at body[at]: a value that holds one itself goes on. */
+static enum chat_match follows(const char *body, size_t length, size_t at)
+{
+    size_t limit = length - at < MOST_SPACE ? length : at + MOST_SPACE;
+    at = chat_calls_skip(body, limit, at);
+    enum chat_match parameter = chat_calls_match(body, length, at, PARAMETER);
+    enum chat_match end = chat_calls_match(body, length, at, FUNCTION_END);
+    return parameter > end ? parameter : end;
+}
+
+/* A value begins where the last key's > was. */
+static enum chat_scan_result content(struct chat_scan *scan, const char *body, size_t length)
+{
+    size_t begin = scan->parts[scan->num_parts - 1].end + 1, marker = strlen(PARAMETER_END);
+    for (;;) {
+        const char *found = memmem(body + scan->at, length - scan->at, PARAMETER_END, marker);
+        if (!found) {
+            size_t kept = length - begin < marker ? length - begin : marker;
+            scan->at = scan->at > length - kept ? scan->at : length - kept;
+            return CHAT_SCAN_OPEN;
+        }
+        scan->at = (size_t)(found - body);
+        switch (follows(body, length, scan->at + marker)) {
+        case CHAT_MATCH_NO:
+            scan->at++;
+            continue;
+        case CHAT_MATCH_BEGINS:
+            return CHAT_SCAN_OPEN;
+        default:
+            if (add_part(scan, begin, scan->at))
+                return CHAT_SCAN_NO_MEMORY;
+            scan->at += marker;
+            scan->phase = BETWEEN;
+            return CHAT_SCAN_CALL;
+        }
+    }
+}
+
+enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *body, size_t length)
+{
+    enum chat_scan_result result = CHAT_SCAN_CALL;
+    while (result == CHAT_SCAN_CALL && scan->end == 0)
+        switch (scan->phase) {
+        case OPENING:
+            result = unless(take_word(scan, body, length, FUNCTION), scan, NAME);
+            break;
+        case NAME:
+            result = take_name(scan, body, length, BETWEEN);
+            break;
+        case BETWEEN:
+            result = between(scan, body, length);
+            break;
+        case KEY:
+            result = take_name(scan, body, length, CONTENT);
+            break;
+        default:
+            result = content(scan, body, length);
+        }
+    return result;
+}
+
+/* Reading. */
+
+/* The value without the newlines that the format puts around it. */
+static struct chat_part trimmed(const char *body, struct chat_part part)
+{
+    if (part.begin < part.end && body[part.begin] == '\n')
+        part.begin++;
+    if (part.begin < part.end && body[part.end - 1] == '\n')
+        part.end--;
+    return part;
+}
+
+static bool is(const char *text, size_t length, const char *a, const char *b)
+{
+    return (length == strlen(a) && memcmp(text, a, length) == 0) ||
+           (length == strlen(b) && memcmp(text, b, length) == 0);
+}
+
+static unsigned kind_of(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return CHAT_OBJECT;
+    case JSON_ARRAY:
+        return CHAT_LIST;
+    case JSON_INTEGER:
+        return CHAT_INTEGER | CHAT_NUMBER;
+    case JSON_REAL:
+        return CHAT_NUMBER;
+    default:
+        return 0; /* words are known by their spelling, and strings need no quotes */
+    }
+}
+
+/* Whether the text is JSON of one of the kinds. It is read as the member of an object, as all that
+ * comes from outside; the call as a whole is read once more. */
+static bool is_json(const char *text, size_t length, unsigned kinds, struct strbuf *out)
+{
+    if (length == 0 || !(text[0] == '{'   ? kinds & CHAT_OBJECT
+                         : text[0] == '[' ? kinds & CHAT_LIST
+                                          : kinds & (CHAT_INTEGER | CHAT_NUMBER)))
+        return false;
+    struct strbuf wrapped = {0};
+    struct api_error err = {0};
+    strbuf_puts(&wrapped, "{\"v\":");
+    strbuf_append(&wrapped, text, length);
+    strbuf_puts(&wrapped, "}");
+    json_t *object = wrapped.failed ? NULL : request_load(wrapped.data, wrapped.length, &err);
+    out->failed |= wrapped.failed || err.code == API_OUT_OF_MEMORY;
+    bool fits = json_object_size(object) == 1 && (kind_of(json_object_get(object, "v")) & kinds);
+    json_decref(object);
+    strbuf_clear(&wrapped);
+    return fits;
+}
+
+/* As templates write values: what is not a string is JSON, or a word of Python's. */
+static void write_value(struct strbuf *out, const char *text, size_t length, unsigned kinds)
+{
+    size_t begin = chat_calls_skip(text, length, 0), end = length;
+    while (end > begin && chat_calls_space(text[end - 1]))
+        end--;
+    const char *bare = text + begin;
+    size_t bare_length = end - begin;
+    if ((kinds & CHAT_NULL) && is(bare, bare_length, "null", "None"))
+        strbuf_puts(out, "null");
+    else if ((kinds & CHAT_BOOLEAN) && is(bare, bare_length, "true", "True"))
+        strbuf_puts(out, "true");
+    else if ((kinds & CHAT_BOOLEAN) && is(bare, bare_length, "false", "False"))
+        strbuf_puts(out, "false");
+    else if (is_json(bare, bare_length, kinds, out))
+        strbuf_append(out, bare, bare_length);
+    else
+        strbuf_json_string(out, text, length);
+}
+
+int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                        const struct chat_types *types)
+{
+    struct strbuf out = {0};
+    const struct chat_part *name = &scan->parts[0];
+    strbuf_puts(&out, "{");
+    for (size_t i = 1; i + 1 < scan->num_parts; i += 2) {
+        const struct chat_part *key = &scan->parts[i];
+        struct chat_part value = trimmed(body, scan->parts[i + 1]);
+        unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
+                                       body + key->begin, key->end - key->begin);
+        strbuf_puts(&out, i > 1 ? ", " : "");
+        strbuf_json_string(&out, body + key->begin, key->end - key->begin);
+        strbuf_puts(&out, ": ");
+        write_value(&out, body + value.begin, value.end - value.begin, kinds);
+    }
+    strbuf_puts(&out, "}");
+    int result = out.failed ? -1
+                            : chat_calls_add(calls, body + name->begin, name->end - name->begin,
+                                             out.data, out.length);
+    strbuf_clear(&out);
+    return result;
+}

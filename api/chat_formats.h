@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The formats of tool calls: chat_calls_json.c, chat_calls_xml.c and chat_calls_python.c.
+ *
+ * A scan returns CHAT_SCAN_CALL as soon as the body is complete, with scan->end. To read it adds
+ * its calls; 0: it is none, 1: it is, -1: no memory. */
+#ifndef API_CHAT_FORMATS_H
+#define API_CHAT_FORMATS_H
+
+#include "api/chat_call.h"
+#include "api/chat_types.h"
+
+enum chat_scan_result chat_calls_json_scan(struct chat_scan *scan, const char *body, size_t length);
+int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t length);
+enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *body, size_t length);
+int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                        const struct chat_types *types);
+int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t length);
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_parser.h"
+
+#include "api/chat_calls.h"
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum state { BEGINNING, REASONING, CONTENT, CALL };
+/* Bytes of a call. A longer one is content. */
+enum { MOST_CALL = 1 << 20 };
+
+void chat_output_clear(struct chat_output *output)
+{
+    strbuf_clear(&output->reasoning);
+    strbuf_clear(&output->content);
+    chat_calls_clear(&output->calls);
+    output->failed = false;
+}
+
+void chat_output_reset(struct chat_output *output)
+{
+    strbuf_reset(&output->reasoning);
+    strbuf_reset(&output->content);
+    chat_calls_cut(&output->calls, 0);
+    output->failed = false;
+}
+
+void chat_parser_clear(struct chat_parser *parser)
+{
+    strbuf_clear(&parser->held);
+    chat_scan_clear(&parser->scan);
+}
+
+static const char *bytes_of(const struct chat_parser *parser)
+{
+    return parser->held.data ? parser->held.data + parser->front : "";
+}
+
+static size_t length_of(const struct chat_parser *parser)
+{
+    return parser->held.length - parser->front;
+}
+
+/* Takes `count` bytes from the front: into *to, or nowhere. */
+static void release(struct chat_parser *parser, size_t count, struct strbuf *to)
+{
+    const char *bytes = bytes_of(parser);
+    parser->looked = parser->spaces = 0;
+    if (count == 0)
+        return;
+    parser->characters += (int64_t)utf8_characters(bytes, count);
+    if (to)
+        strbuf_append(to, bytes, count);
+    parser->front += count;
+}
+
+/* White space after a call is no content, unless it stands between two texts: of the `count` bytes
+ * at the front, which other content follows, it is dropped. Returns how many are left of them. */
+static size_t drop_space(struct chat_parser *parser, size_t count)
+{
+    if (!parser->after_call || parser->answered)
+        return count;
+    size_t space = chat_calls_skip(bytes_of(parser), count, parser->spaces);
+    release(parser, space, NULL);
+    return count - space;
+}
+
+static void release_content(struct chat_parser *parser, size_t count, struct chat_output *output)
+{
+    if (count > 0) {
+        parser->answered = true;
+        parser->after_call = parser->after_reasoning = false;
+    }
+    release(parser, count, &output->content);
+}
+
+/* Bytes at the end of the text that may be the beginning of the marker. */
+static size_t beginning_of(const char *text, size_t length, const char *marker)
+{
+    size_t most = strlen(marker) - 1;
+    for (size_t count = most < length ? most : length; count > 0; count--)
+        if (memcmp(text + length - count, marker, count) == 0)
+            return count;
+    return 0;
+}
+
+/* Where the marker begins, or where it may begin at the end; *whole says which. */
+static size_t find_marker(const struct chat_parser *parser, const char *marker, bool *whole)
+{
+    const char *text = bytes_of(parser);
+    size_t length = length_of(parser), from = parser->looked;
+    const char *found = memmem(text + from, length - from, marker, strlen(marker));
+    *whole = found != NULL;
+    return found ? (size_t)(found - text) : length - beginning_of(text, length, marker);
+}
+
+/* The states. Each returns whether there is more to do with what is held. `last`: no more comes. */
+
+/* Reasoning is only opened at the beginning. */
+static bool in_beginning(struct chat_parser *parser, bool last)
+{
+    const struct chat_rules *rules = parser->rules;
+    const char *open = rules->syntax->reasoning.open;
+    enum chat_match match = CHAT_MATCH_NO;
+    size_t at = 0;
+    if (rules->reasoning) {
+        at = chat_calls_skip(bytes_of(parser), length_of(parser), parser->spaces);
+        match = chat_calls_match(bytes_of(parser), length_of(parser), at, open);
+        parser->spaces = at;
+    }
+    if (match == CHAT_MATCH_BEGINS && !last)
+        return false;
+    bool opened = match == CHAT_MATCH_WHOLE;
+    parser->state = opened || rules->inside ? REASONING : CONTENT;
+    if (parser->state == REASONING)
+        parser->reasoning_ends = INT64_MAX;
+    release(parser, opened ? at + strlen(open) : 0, NULL);
+    return true;
+}
+
+static bool in_reasoning(struct chat_parser *parser, bool last, struct chat_output *output)
+{
+    const char *close = parser->rules->syntax->reasoning.close;
+    bool whole;
+    size_t at = find_marker(parser, close, &whole);
+    release(parser, last && !whole ? length_of(parser) : at, &output->reasoning);
+    if (!whole)
+        return false;
+    release(parser, strlen(close), NULL);
+    parser->reasoning_ends = parser->characters;
+    parser->state = CONTENT;
+    parser->after_reasoning = true;
+    return true;
+}
+
+/* Newlines between reasoning and content belong to neither. */
+static void drop_newlines(struct chat_parser *parser)
+{
+    const char *text = bytes_of(parser);
+    size_t length = length_of(parser), count = 0;
+    while (count < length && text[count] == '\n')
+        count++;
+    if (count > 0)
+        release(parser, count, NULL);
+}
+
+/* The end of text[..end] without white space; it begins with `spaces` bytes of that. */
+static size_t without_space(const char *text, size_t end, size_t spaces)
+{
+    while (end > spaces && chat_calls_space(text[end - 1]))
+        end--;
+    return end > spaces ? end : 0;
+}
+
+/* White space before a call is no content, nor after one, unless it stands between two texts. */
+static bool in_content(struct chat_parser *parser, bool last, struct chat_output *output)
+{
+    if (parser->after_reasoning && parser->spaces == 0)
+        drop_newlines(parser);
+    if (!parser->rules->calls) {
+        release_content(parser, length_of(parser), output);
+        return false;
+    }
+    const char *open = parser->rules->syntax->calls.open;
+    bool whole;
+    size_t at = find_marker(parser, open, &whole);
+    bool ends = last && !whole;
+    size_t text_end =
+        without_space(bytes_of(parser), ends ? length_of(parser) : at, parser->spaces);
+    size_t end = ends ? length_of(parser) : text_end;
+    if (parser->after_call && text_end == 0)
+        release(parser, end, NULL); /* of the end: else it waits for what follows */
+    else
+        release_content(parser, text_end > 0 ? drop_space(parser, end) : end, output);
+    if (ends)
+        return false;
+    parser->looked = parser->spaces = at - end;
+    if (!whole)
+        return false;
+    parser->body = at - end + strlen(open);
+    parser->state = CALL;
+    return true;
+}
+
+/* The call up to `used` bytes of its body, of which no text is left. */
+static void take_call(struct chat_parser *parser, size_t used, struct chat_output *output)
+{
+    const struct chat_rules *rules = parser->rules;
+    size_t before = output->calls.count;
+    int read = chat_calls_read(&output->calls, rules->syntax->format, &parser->scan,
+                               bytes_of(parser) + parser->body, &rules->types);
+    output->failed |= read < 0;
+    if (read <= 0) {
+        release_content(parser, drop_space(parser, parser->body + used), output);
+        return;
+    }
+    size_t added = output->calls.count - before;
+    if (rules->one_call) {
+        added = parser->num_calls > 0 ? 0 : 1;
+        chat_calls_cut(&output->calls, before + added);
+    }
+    parser->num_calls += added;
+    release(parser, parser->body + used, NULL);
+    parser->after_call = true;
+    parser->after_reasoning = false;
+}
+
+static bool in_call(struct chat_parser *parser, bool last, struct chat_output *output)
+{
+    const struct chat_syntax *syntax = parser->rules->syntax;
+    size_t used, length = length_of(parser) - parser->body;
+    bool most = length > MOST_CALL;
+    enum chat_scan_result result = chat_scan_push(
+        &parser->scan, syntax->format, syntax->calls.close, bytes_of(parser) + parser->body,
+        most ? MOST_CALL : length, last && !most, &used);
+    if (result == CHAT_SCAN_OPEN && most)
+        result = CHAT_SCAN_TEXT;
+    if (result == CHAT_SCAN_OPEN)
+        return false;
+    output->failed |= result == CHAT_SCAN_NO_MEMORY;
+    if (result == CHAT_SCAN_CALL)
+        take_call(parser, used, output);
+    else
+        release_content(parser, drop_space(parser, parser->body + used), output);
+    chat_scan_clear(&parser->scan);
+    parser->state = CONTENT;
+    return true;
+}
+
+static void run(struct chat_parser *parser, bool last, struct chat_output *output)
+{
+    bool more = !parser->held.failed;
+    while (more)
+        switch (parser->state) {
+        case BEGINNING:
+            more = in_beginning(parser, last);
+            break;
+        case REASONING:
+            more = in_reasoning(parser, last, output);
+            break;
+        case CONTENT:
+            more = in_content(parser, last, output);
+            break;
+        default:
+            more = in_call(parser, last, output);
+        }
+    output->failed |= parser->held.failed || output->content.failed || output->reasoning.failed;
+}
+
+void chat_parser_push(struct chat_parser *parser, const char *text, size_t length,
+                      struct chat_output *output)
+{
+    struct strbuf *held = &parser->held;
+    if (parser->front > held->length / 2) {
+        memmove(held->data, held->data + parser->front, held->length - parser->front);
+        held->length -= parser->front;
+        parser->front = 0;
+    }
+    strbuf_append(held, text, length);
+    if (length > 0)
+        run(parser, false, output);
+}
+
+void chat_parser_finish(struct chat_parser *parser, struct chat_output *output)
+{
+    run(parser, true, output);
+}
+
+bool chat_parser_undecided(const struct chat_parser *parser)
+{
+    return parser->state == BEGINNING;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes a chat's reply apart while it comes: reasoning, content, tool calls.
+ *
+ * What comes out does not depend on how the text was cut. Only what may still become a marker or a
+ * call is held back. A call that is none is content, as it was written. */
+#ifndef API_CHAT_PARSER_H
+#define API_CHAT_PARSER_H
+
+#include "api/chat_rules.h"
+#include "api/strbuf.h"
+
+/* What is new. Zero-initialise; the owner clears it. */
+struct chat_output {
+    struct strbuf reasoning, content;
+    struct chat_calls calls;
+    bool failed; /* no memory */
+};
+void chat_output_clear(struct chat_output *output);
+/* Empties it and keeps its memory. */
+void chat_output_reset(struct chat_output *output);
+
+/* A text that is being taken apart. Zero-initialise and set `rules`; chat_parser_clear frees. */
+struct chat_parser {
+    const struct chat_rules *rules; /* borrowed */
+    int state;
+    struct strbuf held;     /* from `front` on: what is not decided */
+    size_t front;           /* the places below count from here */
+    size_t looked;          /* where a marker may begin at the earliest */
+    size_t spaces;          /* so many bytes at the front are known to be white space */
+    struct chat_scan scan;  /* of a call */
+    size_t body;            /* where it begins */
+    bool answered;          /* content has come */
+    bool after_call;        /* nothing but white space has come since the last call */
+    bool after_reasoning;   /* nothing but newlines since the reasoning */
+    size_t num_calls;       /* so far */
+    int64_t characters;     /* that have left `held` */
+    int64_t reasoning_ends; /* characters of the text up to the end of its reasoning; 0: there is
+                               none; INT64_MAX: it goes on */
+};
+
+void chat_parser_clear(struct chat_parser *parser);
+
+/* Takes text [length], whole characters, and adds to *output what is certain by now. */
+void chat_parser_push(struct chat_parser *parser, const char *text, size_t length,
+                      struct chat_output *output);
+/* Whether it is still open if the text begins with reasoning. */
+bool chat_parser_undecided(const struct chat_parser *parser);
+/* No more text comes. */
+void chat_parser_finish(struct chat_parser *parser, struct chat_output *output);
+
+#endif

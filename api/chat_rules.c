@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_rules.h"
+
+#include "api/chat_calls.h"
+#include "api/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool chat_rules_tools(const json_t *fields)
+{
+    const char *choice = json_string_value(request_field(fields, "tool_choice"));
+    return json_array_size(request_field(fields, "tools")) > 0 &&
+           !(choice && strcmp(choice, "none") == 0);
+}
+
+/* The text at the end of the last message. */
+static const json_t *last_text(const json_t *fields)
+{
+    const json_t *messages = request_field(fields, "messages");
+    const json_t *message = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(message, "content");
+    if (!json_is_array(content))
+        return content;
+    return json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+}
+
+static size_t without_space(const char *text, size_t end)
+{
+    while (end > 0 && chat_calls_space(text[end - 1]))
+        end--;
+    return end;
+}
+
+/* Whether the last marker opens; *behind is where the text behind it begins. */
+static bool opens(const char *text, size_t length, const struct chat_markers *markers,
+                  size_t *behind)
+{
+    size_t open = strlen(markers->open), close = strlen(markers->close);
+    for (size_t at = length; at-- > 0;) {
+        if (at + close <= length && memcmp(text + at, markers->close, close) == 0)
+            return false;
+        *behind = at + open;
+        if (*behind <= length && memcmp(text + at, markers->open, open) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the prompt ends inside reasoning: nothing follows its opening marker, or only what the
+ * last message has, where that goes on. A marker that a user wrote is followed by more. */
+static bool ends_inside(const json_t *fields, const char *text, size_t length, bool continues,
+                        const struct chat_markers *markers)
+{
+    size_t behind;
+    if (!opens(text, length, markers, &behind))
+        return false;
+    size_t at = chat_calls_skip(text, length, behind);
+    if (at == length || !continues)
+        return at == length;
+    const json_t *last = last_text(fields);
+    const char *content = json_string_value(last);
+    size_t own = without_space(content, json_string_length(last)); /* as templates trim it */
+    size_t rest = without_space(text + at, length - at);
+    return rest <= own && memcmp(content + own - rest, text + at, rest) == 0;
+}
+
+static void keep(struct chat_rules *rules, const int32_t *tokens, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        rules->kept[rules->num_kept++] = tokens[i];
+}
+
+static int fill(struct chat_rules *rules, const json_t *fields, const char *text, size_t length,
+                bool continues, struct api_error *err)
+{
+    const struct chat_syntax *syntax = rules->syntax;
+    bool several = true;
+    if (request_bool(fields, "parallel_tool_calls", &several, err))
+        return -1;
+    rules->one_call = !several;
+    rules->calls = syntax->format != CHAT_CALLS_NONE && chat_rules_tools(fields);
+    if (rules->calls && syntax->format == CHAT_CALLS_XML &&
+        chat_types_take(&rules->types, request_field(fields, "tools")))
+        return request_no_memory(err);
+    if (rules->calls)
+        keep(rules, syntax->call_tokens, syntax->num_call_tokens);
+    if (rules->reasoning)
+        keep(rules, syntax->reasoning_tokens, syntax->num_reasoning_tokens);
+    rules->inside =
+        rules->reasoning && ends_inside(fields, text, length, continues, &syntax->reasoning);
+    return 0;
+}
+
+int chat_rules_make(struct chat_rules **out, const json_t *fields, const char *text, size_t length,
+                    bool continues, const struct chat_syntax *syntax, bool reasoning,
+                    struct api_error *err)
+{
+    struct chat_rules *rules = calloc(1, sizeof *rules);
+    *out = NULL;
+    if (!rules)
+        return request_no_memory(err);
+    rules->syntax = syntax;
+    rules->reasoning = reasoning && *syntax->reasoning.open;
+    if (fill(rules, fields, text, length, continues, err)) {
+        chat_rules_free(rules);
+        return -1;
+    }
+    *out = rules;
+    return 0;
+}
+
+void chat_rules_free(struct chat_rules *rules)
+{
+    if (!rules)
+        return;
+    chat_types_clear(&rules->types);
+    free(rules);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a model's chat template writes reasoning and tool calls, so that replies can be taken apart.
+ *
+ * The template is asked, not the model's name: it renders a short chat with words that are known,
+ * and what stands around these words are the markers. Where it shows no calls, the markers are
+ * looked for in what it tells the model about tools. */
+#ifndef API_CHAT_SYNTAX_H
+#define API_CHAT_SYNTAX_H
+
+#include "api/chat_call.h"
+#include "engine/jinja/chat_template.h"
+
+enum { CHAT_MARKER_SIZE = 48 };
+
+struct chat_markers {
+    char open[CHAT_MARKER_SIZE];  /* "": there are none */
+    char close[CHAT_MARKER_SIZE]; /* "": what was opened ends by itself */
+};
+
+struct chat_syntax {
+    struct chat_markers reasoning;
+    struct chat_markers calls;
+    enum chat_calls_format format; /* of calls; CHAT_CALLS_NONE: they are not known */
+    /* Markers that are special tokens, which texts are without otherwise. */
+    int32_t reasoning_tokens[2], call_tokens[2];
+    size_t num_reasoning_tokens, num_call_tokens;
+};
+
+/* What of that is found of `template`, one of the two that *chat has. */
+void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
+                      const struct chat_template *chat, const struct tokenizer *tokenizer);
+
+/* "JSON", "XML", "Python", "none". */
+const char *chat_syntax_format(const struct chat_syntax *syntax);
+
+#endif

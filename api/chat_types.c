@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The types of the parameters of a request's tools, out of their JSON schemas. */
+#include "api/chat_types.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned kind_named(const char *name)
+{
+    static const struct {
+        const char *name;
+        unsigned kind;
+    } KINDS[] = {
+        {"string", CHAT_STRING},   {"integer", CHAT_INTEGER}, {"number", CHAT_NUMBER},
+        {"boolean", CHAT_BOOLEAN}, {"null", CHAT_NULL},       {"array", CHAT_LIST},
+        {"object", CHAT_OBJECT},
+    };
+    for (size_t i = 0; name && i < sizeof KINDS / sizeof *KINDS; i++)
+        if (strcmp(name, KINDS[i].name) == 0)
+            return KINDS[i].kind;
+    return 0;
+}
+
+static unsigned kind_of(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return CHAT_OBJECT;
+    case JSON_ARRAY:
+        return CHAT_LIST;
+    case JSON_STRING:
+        return CHAT_STRING;
+    case JSON_INTEGER:
+        return CHAT_INTEGER;
+    case JSON_REAL:
+        return CHAT_NUMBER;
+    case JSON_NULL:
+        return CHAT_NULL;
+    default:
+        return CHAT_BOOLEAN;
+    }
+}
+
+/* Of a schema with $ref nothing is known: it may stand for anything with a shape of its own. The
+ * depth is that of the request's JSON. */
+static unsigned kinds_of(const json_t *schema)
+{
+    static const char *const CHOICES[] = {"anyOf", "oneOf", "allOf"};
+    const json_t *type = json_object_get(schema, "type");
+    const json_t *values = json_object_get(schema, "enum");
+    const json_t *constant = json_object_get(schema, "const");
+    unsigned kinds = kind_named(json_string_value(type));
+    for (size_t i = 0; i < json_array_size(type); i++)
+        kinds |= kind_named(json_string_value(json_array_get(type, i)));
+    if (kinds)
+        return kinds;
+    for (size_t i = 0; i < json_array_size(values); i++)
+        kinds |= kind_of(json_array_get(values, i));
+    if (constant)
+        kinds |= kind_of(constant);
+    for (size_t i = 0; i < sizeof CHOICES / sizeof *CHOICES; i++) {
+        const json_t *list = json_object_get(schema, CHOICES[i]);
+        for (size_t j = 0; j < json_array_size(list); j++)
+            kinds |= kinds_of(json_array_get(list, j));
+    }
+    if (json_object_get(schema, "$ref") || json_object_get(schema, "properties"))
+        kinds |= CHAT_OBJECT | CHAT_LIST | CHAT_STRING;
+    return kinds;
+}
+
+static int add(struct chat_types *types, const char *function, const char *key, unsigned kinds)
+{
+    size_t function_size = strlen(function) + 1, key_size = strlen(key) + 1;
+    struct chat_type *type = &types->items[types->count];
+    type->function = malloc(function_size + key_size);
+    if (!type->function)
+        return -1;
+    type->key = type->function + function_size;
+    type->kinds = kinds ? kinds : CHAT_STRING;
+    memcpy(type->function, function, function_size);
+    memcpy(type->key, key, key_size);
+    types->count++;
+    return 0;
+}
+
+static const json_t *properties_of(const json_t *tool, const char **name)
+{
+    const json_t *function = json_object_get(tool, "function");
+    *name = json_string_value(json_object_get(function, "name"));
+    return *name ? json_object_get(json_object_get(function, "parameters"), "properties") : NULL;
+}
+
+int chat_types_take(struct chat_types *types, const json_t *tools)
+{
+    size_t count = 0;
+    const char *name, *key;
+    json_t *schema;
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        count += json_object_size(properties_of(json_array_get(tools, i), &name));
+    types->items = count ? calloc(count, sizeof *types->items) : NULL;
+    if (count && !types->items)
+        return -1;
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *properties = (json_t *)properties_of(json_array_get(tools, i), &name);
+        json_object_foreach(properties, key, schema)
+        {
+            if (add(types, name, key, kinds_of(schema)))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+void chat_types_clear(struct chat_types *types)
+{
+    for (size_t i = 0; i < types->count; i++)
+        free(types->items[i].function);
+    free(types->items);
+    *types = (struct chat_types){0};
+}
+
+static bool equal(const char *own, const char *text, size_t length)
+{
+    return strlen(own) == length && memcmp(own, text, length) == 0;
+}
+
+unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
+                       const char *key, size_t key_length)
+{
+    for (size_t i = 0; types && i < types->count; i++)
+        if (equal(types->items[i].function, function, function_length) &&
+            equal(types->items[i].key, key, key_length))
+            return types->items[i].kinds;
+    return CHAT_STRING;
+}

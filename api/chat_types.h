@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the request's tools say of the types of parameters, for calls in XML, whose values have none
+ * of their own. */
+#ifndef API_CHAT_TYPES_H
+#define API_CHAT_TYPES_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Zero-initialise struct chat_types; chat_types_clear frees. */
+struct chat_type {
+    char *function, *key; /* one allocation, at `function` */
+    unsigned kinds;       /* a set of enum chat_kind */
+};
+enum chat_kind {
+    CHAT_STRING = 1,
+    CHAT_INTEGER = 2,
+    CHAT_NUMBER = 4,
+    CHAT_BOOLEAN = 8,
+    CHAT_NULL = 16,
+    CHAT_LIST = 32,
+    CHAT_OBJECT = 64,
+};
+struct chat_types {
+    struct chat_type *items; /* [count] */
+    size_t count;
+};
+
+/* tools: the list of the request; what is no schema there says nothing. -1: no memory. */
+int chat_types_take(struct chat_types *types, const json_t *tools);
+void chat_types_clear(struct chat_types *types);
+/* A value of one of the kinds; of a parameter that no tool has: a string. */
+unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
+                       const char *key, size_t key_length);
+
+#endif

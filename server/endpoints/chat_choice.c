@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/chat_choice.h"
+
+void chat_choice_clear(struct chat_choice *choice)
+{
+    chat_parser_clear(&choice->parser);
+    chat_output_clear(&choice->output);
+}
+
+/* A token is reasoning if it begins before reasoning ends, its markers included. */
+static void count_tokens(struct chat_choice *choice, const struct piece *piece)
+{
+    int64_t ends = choice->parser.reasoning_ends, count = 0;
+    if (chat_parser_undecided(&choice->parser)) {
+        choice->undecided += (int64_t)piece->num_tokens;
+        return;
+    }
+    for (size_t i = 0; i < piece->num_tokens; i++)
+        count += piece->tokens[i].text_offset < ends;
+    choice->reasoning_tokens += count + (ends > 0 ? choice->undecided : 0);
+    choice->undecided = 0;
+}
+
+int chat_choice_take(struct chat_choice *choice, const struct chat_rules *rules,
+                     const struct piece *piece, bool last)
+{
+    choice->parser.rules = rules;
+    choice->calls_before = choice->parser.num_calls;
+    chat_output_reset(&choice->output);
+    chat_parser_push(&choice->parser, piece->text.data, piece->text.length, &choice->output);
+    if (last)
+        chat_parser_finish(&choice->parser, &choice->output);
+    count_tokens(choice, piece);
+    return choice->output.failed ? -1 : 0;
+}
+
+bool chat_choice_new(const struct chat_choice *choice)
+{
+    const struct chat_output *output = &choice->output;
+    return output->content.length > 0 || output->reasoning.length > 0 || output->calls.count > 0;
+}
+
+void chat_choice_fill(const struct chat_choice *choice, struct reply_choice *reply)
+{
+    const struct chat_output *output = &choice->output;
+    reply->text = output->content.data;
+    reply->text_length = output->content.length;
+    reply->reasoning = output->reasoning.length > 0 ? output->reasoning.data : NULL;
+    reply->reasoning_length = output->reasoning.length;
+    reply->calls = output->calls.items;
+    reply->num_calls = output->calls.count;
+    reply->first_call = choice->calls_before;
+    if (reply->finish_reason == FINISH_STOP && choice->parser.num_calls > 0)
+        reply->finish_reason = FINISH_TOOL_CALLS;
+}

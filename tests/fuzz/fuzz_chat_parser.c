@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as the reply of a chat, whole and in pieces: the parts are the same, nothing is lost,
+ * and arguments are JSON objects. The first byte chooses format and rules, the second the pieces.
+ */
+#include "api/chat_parser.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct chat_syntax SYNTAXES[] = {
+    {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_JSON, {0}, {0}, 0, 0},
+    {{"<t>", "</t>"}, {"<c>", ""}, CHAT_CALLS_JSON, {0}, {0}, 0, 0},
+    {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_XML, {0}, {0}, 0, 0},
+    {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_PYTHON, {0}, {0}, 0, 0},
+};
+
+static char ANY[] = "f\0a";
+static struct chat_type TYPES[] = {{ANY, ANY + 2, 127}};
+
+static void parse(struct chat_output *output, const struct chat_rules *rules, const char *text,
+                  size_t length, size_t piece)
+{
+    struct chat_parser parser = {.rules = rules};
+    *output = (struct chat_output){0};
+    for (size_t at = 0; at < length; at += piece)
+        chat_parser_push(&parser, text + at, piece < length - at ? piece : length - at, output);
+    chat_parser_finish(&parser, output);
+    if (output->failed)
+        abort();
+    chat_parser_clear(&parser);
+}
+
+static bool same(const struct strbuf *a, const struct strbuf *b)
+{
+    return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    struct chat_rules rules = {.syntax = &SYNTAXES[data[0] & 3],
+                               .reasoning = data[0] & 4,
+                               .inside = (data[0] & 12) == 12,
+                               .calls = data[0] & 16,
+                               .one_call = data[0] & 32,
+                               .types = {TYPES, 1}};
+    const char *text = (const char *)data + 2;
+    struct chat_output whole, cut;
+    parse(&whole, &rules, text, size - 2, size);
+    parse(&cut, &rules, text, size - 2, 1 + data[1] % 16);
+    if (!same(&whole.content, &cut.content) || !same(&whole.reasoning, &cut.reasoning) ||
+        whole.calls.count != cut.calls.count || (!rules.calls && whole.calls.count) ||
+        (!rules.calls && !rules.reasoning && whole.content.length != size - 2))
+        abort();
+    for (size_t i = 0; i < whole.calls.count; i++) {
+        const struct chat_call *call = &whole.calls.items[i];
+        json_t *object = json_loadb(call->arguments, call->arguments_length, JSON_ALLOW_NUL, NULL);
+        if (!json_is_object(object) || strcmp(call->arguments, cut.calls.items[i].arguments) != 0)
+            abort();
+        json_decref(object);
+    }
+    chat_output_clear(&whole);
+    chat_output_clear(&cut);
+    return 0;
+}

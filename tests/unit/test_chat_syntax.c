@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is found of templates in the form of the families' (tests/data/chat), and of others: their
+ * markers and formats; whether a prompt ends inside reasoning. */
+#include "api/chat_rules.h"
+
+#include "engine/base/file.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(chat_syntax);
+
+static struct tokenizer *open_tokenizer(void)
+{
+    struct tokenizer *tokenizer;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(tokenizer_open(&tokenizer, "tests/golden/hybrid_regla/tokenizer.json", &err), 0,
+                 "%s", err.message);
+    return tokenizer;
+}
+
+static struct chat_syntax find(const char *source)
+{
+    struct chat_template chat = {0};
+    struct chat_syntax syntax;
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer = open_tokenizer();
+    cr_assert_eq(jinja_compile(&chat.template, "test", source, strlen(source), &err), 0, "%s",
+                 err.message);
+    chat_syntax_find(&syntax, chat.template, &chat, tokenizer);
+    jinja_free(chat.template);
+    tokenizer_free(tokenizer);
+    return syntax;
+}
+
+static void expect(const char *source, const char *think, const char *think_end,
+                   enum chat_calls_format format, const char *call, const char *call_end)
+{
+    struct chat_syntax syntax = find(source);
+    cr_assert_str_eq(syntax.reasoning.open, think, "%s", source);
+    cr_assert_str_eq(syntax.reasoning.close, think_end, "%s", source);
+    cr_assert_eq(syntax.format, format, "%s", source);
+    cr_assert_str_eq(syntax.calls.open, call, "%s", source);
+    cr_assert_str_eq(syntax.calls.close, call_end, "%s", source);
+}
+
+static const struct {
+    const char *name, *think, *think_end;
+    enum chat_calls_format format;
+    const char *call, *call_end;
+} FILES[] = {
+    {"hermes", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>"},
+    {"qwen_xml", "<think>", "</think>", CHAT_CALLS_XML, "<tool_call>", "</tool_call>"},
+    {"granite", "", "", CHAT_CALLS_JSON, "<|tool_call|>", ""},
+    {"nemotron", "<think>", "</think>", CHAT_CALLS_JSON, "<TOOLCALL>", "</TOOLCALL>"},
+    {"lfm", "<think>", "</think>", CHAT_CALLS_PYTHON, "<|tool_call_start|>", "<|tool_call_end|>"},
+    {"olmo", "", "", CHAT_CALLS_PYTHON, "<function_calls>", "</function_calls>"},
+    {"smollm", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>"},
+    {"llama", "", "", CHAT_CALLS_NONE, "", ""},
+};
+
+Test(chat_syntax, of_the_families)
+{
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        char path[128], *text;
+        size_t length;
+        struct error err = ERROR_INIT;
+        snprintf(path, sizeof path, "tests/data/chat/%s.jinja", FILES[i].name);
+        cr_assert_eq(file_read(path, 1 << 20, &text, &length, &err), 0, "%s", err.message);
+        expect(text, FILES[i].think, FILES[i].think_end, FILES[i].format, FILES[i].call,
+               FILES[i].call_end);
+        free(text);
+    }
+}
+
+#define EACH(text) "{% for m in messages %}" text "{% endfor %}"
+#define CALL "{% for c in m.tool_calls or [] %}{% set f = c.function %}"
+
+Test(chat_syntax, of_other_templates)
+{
+    static const char *const NOTHING[] = {
+        "",
+        "x",
+        EACH("{{ m.content }}"),
+        "{{ raise_exception('no') }}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'a' * 9999999 }}",
+        EACH("{{ m.reasoning_content }} {{ m.content }}"),
+        EACH("<b> {{ m.reasoning_content }} </c>"),
+        /* Calls without markers, or with one that every answer has. */
+        EACH(CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}"),
+        EACH("<turn>" CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}</turn>"),
+        /* In a form that is not known. */
+        EACH(CALL "<call>{{ f.name }}: {{ f.arguments }}</call>{% endfor %}"),
+        EACH(CALL "<call>{{ f.name }}(</other>{% endfor %}"),
+        "{% if tools %}<tool_call></tool_call>{% endif %}",
+        "{% if tools %}<tool_call>{name}<arg>{value}</arg></tool_call>{% endif %}",
+    };
+    for (size_t i = 0; i < sizeof NOTHING / sizeof *NOTHING; i++)
+        expect(NOTHING[i], "", "", CHAT_CALLS_NONE, "", "");
+    expect(EACH("<|START_THINKING|>{{ m.thinking }}<|END_THINKING|>"), "<|START_THINKING|>",
+           "<|END_THINKING|>", CHAT_CALLS_NONE, "", "");
+    expect(EACH("<seed:think>\n{{ m.reasoning }} </seed:think>"), "<seed:think>", "</seed:think>",
+           CHAT_CALLS_NONE, "", "");
+    expect("{% if add_generation_prompt %}<think>{% endif %}", "<think>", "</think>",
+           CHAT_CALLS_NONE, "", "");
+    expect(EACH(CALL "<|call|> [{ \"name\" : \"{{ f.name }}\"}]<|/call|>{% endfor %}"), "", "",
+           CHAT_CALLS_JSON, "<|call|>", "<|/call|>");
+    expect("{% if tools %}<CALL>\n<function=x></function></CALL>{% endif %}", "", "",
+           CHAT_CALLS_XML, "<CALL>", "</CALL>");
+}
+
+/* Prompts. */
+
+static bool inside(const char *prompt, const char *last, bool continues)
+{
+    struct chat_syntax syntax = {.reasoning = {"<think>", "</think>"}};
+    struct chat_rules *rules;
+    struct api_error err = {0};
+    json_t *fields = json_pack("{s:[{s:s}]}", "messages", "content", last);
+    cr_assert_eq(
+        chat_rules_make(&rules, fields, prompt, strlen(prompt), continues, &syntax, true, &err), 0);
+    bool result = rules->inside;
+    chat_rules_free(rules);
+    json_decref(fields);
+    return result;
+}
+
+Test(chat_syntax, whether_a_prompt_ends_inside_reasoning)
+{
+    cr_assert(inside("<user>x<assistant><think>\n", "x", false));
+    cr_assert_not(inside("<user>x<assistant><think>\n\n</think>\n\n", "x", false));
+    cr_assert_not(inside("<user><think><assistant>", "<think>", false));
+    cr_assert_not(inside("<user>x<assistant>", "x", false));
+    cr_assert_not(inside("", "", false));
+    cr_assert_not(inside("</think>", "", false));
+    cr_assert(inside("<assistant><think>a b", "<think>a b ", true));
+    cr_assert(inside("<assistant><think>\na b ", "a b ", true));
+    cr_assert(inside("<assistant><think>", "<think>", true));
+    cr_assert_not(inside("<assistant><think>a</think>b", "<think>a</think>b", true));
+    cr_assert_not(inside("<user><think>?<assistant>a", "a", true));
+    cr_assert_not(inside("<assistant>a", "a", true));
+}
