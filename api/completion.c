@@ -560,6 +560,7 @@ void completion_request_clear(struct completion_request *request)
     free(request->request_id);
     free(request->cache_salt);
     free(request->session_id);
+    free(request->chat.text);
     *request = (struct completion_request){0};
 }
 

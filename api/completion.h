@@ -72,6 +72,8 @@ struct completion_request {
     char *session_id;          /* NULL: none; else session_id_valid (sessions.h) */
     int64_t expected_position; /* tokens that the session must hold; -1: any number */
     bool store;                /* false: reads the session, does not change it */
+    struct completion_string chat; /* the body of a chat; text NULL: it is none */
+    bool chat_replied;             /* its messages have one of the assistant */
 };
 
 /* What a request is checked against. */

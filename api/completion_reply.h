@@ -72,6 +72,8 @@ struct reply_choice {
 struct reply_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
     const char *cache_miss_reason; /* "none", "no_checkpoint", "diverged", "evicted", "disabled" */
+    int64_t diverged_at;           /* "diverged": from which token of the prompt on; else -1 */
+    int64_t diverged_message;      /* of a chat: in which message; else -1 */
 };
 
 struct reply_timings {

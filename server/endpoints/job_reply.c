@@ -19,7 +19,9 @@ struct reply_usage job_reply_usage(struct job *job, int64_t generated)
     return (struct reply_usage){.prompt_tokens = job->prepared.prompt_tokens,
                                 .completion_tokens = generated,
                                 .cached_tokens = atomic_load(&job->shared.cached_tokens),
-                                .cache_miss_reason = miss_reason_name(miss)};
+                                .cache_miss_reason = miss_reason_name(miss),
+                                .diverged_at = atomic_load(&job->shared.diverged_at),
+                                .diverged_message = atomic_load(&job->shared.diverged_message)};
 }
 
 static double per_second(double count, double seconds)

@@ -264,7 +264,7 @@ Test(reply, the_whole_reply)
          .stop_token = -1},
         {.index = 1, .finish_reason = FINISH_STOP, .stop_token = -1},
     };
-    const struct reply_usage usage = {3, 4, 2, "diverged"};
+    const struct reply_usage usage = {3, 4, 2, "diverged", 17, -1};
     const struct reply_timings timings = {.queue_ms = 0.5,
                                           .prefill_ms = 2,
                                           .prefill_tokens_per_second = 1500,
@@ -282,7 +282,7 @@ Test(reply, the_whole_reply)
               "\"finish_reason\":\"stop\",\"stop_reason\":null,\"token_ids\":null,"
               "\"prompt_token_ids\":null,\"prompt_logprobs\":null}],\"usage\":{\"prompt_tokens\":3,"
               "\"completion_tokens\":4,\"total_tokens\":7,\"prompt_tokens_details\":"
-              "{\"cached_tokens\":2,\"cache_miss_reason\":\"diverged\"}},\"timings\":"
+              "{\"cached_tokens\":2,\"cache_miss_reason\":\"diverged\",\"diverged_at\":17}},\"timings\":"
               "{\"queue_ms\":0.5,\"prefill_ms\":2.0,\"prefill_tokens_per_second\":1500.0,"
               "\"decode_ms\":1.25,\"decode_tokens_per_second\":null}}");
 }
