@@ -52,6 +52,11 @@ static void set_match(struct sequence *sequence, const struct state_match *match
     sequence->taken = prefix->cached = match->position;
     prefix->miss = match->reason;
     prefix->diverged_at = match->reason == MISS_DIVERGED ? match->shared : -1;
+    /* Of its session, whatever other texts there are. */
+    if (sequence->prompt->replaces) {
+        prefix->miss = MISS_DIVERGED;
+        prefix->diverged_at = (int64_t)sequence->prompt->context;
+    }
     prefix->branch_at = match->shared >= match->position + WORTH_SHARING && match->shared < count
                             ? match->shared
                             : 0;

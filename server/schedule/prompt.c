@@ -102,6 +102,7 @@ static int from_whole_text(struct job_prompt *prompt, struct service *service,
     int result = from_text(prompt, service, request, source, err);
     if (result == 0)
         find_context(prompt, &held);
+    prompt->replaces = prompt->context < held.count;
     token_list_clear(&held);
     return result;
 }

@@ -129,8 +129,7 @@ def test_a_stream_leaves_the_same_turn(plain):
         if stream:
             body = {"messages": [user("a")], "max_tokens": 6, "temperature": 0, "ignore_eos": True,
                     "session_id": name, "stream": True, "stream_options": {"include_usage": True}}
-            with plain.http.stream("POST", CHAT, json=body) as reply:
-                frames = read_frames(reply)
+            frames = read_frames(plain.post(CHAT, body).content)
             assert frames[-1]["session"]["id"] == name
         else:
             turns.say("a")
@@ -154,9 +153,9 @@ def test_store_false_reads(plain):
 
 def test_max_tokens_0_only_appends(plain):
     turns = Turns(plain, "appended")
-    reply = chat(plain, [user("a")], session_id="appended", max_tokens=0, logprobs=False,
+    reply = chat(plain, [user("alone")], session_id="appended", max_tokens=0, logprobs=False,
                  add_generation_prompt=False)
-    turns.ids = tokens(plain, "<user>a</user>\n")
+    turns.ids = tokens(plain, "<user>alone</user>\n")
     assert reply["session"]["position"] == len(turns.ids)
     reply = turns.say("b")
     assert reply["choices"][0]["prompt_token_ids"] == tokens(plain, "<user>b</user>\n<assistant>")
@@ -362,10 +361,9 @@ def test_an_edited_message(plain, index, text):
         edited = [dict(each) for each in messages]
         edited[index]["content"] = (base if index == 0 else "") + text + (" again" if stream else "")
         if stream:
-            with plain.http.stream("POST", CHAT, json={
-                    "messages": edited, "max_tokens": 2, "stream": True,
-                    "stream_options": {"include_usage": True}}) as reply:
-                last = read_frames(reply)[-1]
+            last = read_frames(plain.post(CHAT, {
+                "messages": edited, "max_tokens": 2, "stream": True,
+                "stream_options": {"include_usage": True}}).content)[-1]
         else:
             last = chat(plain, edited)
         assert reason(last) == "diverged", details(last)
