@@ -251,8 +251,8 @@ int chat_write_turn(struct strbuf *out, const struct chat_turn *turn,
     json_t *fields = request_load(body->text, body->length, err);
     if (!fields)
         return -1;
-    int result = chat_turns_write(out, turn, request_field(fields, "messages"), reply, reply_length,
-                                  err);
+    int result =
+        chat_turns_write(out, turn, request_field(fields, "messages"), reply, reply_length, err);
     json_decref(fields);
     return result;
 }

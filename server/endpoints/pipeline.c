@@ -105,8 +105,8 @@ static bool streams(const struct job *job)
 static void reply(struct completion *completion)
 {
     struct job *job = &completion->job;
-    bool elsewhere = completion->replay || (job->task.error.code == API_OK &&
-                                            job_reply_bytes(job) > LONG_REPLY_BYTES);
+    bool elsewhere = completion->replay ||
+                     (job->task.error.code == API_OK && job_reply_bytes(job) > LONG_REPLY_BYTES);
     if (!streams(job) && elsewhere)
         to_workers(completion, run_encode);
     else

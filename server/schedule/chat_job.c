@@ -88,65 +88,43 @@ int chat_job_render(struct job *job, struct api_error *err)
 
 /* ---- the turn ---- */
 
-/* The text of what was generated, as the session's tokens have it: also special tokens, and a stop
- * string. */
-static int decode_reply(const struct job *job, struct strbuf *reply, struct error *err)
-{
-    const struct job_prompt *prompt = &job->prepared.prompts[0];
-    const struct token_list *taken = &job->bound.taken;
-    struct detokenizer *detokenizer = NULL;
-    const char *text;
-    size_t length;
-    int result =
-        detokenizer_create(&detokenizer, job->task.service->tokenizer, false, err) ||
-                detokenizer_prime(detokenizer, prompt->ids, prompt->count, err)
-            ? -1
-            : 0;
-    for (size_t i = prompt->count; i < taken->count && result == 0; i++) {
-        result = detokenizer_push(detokenizer, taken->ids[i], &text, &length, err);
-        if (result == 0)
-            strbuf_append(reply, text, length);
-    }
-    if (result == 0 && (result = detokenizer_finish(detokenizer, &text, &length, err)) == 0)
-        strbuf_append(reply, text, length);
-    detokenizer_free(detokenizer);
-    return result;
-}
-
 /* Those of the history, less those whose tokens are no longer what they were, which end with the
  * new turn; then this. */
-static int write_turns(struct job *job, const struct strbuf *reply, struct api_error *err)
+static int write_turns(struct job *job, const char *reply, size_t length, struct api_error *err)
 {
     struct job_chat *chat = &job->chat;
     const struct job_prompt *prompt = &job->prepared.prompts[0];
-    const char *text = reply->data ? reply->data : "";
     const struct chat_turn turn = {
         .position = (int64_t)job->bound.taken.count,
-        .text_length = chat->text_length + reply->length,
-        .text_hash = chat_turns_hash(chat->text, chat->text_length, text, reply->length)};
+        .text_length = chat->text_length + length,
+        .text_hash = chat_turns_hash(chat->text, chat->text_length, reply, length)};
     size_t kept = chat->turns_length;
     if (prompt->replaces)
         kept = chat_turns_until(chat->turns, kept, (int64_t)prompt->context);
     strbuf_append(&chat->record, chat->turns, kept);
     chat_turns_move(&chat->record, chat->turns, chat->turns_length, kept, turn.position);
     return chat_write_turn(&chat->record, &turn, &job->asked.request.chat,
-                           job->asked.request.max_tokens > 0 ? text : NULL, reply->length, err);
+                           job->asked.request.max_tokens > 0 ? reply : NULL, length, err);
 }
 
 void chat_job_record(struct job *job)
 {
+    const struct job_prompt *prompt = &job->prepared.prompts[0];
+    const struct token_list *taken = &job->bound.taken;
     struct error error = ERROR_INIT;
     struct api_error err = {0};
-    struct strbuf reply = {0};
-    if (!job->bound.taken.ids)
+    char *reply;
+    size_t length;
+    if (!taken->ids)
         return;
-    if (decode_reply(job, &reply, &error))
+    /* As the session's tokens have it: also special tokens, and a stop string. */
+    if (detokenizer_behind(job->task.service->tokenizer, prompt->ids, prompt->count,
+                           taken->ids + prompt->count, taken->count - prompt->count, &reply,
+                           &length, &error))
         api_error_from_engine(&err, &error, NULL);
-    else if (reply.failed)
-        out_of_memory(&err);
     else
-        write_turns(job, &reply, &err);
-    strbuf_clear(&reply);
+        write_turns(job, reply, length, &err);
+    free(reply);
     if (err.code == API_OK)
         return;
     /* The session stays as it was. */
@@ -166,8 +144,8 @@ void chat_job_locate(struct job *job)
     char *text = NULL;
     size_t length;
     /* Else the tokens are not those of the text. */
-    bool whole = job->asked.request.truncate_prompt_tokens == 0 &&
-                 !job->asked.request.add_special_tokens;
+    bool whole =
+        job->asked.request.truncate_prompt_tokens == 0 && !job->asked.request.add_special_tokens;
     if (at < 0 || at > (int64_t)prompt->count || !whole)
         return;
     if (tokenizer_decode(job->task.service->tokenizer, prompt->ids, (size_t)at, false, &text,

@@ -16,10 +16,10 @@ struct bad_words;
 enum { JOB_ID_SIZE = 48 };
 
 struct job_prompt {
-    const int32_t *ids;       /* [count]: what the engine takes */
-    size_t count;             /* >= 1 */
-    size_t context;           /* so many of them a session held before; the rest is the request's */
-    bool replaces;            /* the text is the whole one: the session's, which begins otherwise, goes */
+    const int32_t *ids; /* [count]: what the engine takes */
+    size_t count;       /* >= 1 */
+    size_t context;     /* so many of them a session held before; the rest is the request's */
+    bool replaces;      /* the text is the whole one: the session's, which begins otherwise, goes */
     struct token_list tokens; /* holds the ids of a text */
 
     /* With echo. */

@@ -54,9 +54,8 @@ int session_job_admit(struct job *job, struct api_error *err)
     enum { BYTES_OF_TOKEN = 8 };
     const struct completion_request *request = &job->asked.request;
     int64_t tokens = (int64_t)job->prepared.prompts[0].count + request->max_tokens;
-    int64_t turn = chat_job(job)
-                       ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN
-                       : 0;
+    int64_t turn =
+        chat_job(job) ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN : 0;
     return sessions_admit(job->task.service->sessions, job->bound.session, tokens, turn, err);
 }
 

@@ -23,7 +23,8 @@ struct session_claim {
 struct session_content {
     int32_t *tokens; /* [count], malloc'd; NULL: the first `count` of its own */
     int64_t count;
-    char *turns; /* [turns_length], malloc'd; NULL: those of its own that end at `count` or before */
+    char
+        *turns; /* [turns_length], malloc'd; NULL: those of its own that end at `count` or before */
     int64_t turns_length;
 };
 
@@ -41,18 +42,18 @@ struct session {
     bool busy;        /* a request or a change is at work on it */
     bool fresh;       /* being made: nobody has been told of it */
     /* In the store. */
-    char name[STORE_NAME_SIZE];    /* of its row */
-    bool stored;                   /* its row has been begun, and may not be whole */
-    int64_t kept;                  /* so many of its tokens are there as they are */
-    int64_t most;                  /* so many tokens, of it as it is or was, may be there */
+    char name[STORE_NAME_SIZE];     /* of its row */
+    bool stored;                    /* its row has been begun, and may not be whole */
+    int64_t kept;                   /* so many of its tokens are there as they are */
+    int64_t most;                   /* so many tokens, of it as it is or was, may be there */
     int64_t turns_kept, turns_most; /* the same of the bytes of its turns */
-    double noted;                  /* meta.used as it is there, or will be soon */
-    struct session_change *change; /* that somebody waits for; the session is busy */
+    double noted;                   /* meta.used as it is there, or will be soon */
+    struct session_change *change;  /* that somebody waits for; the session is busy */
     /* --session-durability memory. */
-    bool unsaved; /* it is not in the store as it is */
-    bool writing; /* it is being written as it was */
-    bool changed; /* since then */
-    int64_t low;  /* so many of the tokens that are being written are still its own */
+    bool unsaved;      /* it is not in the store as it is */
+    bool writing;      /* it is being written as it was */
+    bool changed;      /* since then */
+    int64_t low;       /* so many of the tokens that are being written are still its own */
     int64_t turns_low; /* and of the bytes of turns */
     struct session_claim *claims; /* of turns that are not in the store */
 

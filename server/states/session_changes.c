@@ -18,7 +18,7 @@ enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
 struct session_change {
     struct store_op op; /* the first member */
     struct sessions *sessions;
-    struct session *session; /* NULL: it is gone */
+    struct session *session;        /* NULL: it is gone */
     struct session_content content; /* what it is to hold */
     struct session_meta meta;
     char text[SESSION_META_SIZE];
@@ -143,8 +143,8 @@ static void begin_write(struct session *session, struct store_op *op)
     op->from = least(session->kept, op->count);
     op->turns_from = least(session->turns_kept, op->turns_length);
     op->fresh = !session->stored;
-    op->cuts = session->stored &&
-               (op->from < session->most || op->turns_from < session->turns_most);
+    op->cuts =
+        session->stored && (op->from < session->most || op->turns_from < session->turns_most);
     if (session->most < op->count)
         session->most = op->count;
     if (session->turns_most < op->turns_length)
@@ -322,8 +322,7 @@ static bool try_again(struct session_change *change)
         return false;
     change->tried = true;
     error_clear(&change->op.error);
-    state_tree_disk_room(sessions->options.tree,
-                         TIMES * store_session_bytes(op));
+    state_tree_disk_room(sessions->options.tree, TIMES * store_session_bytes(op));
     store_write(sessions->options.store, &change->op);
     return true;
 }
@@ -423,8 +422,8 @@ void session_changes_save(struct session *session, const struct session_content 
     const struct sessions_options *options = &session->sessions->options;
     struct session_content content = *wanted;
     if (!content.turns)
-        content.turns_length = (int64_t)chat_turns_until(
-            session->turns, (size_t)session->turns_length, content.count);
+        content.turns_length =
+            (int64_t)chat_turns_until(session->turns, (size_t)session->turns_length, content.count);
     if (options->store && !options->memory_only) {
         save_now(session, &content, claim, done, context);
         return;

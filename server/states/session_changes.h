@@ -7,8 +7,8 @@
 
 #include "server/states/session.h"
 
-/* The session, which is busy until the end, is to hold this (taken over). claim (NULL: none; borrowed): the request with an
- * Idempotency-Key whose turn that is. */
+/* The session, which is busy until the end, is to hold this (taken over). claim (NULL: none;
+ * borrowed): the request with an Idempotency-Key whose turn that is. */
 void session_changes_save(struct session *session, const struct session_content *wanted,
                           const struct store_reply *claim, session_done *done, void *context);
 /* Removes it, with any durability from the store first. done NULL: nobody waits. */

@@ -19,8 +19,7 @@ size_t session_meta_encode(const struct session_meta *meta, char *text)
     int length = snprintf(text, SESSION_META_SIZE,
                           "session 1\nowner %s\nid %s\n%s%s%screated %.17g\nused %.17g\n%s",
                           meta->owner, meta->id, meta->space[0] ? "space " : "", meta->space,
-                          meta->space[0] ? "\n" : "", meta->created, meta->used,
-                          turns);
+                          meta->space[0] ? "\n" : "", meta->created, meta->used, turns);
     return (size_t)length;
 }
 

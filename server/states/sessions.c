@@ -525,9 +525,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
         return -1;
-    struct session *copy =
-        make(sessions, owner, target, session->meta.space, session->tokens, session->count,
-             session->turns_length, err);
+    struct session *copy = make(sessions, owner, target, session->meta.space, session->tokens,
+                                session->count, session->turns_length, err);
     if (!copy)
         return -1;
     if (copy_turns(copy, session->turns, session->turns_length, err)) {
@@ -535,7 +534,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
         return -1;
     }
     session_changes_use(session);
-    session_changes_save(copy, &(struct session_content){.count = copy->count}, NULL, done, context);
+    session_changes_save(copy, &(struct session_content){.count = copy->count}, NULL, done,
+                         context);
     return 0;
 }
 

@@ -87,8 +87,8 @@ bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens);
 int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
                       struct error *err);
 
-/* A bound request may leave the session with so many tokens, and so many more bytes of turns. Fails with API_SESSION_QUOTA if the
- * owner's sessions would then take more than their quota. */
+/* A bound request may leave the session with so many tokens, and so many more bytes of turns. Fails
+ * with API_SESSION_QUOTA if the owner's sessions would then take more than their quota. */
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    int64_t turns, struct api_error *err);
 /* The request has ended, and the session is to hold this (taken over). Without tokens it

@@ -17,9 +17,9 @@ struct session_row {
     size_t meta_length;
     int64_t count, touched_ns;
     int32_t *tokens; /* [count] */
-    char *turns;     /* [turns_length]: of its chat; where it was loaded, with zeros to a whole part */
+    char *turns; /* [turns_length]: of its chat; where it was loaded, with zeros to a whole part */
     int64_t turns_length;
-    int64_t at;      /* the row's number, where it was loaded; they come in this order */
+    int64_t at; /* the row's number, where it was loaded; they come in this order */
 };
 
 /* The number of the row that a session of that name has. */
@@ -28,7 +28,8 @@ int64_t session_rows_number(const char *name);
 int session_rows_has(struct store_database *database, const char *name, bool *has,
                      struct error *err);
 
-/* Within a transaction. `from` tokens and `turns_from` bytes of turns are there already as they are.
+/* Within a transaction. `from` tokens and `turns_from` bytes of turns are there already as they
+ * are.
  */
 int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,
                      int64_t turns_from, struct error *err);

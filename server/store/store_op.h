@@ -80,8 +80,8 @@ struct store_op {
     int64_t turns_length;
     int64_t from;       /* session: so many of its tokens are in the database as they are */
     int64_t turns_from; /* the same of its turns */
-    bool fresh;   /* session: it is not in the database */
-    bool cuts;    /* session: tokens or turns that are in the database go */
+    bool fresh;         /* session: it is not in the database */
+    bool cuts;          /* session: tokens or turns that are in the database go */
     const struct store_reply
         *reply;               /* the reply; with a session: that its turns were these requests' */
     const void *image;        /* [state_image_bytes(position)] */

@@ -170,8 +170,7 @@ struct group {
 
 static int64_t op_bytes(const struct store_op *op)
 {
-    int64_t bytes =
-        op->kind == STORE_SESSION ? session_rows_bytes(op) : 0;
+    int64_t bytes = op->kind == STORE_SESSION ? session_rows_bytes(op) : 0;
     for (const struct store_reply *reply = op->reply; reply != NULL; reply = reply->next)
         bytes += reply_rows_bytes(reply);
     return op->what != STORE_WRITE ? 0 : bytes;

@@ -76,8 +76,15 @@ Test(chat_turns, hash_a_text_in_two_parts_as_in_one)
 Test(chat_turns, damaged_ones_are_refused)
 {
     static const char *const BAD[] = {
-        "x", "\n", "1 2\n", "1 2 3", "-1 2 3 {}\n", "1 2 3 {\"messages\":1}\n", "1 2 3 {}\n",
-        "1 2 3 [\n", "99999999999999999999999999999999999999999999999999999999999999999999 1 1 {}\n",
+        "x",
+        "\n",
+        "1 2\n",
+        "1 2 3",
+        "-1 2 3 {}\n",
+        "1 2 3 {\"messages\":1}\n",
+        "1 2 3 {}\n",
+        "1 2 3 [\n",
+        "99999999999999999999999999999999999999999999999999999999999999999999 1 1 {}\n",
     };
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
         struct chat_turn last;

@@ -134,10 +134,12 @@ Test(sessions, turns_under_way_count_in_the_memory_of_all)
     cr_assert(sessions_bind(sessions, "me", "a", -1, &first, &err) == 0);
     cr_assert(sessions_bind(sessions, "me", "b", -1, &second, &err) == 0);
     cr_expect(sessions_admit(sessions, first, 1000, 0, &err) == 0);
-    cr_expect(sessions_admit(sessions, second, 1000, 0, &err) == -1 && err.code == API_SESSION_QUOTA);
+    cr_expect(sessions_admit(sessions, second, 1000, 0, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
     sessions_settle(first, &(struct session_content){0}, NULL, nothing, NULL);
     api_error_clear(&err);
-    cr_expect(sessions_admit(sessions, second, 1, 18000, &err) == -1 && err.code == API_SESSION_QUOTA);
+    cr_expect(sessions_admit(sessions, second, 1, 18000, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
     api_error_clear(&err);
     cr_expect(sessions_admit(sessions, second, 1000, 0, &err) == 0, "%s", err.message);
     sessions_settle(second, &(struct session_content){0}, NULL, nothing, NULL);
@@ -176,7 +178,8 @@ static void make_session(int64_t count)
     int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session, &(struct session_content){.tokens = some, .count = count}, NULL, nothing, NULL);
+    sessions_settle(session, &(struct session_content){.tokens = some, .count = count}, NULL,
+                    nothing, NULL);
     store_finish(store);
 }
 
@@ -253,10 +256,11 @@ static void take_turns(int64_t count, const char *turns, size_t length)
     make_text(some, LONG, 1, 0);
     memcpy(copy, turns, length);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session,
-                    &(struct session_content){
-                        .tokens = some, .count = count, .turns = copy, .turns_length = (int64_t)length},
-                    NULL, nothing, NULL);
+    sessions_settle(
+        session,
+        &(struct session_content){
+            .tokens = some, .count = count, .turns = copy, .turns_length = (int64_t)length},
+        NULL, nothing, NULL);
     store_finish(store);
 }
 
@@ -499,7 +503,8 @@ static struct api_error claimed_turn(int64_t count, const struct store_reply *cl
     int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session, &(struct session_content){.tokens = some, .count = count}, claim, note_error, &told);
+    sessions_settle(session, &(struct session_content){.tokens = some, .count = count}, claim,
+                    note_error, &told);
     store_finish(store);
     return told;
 }
@@ -637,7 +642,8 @@ Test(sessions, who_waits_for_a_disk_that_does_not_answer_is_told)
     begin(0);
     block(true);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0);
-    sessions_settle(session, &(struct session_content){.tokens = some, .count = 20}, NULL, note_error, &told);
+    sessions_settle(session, &(struct session_content){.tokens = some, .count = 20}, NULL,
+                    note_error, &told);
     cr_expect_eq(told.code, API_OK, "it waits");
     cr_expect_eq(sessions_unsaved(sessions), 1);
     sessions_give_up(sessions, &drains);
