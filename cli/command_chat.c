@@ -178,7 +178,8 @@ static int read_tokens(struct conversation *chat, const struct token_list *token
     int64_t room = (int64_t)tokens->count + chat->generation.limit;
     size_t at = (size_t)position_of(from), split = tokens->count;
     split = split > OPENING && split - OPENING > at ? split - OPENING : at;
-    int result = from ? state_clone(&state, from, room, err) : state_create(&state, engine, room, err);
+    int result =
+        from ? state_clone(&state, from, room, err) : state_create(&state, engine, room, err);
     *read = at;
     if (result == 0 && split > at)
         result = command_feed(engine, state, tokens->ids + at, split - at, NULL, err);

@@ -90,8 +90,7 @@ int generation_run(struct generation *g, struct state *state, struct error *err)
             g->reason = "stop string";
             return 0;
         }
-        if (g->generated < g->limit &&
-            command_feed(g->engine, state, &id, 1, &g->draw, err) != 0)
+        if (g->generated < g->limit && command_feed(g->engine, state, &id, 1, &g->draw, err) != 0)
             return -1;
     }
     if (detokenizer_finish(g->detokenizer, &text, &length, err) != 0)

@@ -22,100 +22,88 @@ struct generation_options {
 
 /* Entries of an options table; `type` is the command's struct, whose member `generation` this is;
  * `most`: max_tokens by default, a string. */
-#define GENERATION_OPTIONS(type, most)                                                             \
-    {"max-tokens",                                                                                 \
-     OPTION_INTEGER,                                                                               \
-     offsetof(type, generation.max_tokens),                                                        \
-     "tokens",                                                                                     \
-     most,                                                                                         \
-     1,                                                                                            \
-     1e9,                                                                                          \
-     NULL,                                                                                         \
-     "most tokens to generate"},                                                                   \
-        {"temperature",                                                                            \
-         OPTION_NUMBER,                                                                            \
-         offsetof(type, generation.temperature),                                                   \
-         "NUMBER",                                                                                 \
-         "0.8",                                                                                    \
-         0,                                                                                        \
-         2,                                                                                        \
-         NULL,                                                                                     \
-         "how freely to draw; 0: always the likeliest token"},                                     \
-        {"top-p",                                                                                  \
-         OPTION_NUMBER,                                                                            \
-         offsetof(type, generation.top_p),                                                         \
-         "NUMBER",                                                                                 \
-         "0.95",                                                                                   \
-         1e-6,                                                                                     \
-         1,                                                                                        \
-         NULL,                                                                                     \
-         "draw from the likeliest tokens that have this probability together"},                    \
-        {"top-k",                                                                                  \
-         OPTION_INTEGER,                                                                           \
-         offsetof(type, generation.top_k),                                                         \
-         "tokens",                                                                                 \
-         "0",                                                                                      \
-         -1,                                                                                       \
-         1e9,                                                                                      \
-         NULL,                                                                                     \
-         "draw from so many of the likeliest tokens; 0: from all"},                                \
-        {"min-p",                                                                                  \
-         OPTION_NUMBER,                                                                            \
-         offsetof(type, generation.min_p),                                                         \
-         "NUMBER",                                                                                 \
-         "0",                                                                                      \
-         0,                                                                                        \
-         1,                                                                                        \
-         NULL,                                                                                     \
-         "draw no token that is less likely than this share of the likeliest"},                    \
-        {"presence-penalty",                                                                       \
-         OPTION_NUMBER,                                                                            \
-         offsetof(type, generation.presence_penalty),                                              \
-         "NUMBER",                                                                                 \
-         "0",                                                                                      \
-         -2,                                                                                       \
-         2,                                                                                        \
-         NULL,                                                                                     \
-         "subtracted from the logit of every token generated before"},                             \
-        {"frequency-penalty",                                                                      \
-         OPTION_NUMBER,                                                                            \
-         offsetof(type, generation.frequency_penalty),                                             \
-         "NUMBER",                                                                                 \
-         "0",                                                                                      \
-         -2,                                                                                       \
-         2,                                                                                        \
-         NULL,                                                                                     \
-         "the same, for each time it was generated"},                                              \
-        {"repetition-penalty",                                                                     \
-         OPTION_NUMBER,                                                                            \
-         offsetof(type, generation.repetition_penalty),                                            \
-         "NUMBER",                                                                                 \
-         "1",                                                                                      \
-         1e-6,                                                                                     \
-         1e6,                                                                                      \
-         NULL,                                                                                     \
-         "divides the logits of tokens seen before, in the prompt too; 1: off"},                   \
-        {"seed",                                                                                   \
-         OPTION_INTEGER,                                                                           \
-         offsetof(type, generation.seed),                                                          \
-         "SEED",                                                                                   \
-         "-1",                                                                                     \
-         -1,                                                                                       \
-         9e15,                                                                                     \
-         NULL,                                                                                     \
-         "equal seeds draw equal tokens; -1: a new one, which is printed at the end"},             \
-        {"stop",                                                                                   \
-         OPTION_LIST,                                                                              \
-         offsetof(type, generation.stop),                                                          \
-         "TEXT",                                                                                   \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         NULL,                                                                                     \
-         "end before this text (may be given more than once)"},                                    \
-    {                                                                                              \
-        "ignore-eos", OPTION_FLAG, offsetof(type, generation.ignore_eos), NULL, "false", 0, 0,     \
-            NULL, "go on after the model's end of text"                                            \
+#define GENERATION_OPTIONS(type, most)                                                         \
+    {"max-tokens", OPTION_INTEGER, offsetof(type, generation.max_tokens),                      \
+     "tokens",     most,           1,                                                          \
+     1e9,          NULL,           "most tokens to generate"},                                 \
+        {"temperature",                                                                        \
+         OPTION_NUMBER,                                                                        \
+         offsetof(type, generation.temperature),                                               \
+         "NUMBER",                                                                             \
+         "0.8",                                                                                \
+         0,                                                                                    \
+         2,                                                                                    \
+         NULL,                                                                                 \
+         "how freely to draw; 0: always the likeliest token"},                                 \
+        {"top-p",                                                                              \
+         OPTION_NUMBER,                                                                        \
+         offsetof(type, generation.top_p),                                                     \
+         "NUMBER",                                                                             \
+         "0.95",                                                                               \
+         1e-6,                                                                                 \
+         1,                                                                                    \
+         NULL,                                                                                 \
+         "draw from the likeliest tokens that have this probability together"},                \
+        {"top-k",                                                                              \
+         OPTION_INTEGER,                                                                       \
+         offsetof(type, generation.top_k),                                                     \
+         "tokens",                                                                             \
+         "0",                                                                                  \
+         -1,                                                                                   \
+         1e9,                                                                                  \
+         NULL,                                                                                 \
+         "draw from so many of the likeliest tokens; 0: from all"},                            \
+        {"min-p",                                                                              \
+         OPTION_NUMBER,                                                                        \
+         offsetof(type, generation.min_p),                                                     \
+         "NUMBER",                                                                             \
+         "0",                                                                                  \
+         0,                                                                                    \
+         1,                                                                                    \
+         NULL,                                                                                 \
+         "draw no token that is less likely than this share of the likeliest"},                \
+        {"presence-penalty",                                                                   \
+         OPTION_NUMBER,                                                                        \
+         offsetof(type, generation.presence_penalty),                                          \
+         "NUMBER",                                                                             \
+         "0",                                                                                  \
+         -2,                                                                                   \
+         2,                                                                                    \
+         NULL,                                                                                 \
+         "subtracted from the logit of every token generated before"},                         \
+        {"frequency-penalty",                                                                  \
+         OPTION_NUMBER,                                                                        \
+         offsetof(type, generation.frequency_penalty),                                         \
+         "NUMBER",                                                                             \
+         "0",                                                                                  \
+         -2,                                                                                   \
+         2,                                                                                    \
+         NULL,                                                                                 \
+         "the same, for each time it was generated"},                                          \
+        {"repetition-penalty",                                                                 \
+         OPTION_NUMBER,                                                                        \
+         offsetof(type, generation.repetition_penalty),                                        \
+         "NUMBER",                                                                             \
+         "1",                                                                                  \
+         1e-6,                                                                                 \
+         1e6,                                                                                  \
+         NULL,                                                                                 \
+         "divides the logits of tokens seen before, in the prompt too; 1: off"},               \
+        {"seed",                                                                               \
+         OPTION_INTEGER,                                                                       \
+         offsetof(type, generation.seed),                                                      \
+         "SEED",                                                                               \
+         "-1",                                                                                 \
+         -1,                                                                                   \
+         9e15,                                                                                 \
+         NULL,                                                                                 \
+         "equal seeds draw equal tokens; -1: a new one, which is printed at the end"},         \
+        {"stop", OPTION_LIST, offsetof(type, generation.stop),                                 \
+         "TEXT", NULL,        0,                                                               \
+         0,      NULL,        "end before this text (may be given more than once)"},           \
+    {                                                                                          \
+        "ignore-eos", OPTION_FLAG, offsetof(type, generation.ignore_eos), NULL, "false", 0, 0, \
+            NULL, "go on after the model's end of text"                                        \
     }
 
 struct generation {
@@ -132,9 +120,9 @@ struct generation {
     struct draw draw; /* the next token */
     struct detokenizer *detokenizer;
     struct stop_scan scan;
-    struct token_list taken;   /* drawn, without an EOS */
-    char number[16];           /* a token of a preset */
-    char *held;                /* [held_length]: may be the beginning of a stop string */
+    struct token_list taken; /* drawn, without an EOS */
+    char number[16];         /* a token of a preset */
+    char *held;              /* [held_length]: may be the beginning of a stop string */
     size_t held_length, held_capacity;
     int64_t limit, generated; /* tokens */
     const char *reason;       /* of its end */
