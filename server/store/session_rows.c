@@ -51,6 +51,12 @@ int64_t session_rows_bytes(const struct store_op *op)
     return rows > 0 ? rows * DATABASE_PAGE_BYTES : 0;
 }
 
+int64_t session_rows_log_bytes(const struct store_op *op)
+{
+    /* the last part of the turns, too */
+    return STORE_LOG_BYTES + (op->turns_length > 0 ? DATABASE_PAGE_BYTES : 0);
+}
+
 static uint64_t add(uint64_t sum, const void *bytes, size_t size)
 {
     return XXH3_64bits_withSeed(bytes, size, sum);

@@ -48,5 +48,7 @@ int session_rows_load(struct store_database *database, const unsigned char *mode
 
 /* Bytes that the operation adds, which writes a session. */
 int64_t session_rows_bytes(const struct store_op *op);
+/* Bytes that it writes to the database's log besides these, at most. */
+int64_t session_rows_log_bytes(const struct store_op *op);
 
 #endif

@@ -341,5 +341,5 @@ int64_t store_file_bytes(const struct store *store, int64_t position, int64_t co
 int64_t store_session_bytes(const struct store_op *op)
 {
     /* in the log, and then in the database, too */
-    return 2 * session_rows_bytes(op) + STORE_LOG_BYTES;
+    return 2 * session_rows_bytes(op) + session_rows_log_bytes(op);
 }

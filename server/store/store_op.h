@@ -15,9 +15,9 @@
  * file (engine/state_file.h). A reply is what a request with an Idempotency-Key got. Sessions and
  * replies are in a database: what is asked of them at about the same time shares a commit. */
 enum store_kind { STORE_SESSION, STORE_CHECKPOINT, STORE_REPLY };
-/* What a change writes to the database's log besides what it adds: its row, its last parts, and
+/* What a change writes to the database's log besides what it adds: its row, its last part, and
  * pages that point to them. And what is left of the disk for deletions. */
-enum { STORE_LOG_BYTES = 6 * 4096, STORE_RESERVE_BYTES = 64 * 1024 };
+enum { STORE_LOG_BYTES = 5 * 4096, STORE_RESERVE_BYTES = 64 * 1024 };
 enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33, STORE_BODY_BYTES = 16 };
 
 /* A reply, or (status 0) only that its request has been carried out. */

@@ -259,7 +259,7 @@ static int run_one(struct store_rows *rows, const struct store_op *op, struct gr
 {
     struct store_database *database = &rows->database;
     group->bytes += op_bytes(op);
-    group->logged += op_bytes(op) + STORE_LOG_BYTES;
+    group->logged += op_bytes(op) + session_rows_log_bytes(op);
     if (op->what == STORE_WRITE && check_room(rows, group, err) != 0)
         return -1;
     switch (op->what) {
@@ -358,7 +358,7 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
     }
     for (const struct store_op *op = first; op != NULL; op = op->next) {
         bytes += op_bytes(op);
-        logged += op_bytes(op) + STORE_LOG_BYTES;
+        logged += op_bytes(op) + session_rows_log_bytes(op);
     }
     /* The log has given its pages to the database, and is only as long as it once was. */
     if (bytes > 0 && growth(rows, logged, bytes) > report->budget_bytes - report->bytes &&
