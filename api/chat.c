@@ -82,25 +82,62 @@ static int take_variables(json_t *context, const json_t *fields, bool generation
     return take_kwargs(context, fields, err);
 }
 
-/* Makes what the template sees, and chooses the template. */
-static int make_context(json_t *context, const struct jinja **template, const json_t *fields,
-                        bool continues, const struct chat_template *chat, struct api_error *err)
+/* A rendering: which messages, how, and with what. */
+struct conversation {
+    const json_t *fields;
+    size_t length;                      /* bytes of the request */
+    const struct chat_history *history; /* NULL: none */
+    bool continues;                     /* the last message goes on */
+    bool marked;                        /* for chat_messages_find */
+};
+
+/* Those of the history, and the request's. */
+static json_t *all_messages(const struct conversation *what, struct api_error *err)
 {
-    bool generation = !continues;
-    if (request_bool(fields, "add_generation_prompt", &generation, err))
+    json_t *messages = request_field(what->fields, "messages");
+    if (!what->history || what->history->length == 0)
+        return json_incref(messages);
+    json_t *all = chat_turns_messages(what->history->turns, what->history->length, err);
+    if (all && json_array_extend(all, messages)) {
+        json_decref(all);
+        request_no_memory(err);
+        return NULL;
+    }
+    return all;
+}
+
+static int take_messages(json_t *context, const struct jinja *template,
+                         const struct conversation *what, struct api_error *err)
+{
+    json_t *all = all_messages(what, err);
+    if (!all && request_field(what->fields, "messages"))
         return -1;
-    if (generation && continues)
+    json_t *messages = chat_messages(all, jinja_mentions(template, "text"), err);
+    json_decref(all);
+    if (!messages || (what->continues && chat_messages_mark_last(messages, err)) ||
+        (what->marked && chat_messages_mark_all(messages, err))) {
+        json_decref(messages);
+        return -1;
+    }
+    return json_object_set_new(context, "messages", messages) ? request_no_memory(err) : 0;
+}
+
+/* Makes what the template sees, and chooses the template. */
+static int make_context(json_t *context, const struct jinja **template,
+                        const struct conversation *what, const struct chat_template *chat,
+                        struct api_error *err)
+{
+    bool generation = !what->continues;
+    if (request_bool(what->fields, "add_generation_prompt", &generation, err))
+        return -1;
+    if (generation && what->continues)
         return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
                              "continue_final_message is not allowed with add_generation_prompt");
-    if (take_variables(context, fields, generation, chat, err))
+    if (take_variables(context, what->fields, generation, chat, err))
         return -1;
     bool tools = json_array_size(json_object_get(context, "tools")) > 0;
     *template = tools && chat->with_tools ? chat->with_tools : chat->template;
-    json_t *messages = chat_messages(request_field(fields, "messages"),
-                                     jinja_mentions(*template, "text"), continues, err);
-    if (!messages)
-        return -1;
-    return json_object_set_new(context, "messages", messages) ? request_no_memory(err) : 0;
+    return take_messages(context, *template, what, err);
 }
 
 /* The memory of a rendering. */
@@ -146,24 +183,25 @@ static int check_template(const struct chat_template *chat, struct api_error *er
                          chat ? chat->why : "this model has no tokenizer, so no chat template");
 }
 
-int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
-                size_t length, const struct completion_limits *limits, struct api_error *err)
+static int render(char **text, size_t *text_length, struct chat_rules **rules,
+                  struct conversation *what, const struct completion_limits *limits,
+                  struct api_error *err)
 {
     const struct jinja *template = NULL;
-    bool continues = false;
+    size_t length = what->length + (what->history ? what->history->length : 0);
     *text = NULL;
     if (check_template(limits->chat, err) ||
-        request_bool(fields, "continue_final_message", &continues, err))
+        request_bool(what->fields, "continue_final_message", &what->continues, err))
         return -1;
     json_t *context = json_object();
-    int result = context ? make_context(context, &template, fields, continues, limits->chat, err)
+    int result = context ? make_context(context, &template, what, limits->chat, err)
                          : request_no_memory(err);
     if (result == 0)
         result = run_template(text, text_length, context, length, template, err);
-    if (result == 0 && continues)
+    if (result == 0 && what->continues)
         result = chat_messages_cut(*text, text_length, err);
     if (result == 0 && rules)
-        result = chat_rules_make(rules, fields, *text, *text_length, continues,
+        result = chat_rules_make(rules, what->fields, *text, *text_length, what->continues,
                                  &limits->syntax[template != limits->chat->template],
                                  limits->reasoning, err);
     json_decref(context);
@@ -171,6 +209,73 @@ int chat_render(char **text, size_t *text_length, struct chat_rules **rules, con
         free(*text);
         *text = NULL;
     }
+    return result;
+}
+
+int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
+                size_t length, const struct chat_history *history,
+                const struct completion_limits *limits, struct api_error *err)
+{
+    struct conversation what = {.fields = fields, .length = length, .history = history};
+    return render(text, text_length, rules, &what, limits, err);
+}
+
+int chat_render_body(char **text, size_t *text_length, struct chat_rules **rules,
+                     const struct completion_string *body, const struct chat_history *history,
+                     const struct completion_limits *limits, struct api_error *err)
+{
+    json_t *fields = request_load(body->text, body->length, err);
+    if (!fields)
+        return -1;
+    int result = chat_render(text, text_length, rules, fields, body->length, history, limits, err);
+    json_decref(fields);
+    return result;
+}
+
+static int locate(int64_t *index, const json_t *fields, size_t length,
+                  const struct chat_history *history, size_t offset,
+                  const struct completion_limits *limits, struct api_error *err)
+{
+    struct conversation what = {
+        .fields = fields, .length = length, .history = history, .marked = true};
+    char *text;
+    size_t text_length;
+    if (render(&text, &text_length, NULL, &what, limits, err))
+        return -1;
+    *index = chat_messages_find(text, text_length, offset);
+    free(text);
+    if (*index >= 0)
+        return 0;
+    json_t *all = all_messages(&what, err);
+    if (!all)
+        return -1;
+    *index = (int64_t)json_array_size(all);
+    json_decref(all);
+    return 0;
+}
+
+int chat_locate(int64_t *index, const struct completion_string *body,
+                const struct chat_history *history, size_t offset,
+                const struct completion_limits *limits, struct api_error *err)
+{
+    json_t *fields = request_load(body->text, body->length, err);
+    if (!fields)
+        return -1;
+    int result = locate(index, fields, body->length, history, offset, limits, err);
+    json_decref(fields);
+    return result;
+}
+
+int chat_write_turn(struct strbuf *out, const struct chat_turn *turn,
+                    const struct completion_string *body, const char *reply, size_t reply_length,
+                    struct api_error *err)
+{
+    json_t *fields = request_load(body->text, body->length, err);
+    if (!fields)
+        return -1;
+    int result =
+        chat_turns_write(out, turn, request_field(fields, "messages"), reply, reply_length, err);
+    json_decref(fields);
     return result;
 }
 
@@ -194,21 +299,55 @@ static int take_logprobs(json_t *plain, const json_t *fields, struct api_error *
                : 0;
 }
 
-/* Makes of the copy `plain` the fields of a completion request. */
-static int make_plain(json_t *plain, struct chat_rules **rules, const json_t *fields, size_t length,
+/* Of a chat with a session the messages are only checked: the text is made behind its history. */
+static int check_session(const json_t *fields, const struct completion_limits *limits,
+                         struct api_error *err)
+{
+    static const char *const REFUSED[] = {"continue_final_message", "truncate_prompt_tokens"};
+    for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++) {
+        const json_t *value = request_field(fields, REFUSED[i]);
+        if (value && !json_is_false(value))
+            return api_error_set(err, API_INVALID_VALUE, REFUSED[i],
+                                 "%s is not allowed with session_id", REFUSED[i]);
+    }
+    if (check_template(limits->chat, err))
+        return -1;
+    json_t *messages = chat_messages(request_field(fields, "messages"), true, err);
+    json_decref(messages);
+    return messages ? 0 : -1;
+}
+
+static int set_prompt(json_t *plain, struct chat_rules **rules, const json_t *fields, size_t length,
                       const struct completion_limits *limits, struct api_error *err)
 {
     char *text;
     size_t text_length;
-    parameters_drop_chat(plain);
-    if (take_logprobs(plain, fields, err) ||
-        chat_render(&text, &text_length, rules, fields, length, limits, err))
+    if (request_field(fields, "session_id")) {
+        if (check_session(fields, limits, err))
+            return -1;
+        return json_object_set_new(plain, "prompt", json_string("")) ? request_no_memory(err) : 0;
+    }
+    if (json_is_true(request_field(fields, "store")))
+        return api_error_set(err, API_UNSUPPORTED, "store",
+                             "store is not supported: no chats are stored without session_id");
+    if (chat_render(&text, &text_length, rules, fields, length, NULL, limits, err))
         return -1;
     int failed = json_object_set_new(plain, "prompt", json_stringn(text, text_length));
     free(text);
-    if (!failed && !request_field(plain, "add_special_tokens"))
-        failed = json_object_set_new(plain, "add_special_tokens", json_false());
     return failed ? request_no_memory(err) : 0;
+}
+
+/* Makes of the copy `plain` the fields of a completion request. */
+static int make_plain(json_t *plain, struct chat_rules **rules, const json_t *fields, size_t length,
+                      const struct completion_limits *limits, struct api_error *err)
+{
+    parameters_drop_chat(plain);
+    if (take_logprobs(plain, fields, err) || set_prompt(plain, rules, fields, length, limits, err))
+        return -1;
+    return !request_field(plain, "add_special_tokens") &&
+                   json_object_set_new(plain, "add_special_tokens", json_false())
+               ? request_no_memory(err)
+               : 0;
 }
 
 static int take_default_length(json_t *plain, struct api_error *err)
@@ -244,7 +383,24 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         return -1;
     }
     request->max_tokens_fit = any_length;
-    request->chat = rules;
+    request->chat_rules = rules;
+    return 0;
+}
+
+/* Keeps the body, and says of it what others need to know. */
+static int keep_body(struct completion_request *request, const json_t *fields, const char *body,
+                     size_t length, struct api_error *err)
+{
+    const json_t *messages = request_field(fields, "messages");
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *role = json_object_get(json_array_get(messages, i), "role");
+        request->chat_replied |= strcmp(json_string_value(role), "assistant") == 0;
+    }
+    request->chat = (struct completion_string){malloc(length + 1), length};
+    if (!request->chat.text)
+        return request_no_memory(err);
+    memcpy(request->chat.text, body, length);
+    request->chat.text[length] = 0;
     return 0;
 }
 
@@ -256,6 +412,8 @@ int chat_parse(struct completion_request *request, const char *body, size_t leng
     if (!fields)
         return -1;
     int result = parse(request, fields, length, limits, err);
+    if (result == 0 && (result = keep_body(request, fields, body, length, err)) != 0)
+        completion_request_clear(request);
     json_decref(fields);
     return result;
 }

@@ -4,15 +4,40 @@
 #ifndef API_CHAT_H
 #define API_CHAT_H
 
+#include "api/chat_turns.h"
 #include "api/completion.h"
 
-/* Like completion_parse, with one prompt, a text. */
+/* Like completion_parse, with one prompt, a text. With a session the text is "" until chat_continue
+ * makes it. */
 int chat_parse(struct completion_request *request, const char *body, size_t length,
                const struct completion_limits *limits, struct api_error *err);
 
-/* The text of `messages` and what belongs to them in a request of `length` bytes. *text (malloc'd)
- * has *text_length bytes. rules: NULL, or where the rules of its replies go (chat_rules_free). */
+/* The turns of a chat (chat_turns.h) that a session holds. */
+struct chat_history {
+    const char *turns; /* [length] */
+    size_t length;
+};
+
+/* The text of `messages` and what belongs to them in a request of `length` bytes, behind those of
+ * history (NULL: there is none). *text (malloc'd, with a NUL) has *text_length bytes. rules: NULL,
+ * or where the rules of its replies go (chat_rules_free). */
 int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
-                size_t length, const struct completion_limits *limits, struct api_error *err);
+                size_t length, const struct chat_history *history,
+                const struct completion_limits *limits, struct api_error *err);
+/* The same of a body that chat_parse has read. */
+int chat_render_body(char **text, size_t *text_length, struct chat_rules **rules,
+                     const struct completion_string *body, const struct chat_history *history,
+                     const struct completion_limits *limits, struct api_error *err);
+
+/* The index of the message, with those of history before it, that has byte `offset` of the text, or
+ * begins behind it. It is the number of messages if that is behind the last. */
+int chat_locate(int64_t *index, const struct completion_string *body,
+                const struct chat_history *history, size_t offset,
+                const struct completion_limits *limits, struct api_error *err);
+
+/* Appends the turn of a body to `out`, as chat_turns_write. */
+int chat_write_turn(struct strbuf *out, const struct chat_turn *turn,
+                    const struct completion_string *body, const char *reply, size_t reply_length,
+                    struct api_error *err);
 
 #endif

@@ -5,11 +5,15 @@
 #include "api/strbuf.h"
 #include "engine/base/fields.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char PARAM[] = "messages";
 /* As transformers marks it; the space shows whether the template trims. */
 static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
+/* Of all messages: each with its index and an underline. */
+static const char EACH[] = "MESSAGE_WITH_THE_INDEX_";
 
 static int wrong(struct api_error *err, size_t index, const char *what, const char *expected,
                  const json_t *got)
@@ -156,31 +160,44 @@ static int take_message(json_t *message, size_t index, bool parts, struct api_er
                : 0;
 }
 
-/* Puts the mark behind a text that is a member of `of`. */
-static int mark_text(json_t *of, const char *name, struct api_error *err)
+static bool is_space(char byte)
+{
+    return memchr(" \t\r\n\v\f", byte, 6) != NULL;
+}
+
+/* Puts the mark behind a text that is a member of `of`; `before` the white space at its end, since
+ * templates trim. */
+static int mark_text(json_t *of, const char *name, const char *mark, bool before,
+                     struct api_error *err)
 {
     const json_t *text = json_object_get(of, name);
+    const char *bytes = json_string_value(text);
+    size_t length = json_string_length(text), at = length;
     struct strbuf marked = {0};
-    strbuf_append(&marked, json_string_value(text), json_string_length(text));
-    strbuf_puts(&marked, MARK);
+    while (before && at > 0 && is_space(bytes[at - 1]))
+        at--;
+    strbuf_append(&marked, bytes, at);
+    strbuf_puts(&marked, mark);
+    strbuf_append(&marked, bytes + at, length - at);
     json_t *value = marked.failed ? NULL : json_stringn(marked.data, marked.length);
     strbuf_clear(&marked);
     return json_object_set_new(of, name, value) ? request_no_memory(err) : 0;
 }
 
-static int mark_end(json_t *messages, struct api_error *err)
+int chat_messages_mark_last(json_t *messages, struct api_error *err)
 {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     json_t *content = json_object_get(last, "content");
     if (json_is_string(content))
-        return mark_text(last, "content", err);
+        return mark_text(last, "content", MARK, false, err);
     if (json_array_size(content) > 0)
-        return mark_text(json_array_get(content, json_array_size(content) - 1), "text", err);
+        return mark_text(json_array_get(content, json_array_size(content) - 1), "text", MARK, false,
+                         err);
     return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
                          "continue_final_message: the last message has no content");
 }
 
-json_t *chat_messages(const json_t *messages, bool parts, bool continues, struct api_error *err)
+json_t *chat_messages(const json_t *messages, bool parts, struct api_error *err)
 {
     if (!messages) {
         api_error_set(err, API_MISSING_PARAMETER, PARAM, "messages is required");
@@ -198,8 +215,6 @@ json_t *chat_messages(const json_t *messages, bool parts, bool continues, struct
     int result = copy ? 0 : request_no_memory(err);
     for (size_t i = 0; i < json_array_size(copy) && result == 0; i++)
         result = take_message(json_array_get(copy, i), i, parts, err);
-    if (result == 0 && continues)
-        result = mark_end(copy, err);
     if (result == 0)
         return copy;
     json_decref(copy);
@@ -215,9 +230,52 @@ int chat_messages_cut(char *text, size_t *length, struct api_error *err)
         return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
                              "continue_final_message: the template leaves the last message out");
     bool trimmed = at + bare >= *length || text[at + bare] != ' ';
-    while (trimmed && at > 0 && memchr(" \t\r\n\v\f", text[at - 1], 6))
+    while (trimmed && at > 0 && is_space(text[at - 1]))
         at--;
     *length = at;
     text[at] = 0;
     return 0;
+}
+
+/* Its text, the last of its texts, or the name of the last function that it calls. */
+static int mark_message(json_t *message, const char *mark, struct api_error *err)
+{
+    json_t *content = json_object_get(message, "content");
+    json_t *calls = json_object_get(message, "tool_calls");
+    json_t *part = json_array_get(content, json_array_size(content) - 1);
+    json_t *function =
+        json_object_get(json_array_get(calls, json_array_size(calls) - 1), "function");
+    if (json_string_length(content) > 0)
+        return mark_text(message, "content", mark, true, err);
+    if (part)
+        return mark_text(part, "text", mark, true, err);
+    if (json_is_string(json_object_get(function, "name")))
+        return mark_text(function, "name", mark, true, err);
+    return 0;
+}
+
+int chat_messages_mark_all(json_t *messages, struct api_error *err)
+{
+    char mark[sizeof EACH + 24];
+    int result = 0;
+    for (size_t i = 0; i < json_array_size(messages) && result == 0; i++) {
+        snprintf(mark, sizeof mark, "%s%zu_", EACH, i);
+        result = mark_message(json_array_get(messages, i), mark, err);
+    }
+    return result;
+}
+
+int64_t chat_messages_find(const char *text, size_t length, size_t offset)
+{
+    const char *at = text, *mark;
+    size_t without = 0;
+    while ((mark = memmem(at, length - (size_t)(at - text), EACH, sizeof EACH - 1))) {
+        char *end;
+        int64_t index = strtoll(mark + sizeof EACH - 1, &end, 10);
+        without += (size_t)(mark - at);
+        if (without >= offset)
+            return index;
+        at = end + (*end == '_');
+    }
+    return -1;
 }

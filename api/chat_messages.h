@@ -9,11 +9,20 @@
 
 /* A copy of the request's messages: without members that are null, arguments of tool calls as
  * objects and beside a content, reasoning under all its names. With `parts` the template takes
- * lists of parts; else their texts are joined. `continues` marks the end of the last message for
- * chat_messages_cut. NULL with the error set; the caller frees the list. */
-json_t *chat_messages(const json_t *messages, bool parts, bool continues, struct api_error *err);
+ * lists of parts; else their texts are joined. NULL with the error set; the caller frees the list.
+ */
+json_t *chat_messages(const json_t *messages, bool parts, struct api_error *err);
+
+/* Marks the end of the last message for chat_messages_cut. */
+int chat_messages_mark_last(json_t *messages, struct api_error *err);
 
 /* Cuts the rendered text ([*length] bytes) where the last message ended. */
 int chat_messages_cut(char *text, size_t *length, struct api_error *err);
+
+/* Marks the ends of all messages that have a text, for chat_messages_find. */
+int chat_messages_mark_all(json_t *messages, struct api_error *err);
+/* The index of the message that has byte `offset` of the rendered text, as it is without marks, or
+ * that begins behind it; -1: that is behind the last. */
+int64_t chat_messages_find(const char *text, size_t length, size_t offset);
 
 #endif

@@ -576,7 +576,8 @@ void completion_request_clear(struct completion_request *request)
     free(request->request_id);
     free(request->cache_salt);
     free(request->session_id);
-    chat_rules_free(request->chat);
+    chat_rules_free(request->chat_rules);
+    free(request->chat.text);
     *request = (struct completion_request){0};
 }
 

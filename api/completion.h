@@ -71,12 +71,14 @@ struct completion_request {
     char *cache_salt; /* NULL: absent; [cache_salt_length] */
     size_t cache_salt_length;
     int64_t priority;
-    size_t num_unknown;        /* fields that no table has (parameters.h) */
-    char unknown[64];          /* the first one's name, or its beginning */
-    char *session_id;          /* NULL: none; else session_id_valid (sessions.h) */
-    int64_t expected_position; /* tokens that the session must hold; -1: any number */
-    bool store;                /* false: reads the session, does not change it */
-    struct chat_rules *chat;   /* of a chat: how its replies are taken apart; else NULL */
+    size_t num_unknown;            /* fields that no table has (parameters.h) */
+    char unknown[64];              /* the first one's name, or its beginning */
+    char *session_id;              /* NULL: none; else session_id_valid (sessions.h) */
+    int64_t expected_position;     /* tokens that the session must hold; -1: any number */
+    bool store;                    /* false: reads the session, does not change it */
+    struct completion_string chat; /* the body of a chat; text NULL: it is none */
+    bool chat_replied;             /* its messages have one of the assistant */
+    struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
 };
 
 /* What a request is checked against. */

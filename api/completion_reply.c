@@ -232,6 +232,10 @@ void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage)
     strbuf_json_int(buf, usage->cached_tokens);
     strbuf_puts(buf, ",\"cache_miss_reason\":");
     strbuf_json_cstring(buf, usage->cache_miss_reason);
+    if (usage->diverged_at >= 0)
+        strbuf_printf(buf, ",\"diverged_at\":%lld", (long long)usage->diverged_at);
+    if (usage->diverged_message >= 0)
+        strbuf_printf(buf, ",\"diverged_message\":%lld", (long long)usage->diverged_message);
     strbuf_puts(buf, "}");
     if (usage->chat) {
         strbuf_puts(buf, ",\"completion_tokens_details\":{\"reasoning_tokens\":");

@@ -80,6 +80,8 @@ struct reply_choice {
 struct reply_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
     const char *cache_miss_reason; /* "none", "no_checkpoint", "diverged", "evicted", "disabled" */
+    int64_t diverged_at;           /* "diverged": from which token of the prompt on; else -1 */
+    int64_t diverged_message;      /* of a chat: in which message; else -1 */
     bool chat;                     /* says how many are reasoning_tokens */
     int64_t reasoning_tokens;      /* of completion_tokens */
 };

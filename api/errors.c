@@ -28,6 +28,7 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_METHOD_NOT_ALLOWED] = {405, REQUEST, "method_not_allowed", NULL, 0, NULL, false},
     [API_SESSION_BUSY] = {409, REQUEST, "session_busy", NULL, 1, NULL, false},
     [API_SESSION_EXISTS] = {409, REQUEST, "session_exists", "id", 0, "false", false},
+    [API_SESSION_NOT_CHAT] = {409, REQUEST, "session_not_chat", "session_id", 0, "false", false},
     [API_POSITION_MISMATCH] = {412, REQUEST, "position_mismatch", "expected_position", 0, NULL,
                                false},
     [API_BODY_TOO_LARGE] = {413, REQUEST, "request_too_large", NULL, 0, NULL, true},

@@ -27,6 +27,7 @@ enum api_code {
     API_METHOD_NOT_ALLOWED, /* `allow` says which methods are */
     API_SESSION_BUSY,       /* another request works on it */
     API_SESSION_EXISTS,     /* the target of a fork or an import */
+    API_SESSION_NOT_CHAT,   /* it holds tokens of no chat, or of none from there on */
     API_POSITION_MISMATCH,  /* expected_position is not what the session holds */
     API_BODY_TOO_LARGE,     /* the connection is closed */
     API_MEDIA_TYPE,         /* not application/json */

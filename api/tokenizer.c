@@ -16,7 +16,8 @@ static int parse_tokenize_text(const json_t *fields, size_t length,
             return api_error_set(err, API_INVALID_VALUE, "messages",
                                  "messages is not allowed with prompt");
         request->add_special_tokens = false;
-        return chat_render(&request->prompt, &request->length, NULL, fields, length, limits, err);
+        return chat_render(&request->prompt, &request->length, NULL, fields, length, NULL, limits,
+                           err);
     }
     if (!request_field(fields, "prompt"))
         return api_error_set(err, API_MISSING_PARAMETER, "prompt", "prompt is required");

@@ -142,7 +142,7 @@ int command_feed(struct engine *engine, struct state *state, const int32_t *toke
         if (engine_step(engine, &span, 1, err) != 0)
             return -1;
     }
-    return draw_check(draw, err);
+    return draw ? draw_check(draw, err) : 0;
 }
 
 int command_read_stdin(char **text, size_t *length, struct error *err)

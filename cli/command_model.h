@@ -133,7 +133,8 @@ void command_tokenizer_warn(const struct tokenizer *tokenizer);
  * newlines. */
 int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err);
 
-/* Feeds count >= 1 tokens and draws the next one. Returns -1 also when none can be drawn. */
+/* Feeds count >= 1 tokens and draws the next one (draw NULL: none). Returns -1 also when none can
+ * be drawn. */
 int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,
                  struct draw *draw, struct error *err);
 

@@ -4,6 +4,7 @@
 #include "engine/text/tokenizer_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct detokenizer {
     struct decode_run run;
@@ -73,4 +74,47 @@ int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_
 size_t detokenizer_pending(const struct detokenizer *detokenizer)
 {
     return detokenizer->run.pending.length;
+}
+
+static int append(char **text, size_t *length, const char *more, size_t more_length,
+                  struct error *err)
+{
+    char *grown = realloc(*text, *length + more_length + 1);
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
+    if (more_length)
+        memcpy(grown + *length, more, more_length);
+    *text = grown;
+    *length += more_length;
+    grown[*length] = 0;
+    return 0;
+}
+
+int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before, size_t num_before,
+                       const int32_t *ids, size_t count, char **text, size_t *length,
+                       struct error *err)
+{
+    struct detokenizer *detokenizer = NULL;
+    const char *more = "";
+    size_t more_length = 0;
+    *text = NULL;
+    *length = 0;
+    int result = detokenizer_create(&detokenizer, tokenizer, false, err);
+    if (result == 0)
+        result = detokenizer_prime(detokenizer, before, num_before, err);
+    for (size_t i = 0; i < count && result == 0; i++) {
+        result = detokenizer_push(detokenizer, ids[i], &more, &more_length, err);
+        if (result == 0)
+            result = append(text, length, more, more_length, err);
+    }
+    if (result == 0)
+        result = detokenizer_finish(detokenizer, &more, &more_length, err);
+    if (result == 0)
+        result = append(text, length, more, more_length, err);
+    detokenizer_free(detokenizer);
+    if (result != 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return result;
 }

@@ -36,6 +36,12 @@ size_t detokenizer_lead(const struct detokenizer *detokenizer);
 int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_t *length,
                        struct error *err);
 
+/* Decodes ids [count] behind others ([num_before]) into *text (malloc'd, NUL-terminated, *length
+ * bytes; the caller frees it). Special tokens are in the text. */
+int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before, size_t num_before,
+                       const int32_t *ids, size_t count, char **text, size_t *length,
+                       struct error *err);
+
 /* The number of bytes held back now. 0: the text so far ends with a whole character. */
 size_t detokenizer_pending(const struct detokenizer *detokenizer);
 

@@ -12,7 +12,7 @@ int completion_stream_create(struct completion *completion)
 {
     const struct job *job = &completion->job;
     completion->stream = calloc(1, sizeof *completion->stream);
-    if (!completion->stream || !job->asked.request.chat)
+    if (!completion->stream || !job->asked.request.chat.text)
         return completion->stream ? 0 : -1;
     completion->stream->chats = calloc(job->run.num_choices, sizeof *completion->stream->chats);
     return completion->stream->chats ? 0 : -1;
@@ -75,7 +75,7 @@ static bool take_chat(struct completion_stream *stream, const struct job *job,
 {
     const struct completion_request *request = &job->asked.request;
     struct chat_choice *chat = &stream->chats[record->choice];
-    if (chat_choice_take(chat, request->chat, piece, record->finish != FINISH_NONE)) {
+    if (chat_choice_take(chat, request->chat_rules, piece, record->finish != FINISH_NONE)) {
         stream->frames.failed = true;
         return false;
     }

@@ -22,7 +22,9 @@ struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t r
                                 .completion_tokens = generated,
                                 .cached_tokens = atomic_load(&job->shared.cached_tokens),
                                 .cache_miss_reason = miss_reason_name(miss),
-                                .chat = job->asked.request.chat != NULL,
+                                .diverged_at = atomic_load(&job->shared.diverged_at),
+                                .diverged_message = atomic_load(&job->shared.diverged_message),
+                                .chat = job->asked.request.chat.text != NULL,
                                 .reasoning_tokens = reasoning};
 }
 
@@ -127,8 +129,8 @@ static int whole_text(struct whole_choice *whole, struct reply_choice *reply, co
                       const struct job_prompt *prompt, const struct piece *piece)
 {
     const struct completion_request *request = &job->asked.request;
-    if (request->chat) {
-        if (chat_choice_take(&whole->chat, request->chat, piece, true))
+    if (request->chat.text) {
+        if (chat_choice_take(&whole->chat, request->chat_rules, piece, true))
             return -1;
         chat_choice_fill(&whole->chat, reply);
         return 0;
@@ -242,7 +244,7 @@ size_t job_reply_bytes(const struct job *job)
         const struct job_prompt *prompt = &job->prepared.prompts[i / (size_t)request->best_of];
         const struct piece *piece = &job->run.choices[i].piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
-        size_t copies = request->chat ? 3 : 1; /* held, taken apart, and in the reply */
+        size_t copies = request->chat.text ? 3 : 1; /* held, taken apart, and in the reply */
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +
                  copies * piece->text.length + prompt->text_length +
                  job_prompt_own(prompt) * ranked;

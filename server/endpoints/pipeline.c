@@ -5,6 +5,7 @@
 #include "server/endpoints/completion_stream.h"
 #include "server/endpoints/job_reply.h"
 #include "server/endpoints/replay.h"
+#include "server/schedule/chat_job.h"
 #include "server/schedule/prompt.h"
 #include "server/schedule/scheduler.h"
 #include "server/schedule/session_job.h"
@@ -101,6 +102,23 @@ static bool streams(const struct job *job)
     return job->asked.request.stream && job->shared.accepted;
 }
 
+static void reply(struct completion *completion)
+{
+    struct job *job = &completion->job;
+    bool elsewhere = completion->replay ||
+                     (job->task.error.code == API_OK && job_reply_bytes(job) > LONG_REPLY_BYTES);
+    if (!streams(job) && elsewhere)
+        to_workers(completion, run_encode);
+    else
+        done(completion);
+}
+
+static void run_locate(struct task *task)
+{
+    chat_job_locate(&of_task(task)->job);
+    reply(of_task(task));
+}
+
 /* The session is settled, if there is one: what is left is the reply. */
 static void settled(struct job *job)
 {
@@ -115,11 +133,10 @@ static void settled(struct job *job)
         histogram_observe(&metrics->request_duration, job->run.ended - job->asked.received);
     for (size_t i = 0; well && i < job->asked.request.num_prompts; i++)
         histogram_observe(&metrics->prompt_choices, job->asked.request.n);
-    bool elsewhere = completion->replay || (well && job_reply_bytes(job) > LONG_REPLY_BYTES);
-    if (!streams(job) && elsewhere)
-        to_workers(completion, run_encode);
+    if (well && chat_job(job) && atomic_load(&job->shared.miss) == MISS_DIVERGED)
+        to_workers(completion, run_locate);
     else
-        done(completion);
+        reply(completion);
 }
 
 /* With the turn the store learns that it was this request's: however the server ends, the turn is
@@ -133,6 +150,24 @@ static void claim_turn(struct job *job)
     job->bound.claim = &completion->claim;
 }
 
+static void settle(struct job *job)
+{
+    claim_turn(job);
+    session_job_settle(job, settled);
+}
+
+static void run_settle(struct task *task)
+{
+    settle(&of_task(task)->job);
+}
+
+/* The turn of a chat. */
+static void run_record(struct task *task)
+{
+    chat_job_record(&of_task(task)->job);
+    to_engine(of_task(task), run_settle);
+}
+
 /* Ends a job that has a place in the queue, after its last stage or the first that failed. What it
  * held in the engine is free by now. On the engine thread, if it has a session. */
 static void finish(struct job *job)
@@ -143,12 +178,12 @@ static void finish(struct job *job)
     /* If there is no room for the reply, the session stays as it was. */
     if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))
         job_fail_engine(job, &err);
-    if (job->bound.session) {
-        claim_turn(job);
-        session_job_settle(job, settled);
-    } else {
+    if (!job->bound.session)
         settled(job);
-    }
+    else if (chat_job(job))
+        to_workers(completion_of(job), run_record);
+    else
+        settle(job);
 }
 
 static void run_finish(struct task *task)

@@ -277,8 +277,10 @@ static void count_cached(struct sequence *sequence)
     struct job *job = sequence->job;
     const struct prefix *prefix = &sequence->prefix;
     job->shared.cached_tokens += prefix->cached;
-    if (job->shared.miss == MISS_NONE)
+    if (job->shared.miss == MISS_NONE) {
+        job->shared.diverged_at = prefix->diverged_at;
         job->shared.miss = prefix->miss;
+    }
     metrics_lookup(&job->task.service->metrics, (int64_t)sequence->prompt->count, prefix->cached,
                    prefix->miss);
 }

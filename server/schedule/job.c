@@ -18,6 +18,7 @@ void job_init(struct job *job, const char *request_id, bool request_id_given, in
     job->asked.owner = service_owner(job->task.service, owner);
     snprintf(job->asked.request_id, sizeof job->asked.request_id, "%s", request_id);
     job->asked.request_id_given = request_id_given;
+    job->shared.diverged_at = job->shared.diverged_message = -1;
     job->queue.entry = (struct registry_entry){.ticket = &job->task.ticket,
                                                .id = job->asked.id,
                                                .request_id = job->asked.request_id,
@@ -49,6 +50,9 @@ void job_clear(struct job *job)
     free(job->run.choices);
     outbox_clear(&job->shared.outbox);
     token_list_clear(&job->bound.taken);
+    free(job->chat.turns);
+    free(job->chat.text);
+    strbuf_clear(&job->chat.record);
     completion_request_clear(&job->asked.request);
 }
 
@@ -76,6 +80,8 @@ static int64_t estimate_tokens(const struct completion_request *request)
     tokens += (int64_t)request->constraint.length / 4;
     tokens += (int64_t)(request->user ? strlen(request->user) : 0) / 4;
     tokens += (int64_t)request->cache_salt_length / 4;
+    if (request->session_id)
+        tokens += (int64_t)(request->chat.length / 4); /* its prompt is still to be made */
     return tokens + 16 * (int64_t)request->num_prompts * request->best_of;
 }
 

@@ -17,9 +17,10 @@ struct grammars_entry;
 enum { JOB_ID_SIZE = 48 };
 
 struct job_prompt {
-    const int32_t *ids;       /* [count]: what the engine takes */
-    size_t count;             /* >= 1 */
-    size_t context;           /* so many of them a session held before; the rest is the request's */
+    const int32_t *ids; /* [count]: what the engine takes */
+    size_t count;       /* >= 1 */
+    size_t context;     /* so many of them a session held before; the rest is the request's */
+    bool replaces;      /* the text is the whole one: the session's, which begins otherwise, goes */
     struct token_list tokens; /* holds the ids of a text */
 
     /* With echo. */
@@ -92,6 +93,15 @@ struct job_bound {
     struct session_view view; /* as the reply has it; id "": there is none */
 };
 
+/* Of a chat with a session (chat_job.h): of whoever works on the job. */
+struct job_chat {
+    char *turns; /* [turns_length]: that the session held */
+    size_t turns_length;
+    char *text; /* [text_length]: all of the rendering */
+    size_t text_length;
+    struct strbuf record; /* the turns that it is to hold */
+};
+
 /* Its texts: the engine thread's. */
 struct job_run {
     struct job_choice *choices; /* [num_choices = num_prompts * best_of] */
@@ -116,6 +126,8 @@ struct job_shared {
     /* atomics */
     _Atomic int64_t cached_tokens; /* of prompt_tokens: not computed again */
     _Atomic int miss;              /* enum miss_reason: why no more */
+    _Atomic int64_t diverged_at;   /* MISS_DIVERGED: the first token that was not known; else -1 */
+    _Atomic int64_t diverged_message; /* of a chat: the index of its message; -1: not known (yet) */
     _Atomic bool read; /* the stream's reader has taken something since the scheduler looked */
 };
 
@@ -131,6 +143,7 @@ struct job {
     struct job_queue queue;
     struct job_prepared prepared;
     struct job_bound bound;
+    struct job_chat chat;
     struct job_run run;
     struct job_shared shared;
 };

@@ -14,6 +14,12 @@ static bool reuses(const struct state_tree *tree, const struct job *job)
     return state_tree_reuses(tree) || session_job(job);
 }
 
+/* Whether there is an assistant's message before the last ones. */
+static bool chat_goes_on(const struct job *job)
+{
+    return job->asked.request.chat_replied || job->chat.turns_length > 0;
+}
+
 /* How much of a prompt may come from the tree. With log-probabilities of the prompt, only what a
  * session held before it; the last token of that is computed for their sake. */
 static int64_t reusable(const struct job_prompt *prompt)
@@ -32,6 +38,9 @@ void prefix_match(struct state_tree *tree, struct space *space, const struct job
                          prompt->logprobs ? MATCH_NONE : MATCH_WITH_LOGITS, match);
     else
         *match = (struct state_match){.reason = MISS_DISABLED};
+    /* A chat that has been answered before was known: what parts from it is not new. */
+    if (match->reason == MISS_NO_CHECKPOINT && match->parts && chat_goes_on(job))
+        match->reason = MISS_DIVERGED;
     if (prompt->logprobs && !prompt->context)
         match->reason = MISS_DISABLED;
 }
@@ -42,6 +51,12 @@ static void set_match(struct sequence *sequence, const struct state_match *match
     int64_t count = (int64_t)sequence->prompt->count;
     sequence->taken = prefix->cached = match->position;
     prefix->miss = match->reason;
+    prefix->diverged_at = match->reason == MISS_DIVERGED ? match->shared : -1;
+    /* Of its session, whatever other texts there are. */
+    if (sequence->prompt->replaces) {
+        prefix->miss = MISS_DIVERGED;
+        prefix->diverged_at = (int64_t)sequence->prompt->context;
+    }
     prefix->branch_at = match->shared >= match->position + WORTH_SHARING && match->shared < count
                             ? match->shared
                             : 0;
@@ -167,8 +182,10 @@ int prefix_adopt(struct sequence *sequence, struct error *err)
     if (state_clone(&sequence->state, leader->state, tokens, err))
         return -1;
     sequence->taken = prefix->cached = prefix->wait_at;
-    if (sequence->taken >= (int64_t)sequence->prompt->count - 1)
+    if (sequence->taken >= (int64_t)sequence->prompt->count - 1) {
         prefix->miss = MISS_NONE;
+        prefix->diverged_at = -1;
+    }
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "engine/text/unicode.h"
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
+#include "server/schedule/chat_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,14 @@ int64_t prompt_encode_begin(struct service *service, size_t length, const char *
 void prompt_encode_end(struct service *service, int64_t work)
 {
     admission_work(&service->admission, -work);
+}
+
+/* Of the tokens of a whole text, the first ones that the session held [count] are not new. */
+static void find_context(struct job_prompt *prompt, const struct token_list *held)
+{
+    while (prompt->context < held->count && prompt->context < prompt->count &&
+           prompt->ids[prompt->context] == held->ids[prompt->context])
+        prompt->context++;
 }
 
 /* Tokenizes a text behind what a session held. If it held anything, no special tokens are added. */
@@ -81,6 +90,32 @@ static int from_ids(struct job_prompt *prompt, const struct completion_prompt *s
     prompt->ids = list->ids = ids;
     prompt->count = list->count = list->capacity = count;
     return 0;
+}
+
+/* Tokenizes a text that replaces what a session held. */
+static int from_whole_text(struct job_prompt *prompt, struct service *service,
+                           const struct completion_request *request,
+                           const struct completion_prompt *source, struct api_error *err)
+{
+    struct token_list held = prompt->tokens;
+    prompt->tokens = (struct token_list){0};
+    prompt->context = 0;
+    int result = from_text(prompt, service, request, source, err);
+    if (result == 0)
+        find_context(prompt, &held);
+    prompt->replaces = prompt->context < held.count;
+    token_list_clear(&held);
+    return result;
+}
+
+static int tokenize(struct job_prompt *prompt, struct service *service,
+                    const struct completion_request *request,
+                    const struct completion_prompt *source, struct api_error *err)
+{
+    if (!source->text)
+        return from_ids(prompt, source, err);
+    return prompt->replaces ? from_whole_text(prompt, service, request, source, err)
+                            : from_text(prompt, service, request, source, err);
 }
 
 /* Tokens of a text with its prompt; 0: without limit. */
@@ -255,10 +290,10 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
     const struct completion_prompt *source = &request->prompts[index];
     struct error error = ERROR_INIT;
     bool verbatim = source->text != NULL;
-    if (source->text ? from_text(prompt, service, request, source, err)
-                     : from_ids(prompt, source, err))
+    if (tokenize(prompt, service, request, source, err))
         return -1;
-    if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length, &error))
+    size_t chat = index == 0 ? request->chat.length : 0;
+    if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length + chat, &error))
         return api_error_from_engine(err, &error, "prompt");
     if (truncate_own(prompt, tokens_to_keep(prompt, service, request), request->truncate_end))
         verbatim = false;
@@ -418,6 +453,8 @@ static int prepare_grammar(struct job *job, struct api_error *err)
 
 int prompt_prepare(struct job *job, struct api_error *err)
 {
+    if (chat_job(job) && job->asked.request.session_id && chat_job_render(job, err))
+        return -1;
     for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
         if (ticket_cancelled(&job->task.ticket))
             return 0;

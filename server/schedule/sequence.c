@@ -46,8 +46,9 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
         sequence_close(sequence);
         return -1;
     }
-    if (request->chat)
-        detokenizer_keep(sequence->detokenizer, request->chat->kept, request->chat->num_kept);
+    if (request->chat_rules)
+        detokenizer_keep(sequence->detokenizer, request->chat_rules->kept,
+                         request->chat_rules->num_kept);
     if (detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
                           err) ||
         (prepared->grammar &&

@@ -18,6 +18,7 @@ struct prefix {
     bool keeps;              /* leaves checkpoints */
     int64_t cached;          /* tokens of the prompt that were not computed here */
     enum miss_reason miss;   /* why there were no more of them */
+    int64_t diverged_at;     /* MISS_DIVERGED: tokens that the tree knows; else -1 */
     int64_t branch_at;       /* two prompts part there, so a checkpoint is due; 0: nowhere */
     struct sequence *leader; /* computes the prompt up to wait_at for this text, too; or NULL */
     int64_t wait_at;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/session_job.h"
 
+#include "server/schedule/chat_job.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,8 @@ static int take_context(struct job *job, const struct session *session, struct a
     const int32_t *tokens = session ? session_tokens(session, &count) : NULL;
     if (session)
         snprintf(job->bound.salt, sizeof job->bound.salt, "%s", session_salt(session));
+    if (chat_job(job) && chat_job_take(job, session, err))
+        return -1;
     if (count == 0)
         return 0;
     size_t bytes = (size_t)count * sizeof *tokens;
@@ -46,8 +50,13 @@ int session_job_bind(struct job *job, struct api_error *err)
 
 int session_job_admit(struct job *job, struct api_error *err)
 {
-    int64_t tokens = (int64_t)job->prepared.prompts[0].count + job->asked.request.max_tokens;
-    return sessions_admit(job->task.service->sessions, job->bound.session, tokens, err);
+    /* An estimate of what a token adds to a turn. */
+    enum { BYTES_OF_TOKEN = 8 };
+    const struct completion_request *request = &job->asked.request;
+    int64_t tokens = (int64_t)job->prepared.prompts[0].count + request->max_tokens;
+    int64_t turn =
+        chat_job(job) ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN : 0;
+    return sessions_admit(job->task.service->sessions, job->bound.session, tokens, turn, err);
 }
 
 struct space *session_job_space(struct state_tree *tree, const struct job *job)
@@ -93,13 +102,16 @@ void session_job_settle(struct job *job, void (*done)(struct job *job))
     /* What has been generated stays, also when a client or a drain ends the job. */
     bool keeps = job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
                  job->task.error.code == API_DRAINING;
-    struct token_list taken = {0};
+    struct session_content content = {0};
     job->bound.settled = done;
     if (keeps) {
-        taken = job->bound.taken;
+        content = (struct session_content){.tokens = job->bound.taken.ids,
+                                           .count = (int64_t)job->bound.taken.count,
+                                           .turns = job->chat.record.data,
+                                           .turns_length = (int64_t)job->chat.record.length};
         job->bound.taken = (struct token_list){0};
+        job->chat.record = (struct strbuf){0};
     }
-    job->bound.changed = taken.ids != NULL;
-    sessions_settle(job->bound.session, taken.ids, (int64_t)taken.count, job->bound.claim,
-                    on_settled, job);
+    job->bound.changed = content.tokens != NULL;
+    sessions_settle(job->bound.session, &content, job->bound.claim, on_settled, job);
 }

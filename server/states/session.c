@@ -71,10 +71,12 @@ static void session_free(struct session *session)
 {
     session_set_unsaved(session, false);
     session->sessions->tokens -= session->count;
+    session->sessions->turns -= session->turns_length;
     release(session);
     state_tree_space_release(session->sessions->options.tree, session->space);
     session_claims_free(session->claims);
     free(session->tokens);
+    free(session->turns);
     free(session);
 }
 
@@ -114,11 +116,12 @@ struct session *session_enter(struct sessions *sessions, const char *owner, cons
     return session;
 }
 
-void session_promise(struct session *session, int64_t tokens)
+void session_promise(struct session *session, int64_t tokens, int64_t turns)
 {
     session->sessions->growth -= session->growth;
     session->promised = tokens;
     session->growth = tokens > session->count ? tokens - session->count : 0;
+    session->growth += turns / SESSION_TOKEN_BYTES;
     session->sessions->growth += session->growth;
 }
 
@@ -126,7 +129,7 @@ void session_leave(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     bool found;
-    session_promise(session, 0);
+    session_promise(session, 0, 0);
     size_t at = session_place(sessions, session->meta.owner, session->meta.id, &found);
     sessions->count--;
     memmove(sessions->list + at, sessions->list + at + 1,
@@ -144,7 +147,7 @@ void session_forget(struct session *session)
 
 /* Changes of one. */
 
-void session_set_tokens(struct session *session, int32_t *tokens, int64_t count)
+int32_t *session_set_tokens(struct session *session, int32_t *tokens, int64_t count)
 {
     struct state_tree *tree = session->sessions->options.tree;
     /* The old ones go after the new ones are held: what both share stays. Without memory to hold
@@ -152,12 +155,21 @@ void session_set_tokens(struct session *session, int32_t *tokens, int64_t count)
     struct error lacking = ERROR_INIT;
     bool held = count && state_tree_hold(tree, session->space, tokens, count, &lacking) == 0;
     release(session);
-    if (tokens != session->tokens)
-        free(session->tokens);
+    int32_t *before = tokens != session->tokens ? session->tokens : NULL;
     session->tokens = tokens;
     session->sessions->tokens += count - session->count;
     session->count = count;
     session->held = held;
+    return before;
+}
+
+void session_set_turns(struct session *session, char *turns, int64_t length)
+{
+    if (turns != session->turns)
+        free(session->turns);
+    session->turns = turns;
+    session->sessions->turns += length - session->turns_length;
+    session->turns_length = length;
 }
 
 void session_use(struct session *session)

@@ -9,11 +9,23 @@
 #include "server/states/session_options.h"
 #include "server/states/state_tree.h"
 
+/* Memory of a token: it is in its session and in the tree. */
+enum { SESSION_TOKEN_BYTES = 2 * sizeof(int32_t) };
+
 /* That a request with an Idempotency-Key has made a turn, on its way to the store. */
 struct session_claim {
     struct session_claim *next; /* of another of the session's turns; as reply.next */
     struct store_reply reply;
     char name[]; /* [reply.name_length] */
+};
+
+/* What a session is to hold. */
+struct session_content {
+    int32_t *tokens; /* [count], malloc'd; NULL: the first `count` of its own */
+    int64_t count;
+    char
+        *turns; /* [turns_length], malloc'd; NULL: those of its own that end at `count` or before */
+    int64_t turns_length;
 };
 
 struct session {
@@ -22,23 +34,27 @@ struct session {
     struct space *space;
     int32_t *tokens; /* [count] */
     int64_t count;
+    char *turns; /* [turns_length]: of its chat (chat_turns.h) */
+    int64_t turns_length;
     int64_t promised; /* tokens that it may have after the request at work; 0: none is */
-    int64_t growth;   /* of these, more than it had when that began */
+    int64_t growth;   /* of these, more than it had when that began; and its turns may */
     bool held;        /* the tree holds its tokens */
     bool busy;        /* a request or a change is at work on it */
     bool fresh;       /* being made: nobody has been told of it */
     /* In the store. */
-    char name[STORE_NAME_SIZE];    /* of its row */
-    bool stored;                   /* its row has been begun, and may not be whole */
-    int64_t kept;                  /* so many of its tokens are there as they are */
-    int64_t most;                  /* so many tokens, of it as it is or was, may be there */
-    double noted;                  /* meta.used as it is there, or will be soon */
-    struct session_change *change; /* that somebody waits for; the session is busy */
+    char name[STORE_NAME_SIZE];     /* of its row */
+    bool stored;                    /* its row has been begun, and may not be whole */
+    int64_t kept;                   /* so many of its tokens are there as they are */
+    int64_t most;                   /* so many tokens, of it as it is or was, may be there */
+    int64_t turns_kept, turns_most; /* the same of the bytes of its turns */
+    double noted;                   /* meta.used as it is there, or will be soon */
+    struct session_change *change;  /* that somebody waits for; the session is busy */
     /* --session-durability memory. */
-    bool unsaved; /* it is not in the store as it is */
-    bool writing; /* it is being written as it was */
-    bool changed; /* since then */
-    int64_t low;  /* so many of the tokens that are being written are still its own */
+    bool unsaved;      /* it is not in the store as it is */
+    bool writing;      /* it is being written as it was */
+    bool changed;      /* since then */
+    int64_t low;       /* so many of the tokens that are being written are still its own */
+    int64_t turns_low; /* and of the bytes of turns */
     struct session_claim *claims; /* of turns that are not in the store */
 
     double since; /* clock.running_s of its last use */
@@ -47,6 +63,7 @@ struct session {
 
 struct sessions {
     int64_t tokens; /* of all of them */
+    int64_t turns;  /* bytes of all of their turns */
     int64_t growth; /* of all of them, together */
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
@@ -73,15 +90,19 @@ struct session *session_lookup(const struct sessions *sessions, const char *owne
  * space. NULL: no memory. */
 struct session *session_enter(struct sessions *sessions, const char *owner, const char *id,
                               const char *salt);
-/* The request at work may leave it with so many tokens; 0: none is at work. */
-void session_promise(struct session *session, int64_t tokens);
+/* The request at work may leave it with so many tokens, and so many more bytes of turns; 0, 0: none
+ * is at work. */
+void session_promise(struct session *session, int64_t tokens, int64_t turns);
 /* Takes it out of the table and frees it. */
 void session_leave(struct session *session);
 /* The same, and drops what is left of its own branch of the tree. */
 void session_forget(struct session *session);
 
-/* Gives it other tokens (malloc'd, taken over), or fewer of its own. */
-void session_set_tokens(struct session *session, int32_t *tokens, int64_t count);
+/* Gives it other tokens (malloc'd, taken over), or fewer of its own. Returns those that it had, if
+ * they are others: the caller frees them. */
+int32_t *session_set_tokens(struct session *session, int32_t *tokens, int64_t count);
+/* The same of its turns, of which nothing is returned. */
+void session_set_turns(struct session *session, char *turns, int64_t length);
 /* Notes in memory that it is used now. */
 void session_use(struct session *session);
 void session_claims_free(struct session_claim *first);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/session_changes.h"
 
+#include "api/chat_turns.h"
 #include "server/log.h"
 #include "server/states/checkpoint.h"
 #include "server/store/store.h"
@@ -17,9 +18,8 @@ enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
 struct session_change {
     struct store_op op; /* the first member */
     struct sessions *sessions;
-    struct session *session; /* NULL: it is gone */
-    int32_t *tokens;         /* [count]: what it is to hold; NULL: of its own */
-    int64_t count;
+    struct session *session;        /* NULL: it is gone */
+    struct session_content content; /* what it is to hold */
     struct session_meta meta;
     char text[SESSION_META_SIZE];
     bool tried;         /* it found no room once */
@@ -47,22 +47,61 @@ static void tell_failure(struct sessions *sessions, const struct error *err)
     sessions->failing = failed;
 }
 
-/* The session now holds these tokens, as session_changes_save has them. */
-static void apply(struct session *session, int32_t *tokens, int64_t count)
+/* How many tokens are the same in both. */
+static int64_t common_tokens(const struct session *session, const struct session_content *content)
 {
-    int64_t before = session->count, common = least(before, count);
-    session->kept = least(session->kept, common);
-    session->low = least(session->low, common);
-    session_set_tokens(session, tokens ? tokens : session->tokens, count);
+    int64_t most = least(session->count, content->count), common = 0;
+    if (!content->tokens)
+        return most;
+    while (common < most && content->tokens[common] == session->tokens[common])
+        common++;
+    return common;
+}
+
+/* The same of the bytes of turns. */
+static int64_t common_turns(const struct session *session, const struct session_content *content)
+{
+    int64_t most = least(session->turns_length, content->turns_length), common = 0;
+    if (!content->turns)
+        return most;
+    while (common < most && content->turns[common] == session->turns[common])
+        common++;
+    return common;
+}
+
+/* So much of what the store has, or is being given, stays. */
+static void keep_common(struct session *session, const struct session_content *content)
+{
+    int64_t tokens = common_tokens(session, content), turns = common_turns(session, content);
+    session->kept = least(session->kept, tokens);
+    session->low = least(session->low, tokens);
+    session->turns_kept = least(session->turns_kept, turns);
+    session->turns_low = least(session->turns_low, turns);
+}
+
+/* The session now holds this. */
+static void apply(struct session *session, struct session_content *content)
+{
+    struct state_tree *tree = session->sessions->options.tree;
+    int64_t before = session->count;
+    bool drops = common_tokens(session, content) < before;
+    keep_common(session, content);
+    int32_t *old = session_set_tokens(session, content->tokens ? content->tokens : session->tokens,
+                                      content->count);
+    session_set_turns(session, content->turns ? content->turns : session->turns,
+                      content->turns_length);
     /* What lies behind is nobody's any more, unless another session goes on there. */
-    if (count < before && !tokens)
-        state_tree_forget(session->sessions->options.tree, session->space, session->tokens, before);
+    if (drops)
+        state_tree_forget(tree, session->space, old ? old : session->tokens, before);
+    free(old);
+    content->tokens = NULL;
+    content->turns = NULL;
 }
 
 static void free_again(struct session *session)
 {
     session->busy = session->fresh = false;
-    session_promise(session, 0);
+    session_promise(session, 0, 0);
 }
 
 /* More claims of turns that are not in the store. */
@@ -102,15 +141,18 @@ static void begin_write(struct session *session, struct store_op *op)
     struct sessions *sessions = session->sessions;
     op->kind = STORE_SESSION;
     op->from = least(session->kept, op->count);
+    op->turns_from = least(session->turns_kept, op->turns_length);
     op->fresh = !session->stored;
-    op->cuts = session->stored && op->from < session->most;
+    op->cuts =
+        session->stored && (op->from < session->most || op->turns_from < session->turns_most);
     if (session->most < op->count)
         session->most = op->count;
+    if (session->turns_most < op->turns_length)
+        session->turns_most = op->turns_length;
     memcpy(op->name, session->name, sizeof session->name);
     session->stored = true;
     sessions->writing++;
-    state_tree_disk_room(sessions->options.tree,
-                         store_session_bytes(op->count, op->from, op->fresh));
+    state_tree_disk_room(sessions->options.tree, store_session_bytes(op));
     store_write(sessions->options.store, op);
 }
 
@@ -124,7 +166,7 @@ struct behind {
     char text[SESSION_META_SIZE];
     bool fresh;
     struct session_claim *claims;
-    int32_t tokens[];
+    int32_t tokens[]; /* and then the turns */
 };
 
 static void begin_behind(struct session *session);
@@ -147,6 +189,8 @@ static void on_behind(struct store_op *op)
         } else {
             session->kept = session->low;
             session->most = op->count;
+            session->turns_kept = session->turns_low;
+            session->turns_most = op->turns_length;
             session->noted = behind->meta.used;
             session_set_unsaved(session, session->changed);
             if (session->changed && !session->change)
@@ -163,23 +207,30 @@ static void on_behind(struct store_op *op)
 static void begin_behind(struct session *session)
 {
     size_t bytes = (size_t)session->count * sizeof *session->tokens;
-    struct behind *behind = malloc(sizeof *behind + bytes);
+    size_t turns = (size_t)session->turns_length;
+    struct behind *behind = malloc(sizeof *behind + bytes + turns);
     if (!behind)
         return;
     *behind = (struct behind){
         .sessions = session->sessions, .meta = session->meta, .fresh = !session->stored};
+    behind->meta.turns = session->turns_length;
     if (bytes)
         memcpy(behind->tokens, session->tokens, bytes);
+    if (turns)
+        memcpy((char *)behind->tokens + bytes, session->turns, turns);
     behind->op = (struct store_op){.done = on_behind,
                                    .meta = behind->text,
                                    .meta_length = session_meta_encode(&behind->meta, behind->text),
                                    .tokens = behind->tokens,
-                                   .count = session->count};
+                                   .count = session->count,
+                                   .turns = (const char *)behind->tokens + bytes,
+                                   .turns_length = session->turns_length};
     behind->claims = take_claims(session, &behind->op);
     session->writing = true;
     session->changed = false;
     begin_write(session, &behind->op);
     session->low = session->count;
+    session->turns_low = session->turns_length;
 }
 
 /* The store does not have the session as it is. */
@@ -212,7 +263,8 @@ static void finish(struct session_change *change, const struct api_error *err)
     session_done *done = change->done;
     void *context = change->context;
     session_claims_free(change->claims);
-    free(change->tokens);
+    free(change->content.tokens);
+    free(change->content.turns);
     free(change);
     if (done)
         done(context, err);
@@ -270,8 +322,7 @@ static bool try_again(struct session_change *change)
         return false;
     change->tried = true;
     error_clear(&change->op.error);
-    state_tree_disk_room(sessions->options.tree,
-                         TIMES * store_session_bytes(op->count, op->from, op->fresh));
+    state_tree_disk_room(sessions->options.tree, TIMES * store_session_bytes(op));
     store_write(sessions->options.store, &change->op);
     return true;
 }
@@ -285,10 +336,9 @@ static void on_saved(struct store_op *op)
     if (try_again(change))
         return;
     if (ended(change, &err)) {
-        int32_t *tokens = change->tokens;
-        change->tokens = NULL;
-        apply(session, tokens, change->count);
-        session->kept = session->most = change->count;
+        apply(session, &change->content);
+        session->kept = session->most = session->count;
+        session->turns_kept = session->turns_most = session->turns_length;
         session->meta.used = session->noted = change->meta.used;
         free_again(session);
         if (change->forgets)
@@ -339,38 +389,46 @@ static void refuse(struct session *session, session_done *done, void *context)
         done(context, &err);
 }
 
-static void save_now(struct session *session, int32_t *tokens, int64_t count,
+static void save_now(struct session *session, const struct session_content *content,
                      const struct store_reply *claim, session_done *done, void *context)
 {
     struct session_change *change = change_create(session, on_saved, done, context);
     if (!change) {
-        free(tokens);
+        free(content->tokens);
+        free(content->turns);
         refuse(session, done, context);
         return;
     }
     take_place(session, change);
-    change->tokens = tokens;
-    change->count = count;
-    change->forgets = !tokens && count < session->count;
+    keep_common(session, content);
+    change->content = *content;
+    change->forgets = common_tokens(session, content) < session->count;
     change->meta = session->meta;
+    change->meta.turns = content->turns_length;
     change->op.meta = change->text;
     change->op.meta_length = session_meta_encode(&change->meta, change->text);
-    change->op.tokens = tokens ? tokens : session->tokens;
-    change->op.count = count;
+    change->op.tokens = content->tokens ? content->tokens : session->tokens;
+    change->op.count = content->count;
+    change->op.turns = content->turns ? content->turns : session->turns;
+    change->op.turns_length = content->turns_length;
     add_claim(session, claim);
     change->claims = take_claims(session, &change->op);
     begin_write(session, &change->op);
 }
 
-void session_changes_save(struct session *session, int32_t *tokens, int64_t count,
+void session_changes_save(struct session *session, const struct session_content *wanted,
                           const struct store_reply *claim, session_done *done, void *context)
 {
     const struct sessions_options *options = &session->sessions->options;
+    struct session_content content = *wanted;
+    if (!content.turns)
+        content.turns_length =
+            (int64_t)chat_turns_until(session->turns, (size_t)session->turns_length, content.count);
     if (options->store && !options->memory_only) {
-        save_now(session, tokens, count, claim, done, context);
+        save_now(session, &content, claim, done, context);
         return;
     }
-    apply(session, tokens, count);
+    apply(session, &content);
     free_again(session);
     if (options->store) {
         add_claim(session, claim);

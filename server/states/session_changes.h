@@ -7,10 +7,9 @@
 
 #include "server/states/session.h"
 
-/* The session, which is busy until the end, is to hold tokens [count] (malloc'd, taken over), or
- * NULL: the first `count` of its own. claim (NULL: none; borrowed): the request with an
- * Idempotency-Key whose turn that is. */
-void session_changes_save(struct session *session, int32_t *tokens, int64_t count,
+/* The session, which is busy until the end, is to hold this (taken over). claim (NULL: none;
+ * borrowed): the request with an Idempotency-Key whose turn that is. */
+void session_changes_save(struct session *session, const struct session_content *wanted,
                           const struct store_reply *claim, session_done *done, void *context);
 /* Removes it, with any durability from the store first. done NULL: nobody waits. */
 void session_changes_remove(struct session *session, session_done *done, void *context);

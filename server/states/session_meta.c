@@ -12,11 +12,14 @@
 
 size_t session_meta_encode(const struct session_meta *meta, char *text)
 {
+    char turns[32] = "";
+    if (meta->turns > 0)
+        snprintf(turns, sizeof turns, "turns %lld\n", (long long)meta->turns);
     /* As many digits as a double needs to come back as it was. */
     int length = snprintf(text, SESSION_META_SIZE,
-                          "session 1\nowner %s\nid %s\n%s%s%screated %.17g\nused %.17g\n",
+                          "session 1\nowner %s\nid %s\n%s%s%screated %.17g\nused %.17g\n%s",
                           meta->owner, meta->id, meta->space[0] ? "space " : "", meta->space,
-                          meta->space[0] ? "\n" : "", meta->created, meta->used);
+                          meta->space[0] ? "\n" : "", meta->created, meta->used, turns);
     return (size_t)length;
 }
 
@@ -24,6 +27,7 @@ int session_meta_parse(struct session_meta *meta, const char *text, size_t lengt
 {
     char copy[SESSION_META_SIZE];
     int head = 0, space = 0, end = 0;
+    long long turns = 0;
     if (length >= sizeof copy || memchr(text, 0, length))
         return -1;
     memcpy(copy, text, length);
@@ -42,5 +46,8 @@ int session_meta_parse(struct session_meta *meta, const char *text, size_t lengt
         !end || !session_id_valid(meta->id, strlen(meta->id)) ||
         !(fabs(meta->created) < FARTHEST) || !(fabs(meta->used) < FARTHEST))
         return -1;
+    if (sscanf(copy + head + space + end, " turns %lld", &turns) == 1 && turns < 0)
+        return -1;
+    meta->turns = turns;
     return 0;
 }

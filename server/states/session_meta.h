@@ -11,6 +11,7 @@ struct session_meta {
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];
     char space[SESSION_SPACE_SIZE]; /* salt of its space in the tree; "": that of all prompts */
     double created, used;           /* seconds since 1970 */
+    int64_t turns;                  /* bytes of its chat's turns (chat_turns.h) */
 };
 
 /* Writes to text [SESSION_META_SIZE]. Returns the length. */

@@ -59,7 +59,19 @@ static int copy_tokens(struct session *session, const int32_t *tokens, int64_t c
         return out_of_memory(err);
     if (count)
         memcpy(copy, tokens, (size_t)count * sizeof *copy);
-    session_set_tokens(session, copy, count);
+    free(session_set_tokens(session, copy, count));
+    return 0;
+}
+
+static int copy_turns(struct session *session, const char *turns, int64_t length,
+                      struct api_error *err)
+{
+    char *copy = malloc((size_t)length + 1);
+    if (!copy)
+        return out_of_memory(err);
+    if (length)
+        memcpy(copy, turns, (size_t)length);
+    session_set_turns(session, copy, length);
     return 0;
 }
 
@@ -67,7 +79,8 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
 {
     struct session_meta meta;
     struct api_error err = {0};
-    if (session_meta_parse(&meta, file->meta, file->meta_length)) {
+    if (session_meta_parse(&meta, file->meta, file->meta_length) ||
+        meta.turns > file->turns_length) {
         log_message(LOG_LEVEL_WARN,
                     "session %s in the store: its META is none of a session: left alone",
                     file->name);
@@ -89,7 +102,8 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         session_leave(session);
     }
     session = enter(sessions, meta.owner, meta.id, meta.space, &err);
-    if (!session || copy_tokens(session, file->tokens, file->count, &err)) {
+    if (!session || copy_tokens(session, file->tokens, file->count, &err) ||
+        copy_turns(session, file->turns, meta.turns, &err)) {
         log_message(LOG_LEVEL_ERROR, "session %s: %s", meta.id, err.message);
         if (session)
             session_leave(session);
@@ -104,6 +118,7 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     session->fresh = false;
     session->stored = true;
     session->kept = session->most = file->count;
+    session->turns_kept = session->turns_most = meta.turns;
     snprintf(session->name, sizeof session->name, "%s", file->name);
 }
 
@@ -225,6 +240,12 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
 const char *session_salt(const struct session *session)
 {
     return session->meta.space;
+}
+
+const char *session_turns(const struct session *session, int64_t *length)
+{
+    *length = session->turns_length;
+    return session->turns;
 }
 
 const int32_t *session_tokens(const struct session *session, int64_t *count)
@@ -351,11 +372,12 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     return 0;
 }
 
-/* What they take of memory with so many more: each token is in its session and in the tree. */
+/* What they take of memory with so many more. */
 static int64_t memory_with(const struct sessions *sessions, size_t more, int64_t tokens)
 {
-    enum { BYTES = 2 * sizeof(int32_t), SESSION_BYTES = 1024 };
-    return (sessions->tokens + tokens) * BYTES + (int64_t)(sessions->count + more) * SESSION_BYTES;
+    enum { SESSION_BYTES = 1024 };
+    return (sessions->tokens + tokens) * SESSION_TOKEN_BYTES + sessions->turns +
+           (int64_t)(sessions->count + more) * SESSION_BYTES;
 }
 
 static int64_t memory_budget(const struct sessions *sessions)
@@ -391,14 +413,17 @@ int sessions_too_many(const struct sessions *sessions, size_t more, int64_t toke
                      bytes / (1 << 20), budget / (1 << 20), bytes / budget + 0.1);
 }
 
-/* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens. */
+/* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens, and
+ * so many more bytes of turns. */
 static int check_quota(const struct sessions *sessions, const char *owner,
-                       const struct session *session, int64_t tokens, struct api_error *err)
+                       const struct session *session, int64_t tokens, int64_t turns,
+                       struct api_error *err)
 {
     int64_t quota = sessions->options.quota_bytes, held = 0;
     int64_t wanted = state_bytes_of(sessions, tokens);
     bool found;
-    if (!may_grow(sessions, session ? 0 : 1, tokens - (session ? session->count : 0)))
+    if (!may_grow(sessions, session ? 0 : 1,
+                  tokens - (session ? session->count : 0) + turns / SESSION_TOKEN_BYTES))
         return api_error_set(err, API_SESSION_QUOTA, NULL,
                              "this session can have %lld tokens; the %lld tokens of all sessions "
                              "have taken the memory that is there for them",
@@ -421,28 +446,29 @@ static int check_quota(const struct sessions *sessions, const char *owner,
 }
 
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
-                   struct api_error *err)
+                   int64_t turns, struct api_error *err)
 {
-    if (check_quota(sessions, session->meta.owner, session, tokens, err))
+    if (check_quota(sessions, session->meta.owner, session, tokens, turns, err))
         return -1;
-    session_promise(session, tokens);
+    session_promise(session, tokens, turns);
     return 0;
 }
 
-void sessions_settle(struct session *session, int32_t *tokens, int64_t count,
+void sessions_settle(struct session *session, const struct session_content *content,
                      const struct store_reply *claim, session_done *done, void *context)
 {
-    if (tokens) {
+    if (content->tokens) {
         session_use(session);
-        session_changes_save(session, tokens, count, claim, done, context);
+        session_changes_save(session, content, claim, done, context);
         return;
     }
+    free(content->turns);
     if (session->fresh) {
         session_leave(session);
     } else {
         session_changes_use(session);
         session->busy = false;
-        session_promise(session, 0);
+        session_promise(session, 0, 0);
     }
     done(context, NULL);
 }
@@ -462,16 +488,16 @@ static struct session *find_free(struct sessions *sessions, const char *owner, c
     return NULL;
 }
 
-/* A new session of these tokens, busy. */
+/* A new session of these tokens, busy. turns: bytes of those that it will have. */
 static struct session *make(struct sessions *sessions, const char *owner, const char *id,
-                            const char *salt, const int32_t *tokens, int64_t count,
+                            const char *salt, const int32_t *tokens, int64_t count, int64_t turns,
                             struct api_error *err)
 {
     if (session_lookup(sessions, owner, id)) {
         api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
         return NULL;
     }
-    if (check_quota(sessions, owner, NULL, count, err))
+    if (check_quota(sessions, owner, NULL, count, turns, err))
         return NULL;
     struct session *session = enter(sessions, owner, id, salt, err);
     if (!session)
@@ -499,12 +525,17 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
         return -1;
-    struct session *copy =
-        make(sessions, owner, target, session->meta.space, session->tokens, session->count, err);
+    struct session *copy = make(sessions, owner, target, session->meta.space, session->tokens,
+                                session->count, session->turns_length, err);
     if (!copy)
         return -1;
+    if (copy_turns(copy, session->turns, session->turns_length, err)) {
+        session_leave(copy);
+        return -1;
+    }
     session_changes_use(session);
-    session_changes_save(copy, NULL, copy->count, NULL, done, context);
+    session_changes_save(copy, &(struct session_content){.count = copy->count}, NULL, done,
+                         context);
     return 0;
 }
 
@@ -519,7 +550,8 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
                              "position: the session \"%s\" holds %lld tokens, got %lld", id,
                              (long long)session->count, (long long)position);
     session_use(session);
-    session_changes_save(session, NULL, position, NULL, done, context);
+    session_changes_save(session, &(struct session_content){.count = position}, NULL, done,
+                         context);
     return 0;
 }
 
@@ -530,7 +562,7 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
     char salt[SESSION_SPACE_SIZE];
     struct session *session = NULL;
     if (store_random_name(salt))
-        session = make(sessions, owner, id, salt, tokens, count, err);
+        session = make(sessions, owner, id, salt, tokens, count, 0, err);
     else
         out_of_memory(err);
     if (!session) {
@@ -543,6 +575,6 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
                                        image, &lacking))
         log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
                     lacking.message);
-    session_changes_save(session, NULL, count, NULL, done, context);
+    session_changes_save(session, &(struct session_content){.count = count}, NULL, done, context);
     return 0;
 }

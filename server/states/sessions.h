@@ -55,6 +55,8 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
  */
 const char *session_salt(const struct session *session);
 const int32_t *session_tokens(const struct session *session, int64_t *count);
+/* Of its chat (chat_turns.h). NULL, 0: it has none. */
+const char *session_turns(const struct session *session, int64_t *length);
 /* Finds the deepest checkpoint on the path of its tokens; one at their end will do. */
 void session_match(struct sessions *sessions, const struct session *session,
                    struct state_match *match);
@@ -85,15 +87,15 @@ bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens);
 int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
                       struct error *err);
 
-/* A bound request may leave the session with so many tokens. Fails with API_SESSION_QUOTA if the
- * owner's sessions would then take more than their quota. */
+/* A bound request may leave the session with so many tokens, and so many more bytes of turns. Fails
+ * with API_SESSION_QUOTA if the owner's sessions would then take more than their quota. */
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
-                   struct api_error *err);
-/* The request has ended, and the session is to hold tokens [count] (malloc'd, taken over). NULL: it
+                   int64_t turns, struct api_error *err);
+/* The request has ended, and the session is to hold this (taken over). Without tokens it
  * stays as it was; one that was made for the request goes away. `done` is called, perhaps at once,
  * when the change is on disk (or in memory, by options.memory_only), or has been refused. Only then
  * is the session free again. claim: as session_changes_save's. */
-void sessions_settle(struct session *session, int32_t *tokens, int64_t count,
+void sessions_settle(struct session *session, const struct session_content *content,
                      const struct store_reply *claim, session_done *done, void *context);
 
 /* Changes outside of a completion. Each returns -1 with *err (API_SESSION_NOT_FOUND,

@@ -152,9 +152,7 @@ static bool usable(const struct state_tree *tree, const struct checkpoint *check
                                                                checkpoint_file_logits(checkpoint)));
 }
 
-/* known: the deepest node on the way. */
-static enum miss_reason reason_of(const struct state_match *match, const struct token_node *known,
-                                  int64_t count, bool evicted)
+static enum miss_reason reason_of(const struct state_match *match, int64_t count, bool evicted)
 {
     if (match->position >= count - 1)
         return MISS_NONE;
@@ -163,8 +161,7 @@ static enum miss_reason reason_of(const struct state_match *match, const struct 
         return evicted ? MISS_EVICTED : MISS_NO_CHECKPOINT;
     if (match->position == 0)
         return MISS_NO_CHECKPOINT;
-    bool goes_on = known->num_children || known->position < match->shared;
-    return goes_on ? MISS_DIVERGED : MISS_NONE;
+    return match->parts ? MISS_DIVERGED : MISS_NONE;
 }
 
 void state_tree_match(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -186,7 +183,10 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
         }
         evicted = evicted || (checkpoint && checkpoint->tier == TIER_NONE);
     }
-    match->reason = reason_of(match, known, count, evicted);
+    /* known: the deepest node on the way */
+    match->parts = match->shared > 0 && match->shared < count &&
+                   (known->num_children || known->position < match->shared);
+    match->reason = reason_of(match, count, evicted);
 }
 
 int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, const int32_t *tokens,

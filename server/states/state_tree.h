@@ -67,6 +67,7 @@ struct state_match {
     int64_t position;              /* of the checkpoint; 0 */
     const float *logits; /* those after `position` tokens when position = count; else NULL */
     int64_t shared;      /* tokens that the tree knows, checkpoint or not: a branch point */
+    bool parts;          /* there, texts that begin so continue with other tokens */
     enum miss_reason reason;
     enum tier tier;
 };

@@ -9,6 +9,8 @@
 #include <xxhash.h>
 
 enum { PART_TOKENS = DATABASE_PART_BYTES / 4 };
+/* The number of the first part with turns; those with tokens stand before. */
+static const int64_t TURNS = (int64_t)1 << 40;
 
 /* The row's number: 61 bits of a hash of its name, always of as many bytes in the database. */
 int64_t session_rows_number(const char *name)
@@ -36,10 +38,23 @@ static int64_t parts_of(int64_t count)
                : (count - SESSION_ROW_TOKENS + PART_TOKENS - 1) / PART_TOKENS;
 }
 
-int64_t session_rows_bytes(int64_t count, int64_t from, bool fresh)
+/* Of the bytes of turns. */
+static int64_t turn_parts_of(int64_t bytes)
 {
-    int64_t rows = parts_of(count) - parts_of(from) + fresh;
+    return bytes / DATABASE_PART_BYTES + (bytes % DATABASE_PART_BYTES != 0);
+}
+
+int64_t session_rows_bytes(const struct store_op *op)
+{
+    int64_t rows = parts_of(op->count) - parts_of(op->from) + op->fresh +
+                   turn_parts_of(op->turns_length) - turn_parts_of(op->turns_from);
     return rows > 0 ? rows * DATABASE_PAGE_BYTES : 0;
+}
+
+int64_t session_rows_log_bytes(const struct store_op *op)
+{
+    /* the last part of the turns, too */
+    return STORE_LOG_BYTES + (op->turns_length > 0 ? DATABASE_PAGE_BYTES : 0);
 }
 
 static uint64_t add(uint64_t sum, const void *bytes, size_t size)
@@ -100,39 +115,67 @@ static int put_row(struct store_database *database, const struct session_row *ro
                : error_set(err, ERROR_INTERNAL, "two sessions' names have the same hash");
 }
 
-static int put_part(struct store_database *database, const struct session_row *row, int64_t at,
-                    int64_t number, struct error *err)
+/* content: [DATABASE_PART_BYTES] */
+static int put_part(struct store_database *database, int64_t at, int64_t number,
+                    const void *content, struct error *err)
 {
-    uint32_t content[PART_TOKENS] = {0};
-    int64_t first = SESSION_ROW_TOKENS + number * PART_TOKENS, own = row->count - first;
     sqlite3_stmt *put = store_database_statement(database, DATABASE_PUT_PART);
-    store_tokens(content, row->tokens + first, own < PART_TOKENS ? own : PART_TOKENS);
     sqlite3_bind_int64(put, 1, at);
     sqlite3_bind_int64(put, 2, number);
     sqlite3_bind_int64(put, 3, part_sum(at, number, content));
-    sqlite3_bind_blob(put, 4, content, sizeof content, SQLITE_STATIC);
+    sqlite3_bind_blob(put, 4, content, DATABASE_PART_BYTES, SQLITE_STATIC);
     return store_database_run(database, DATABASE_PUT_PART, "write a session", err);
 }
 
-static int drop_parts(struct store_database *database, int64_t at, int64_t first, struct error *err)
+/* Those with numbers in [first, end). */
+static int drop_parts(struct store_database *database, int64_t at, int64_t first, int64_t end,
+                      struct error *err)
 {
     sqlite3_stmt *drop = store_database_statement(database, DATABASE_DROP_PARTS);
     sqlite3_bind_int64(drop, 1, at);
     sqlite3_bind_int64(drop, 2, first);
+    sqlite3_bind_int64(drop, 3, end);
     return store_database_run(database, DATABASE_DROP_PARTS, "remove a session", err);
 }
 
-int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,
-                     struct error *err)
+static int put_tokens(struct store_database *database, const struct session_row *row, int64_t at,
+                      int64_t from, struct error *err)
 {
-    int64_t at = session_rows_number(row->name), parts = parts_of(row->count);
-    if (put_row(database, row, at, err) != 0)
-        return -1;
-    int64_t first = from < SESSION_ROW_TOKENS ? 0 : (from - SESSION_ROW_TOKENS) / PART_TOKENS;
-    for (int64_t number = first; number < parts; number++)
-        if (put_part(database, row, at, number, err) != 0)
+    int64_t parts = parts_of(row->count);
+    int64_t number = from < SESSION_ROW_TOKENS ? 0 : (from - SESSION_ROW_TOKENS) / PART_TOKENS;
+    for (; number < parts; number++) {
+        uint32_t content[PART_TOKENS] = {0};
+        int64_t first = SESSION_ROW_TOKENS + number * PART_TOKENS, own = row->count - first;
+        store_tokens(content, row->tokens + first, own < PART_TOKENS ? own : PART_TOKENS);
+        if (put_part(database, at, number, content, err) != 0)
             return -1;
-    return drop_parts(database, at, parts, err);
+    }
+    return drop_parts(database, at, parts, TURNS, err);
+}
+
+static int put_turns(struct store_database *database, const struct session_row *row, int64_t at,
+                     int64_t from, struct error *err)
+{
+    int64_t parts = turn_parts_of(row->turns_length);
+    for (int64_t number = from / DATABASE_PART_BYTES; number < parts; number++) {
+        char content[DATABASE_PART_BYTES] = {0};
+        int64_t first = number * DATABASE_PART_BYTES, own = row->turns_length - first;
+        memcpy(content, row->turns + first,
+               (size_t)(own < DATABASE_PART_BYTES ? own : DATABASE_PART_BYTES));
+        if (put_part(database, at, TURNS + number, content, err) != 0)
+            return -1;
+    }
+    return drop_parts(database, at, TURNS + parts, INT64_MAX, err);
+}
+
+int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,
+                     int64_t turns_from, struct error *err)
+{
+    int64_t at = session_rows_number(row->name);
+    return put_row(database, row, at, err) != 0 || put_tokens(database, row, at, from, err) != 0 ||
+                   put_turns(database, row, at, turns_from, err) != 0
+               ? -1
+               : 0;
 }
 
 int session_rows_drop(struct store_database *database, const char *name, bool *was,
@@ -168,24 +211,50 @@ static void take_tokens(int32_t *out, const void *bytes, int64_t count)
     }
 }
 
+/* Takes one more part of the turns. */
+static enum reading take_turns(struct session_row *row, const void *content, struct error *err)
+{
+    char *turns = realloc(row->turns, (size_t)row->turns_length + DATABASE_PART_BYTES);
+    if (turns == NULL) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for the turns of a session");
+        return READ_FAILED;
+    }
+    memcpy(turns + row->turns_length, content, DATABASE_PART_BYTES);
+    row->turns = turns;
+    row->turns_length += DATABASE_PART_BYTES;
+    return READ_WHOLE;
+}
+
+/* Takes the part that the statement stands on, which ought to have this number. */
+static enum reading take_part(struct session_row *row, sqlite3_stmt *load, int64_t at,
+                              int64_t number, struct error *err)
+{
+    const void *content = sqlite3_column_blob(load, 2);
+    if (content == NULL || sqlite3_column_bytes(load, 2) != DATABASE_PART_BYTES ||
+        sqlite3_column_int64(load, 0) != number ||
+        sqlite3_column_int64(load, 1) != part_sum(at, number, content))
+        return READ_DAMAGED;
+    if (number >= TURNS)
+        return take_turns(row, content, err);
+    int64_t first = SESSION_ROW_TOKENS + number * PART_TOKENS, own = row->count - first;
+    take_tokens(row->tokens + first, content, own < PART_TOKENS ? own : PART_TOKENS);
+    return READ_WHOLE;
+}
+
 static enum reading load_parts(struct store_database *database, struct session_row *row, int64_t at,
                                struct error *err)
 {
     sqlite3_stmt *load = store_database_statement(database, DATABASE_LOAD_PARTS);
     int64_t parts = parts_of(row->count), number = 0;
-    int code = SQLITE_DONE;
+    enum reading result = READ_WHOLE;
+    int code = SQLITE_ROW;
     sqlite3_bind_int64(load, 1, at);
-    while (number < parts && (code = sqlite3_step(load)) == SQLITE_ROW) {
-        const void *content = sqlite3_column_blob(load, 2);
-        int64_t first = SESSION_ROW_TOKENS + number * PART_TOKENS, own = row->count - first;
-        if (content == NULL || sqlite3_column_bytes(load, 2) != DATABASE_PART_BYTES ||
-            sqlite3_column_int64(load, 0) != number ||
-            sqlite3_column_int64(load, 1) != part_sum(at, number, content))
-            break;
-        take_tokens(row->tokens + first, content, own < PART_TOKENS ? own : PART_TOKENS);
+    while (result == READ_WHOLE && (code = sqlite3_step(load)) == SQLITE_ROW) {
+        result = take_part(row, load, at, number < parts ? number : TURNS + number - parts, err);
         number++;
     }
-    enum reading result = number == parts ? READ_WHOLE : READ_DAMAGED;
+    if (result == READ_WHOLE && number < parts)
+        result = READ_DAMAGED;
     if (code != SQLITE_ROW && code != SQLITE_DONE) {
         store_database_cannot(database, "read a session", err);
         result = READ_FAILED;
@@ -202,8 +271,16 @@ static const char *column(sqlite3_stmt *statement, int number, size_t *size)
     return bytes != NULL ? bytes : "";
 }
 
-/* Takes the row that the statement stands on. Its tokens are malloc'd, unless it is damaged. most:
- * tokens that there may be in the database. */
+static void clear(struct session_row *row)
+{
+    free(row->tokens);
+    free(row->turns);
+    row->tokens = NULL;
+    row->turns = NULL;
+}
+
+/* Takes the row that the statement stands on. Its tokens and turns are malloc'd, unless it is
+ * damaged. most: tokens that there may be in the database. */
 static enum reading take_row(struct store_database *database, sqlite3_stmt *load, int64_t most,
                              struct session_row *row, struct error *err)
 {
@@ -234,10 +311,8 @@ static enum reading take_row(struct store_database *database, sqlite3_stmt *load
     }
     take_tokens(row->tokens, own, first);
     enum reading result = load_parts(database, row, at, err);
-    if (result != READ_WHOLE) {
-        free(row->tokens);
-        row->tokens = NULL;
-    }
+    if (result != READ_WHOLE)
+        clear(row);
     return result;
 }
 
@@ -255,7 +330,7 @@ int session_rows_load(struct store_database *database, const unsigned char *mode
         enum reading reading = take_row(database, load, most, &row, err);
         if (reading == READ_WHOLE) {
             result = each(context, &row, err);
-            free(row.tokens);
+            clear(&row);
         } else if (reading == READ_DAMAGED) {
             *damaged += 1;
             log_message(LOG_LEVEL_ERROR, "%s: the session in row %lld is damaged: it is left alone",

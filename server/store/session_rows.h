@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sessions in the database: each is a row with its first tokens, and parts of 1,000 tokens
- * after these. A turn writes its row and the parts that it adds to. Each row and each part has a
- * checksum. */
+ * after these. The turns of a chat are in parts, too. A turn writes its row and the parts that it
+ * adds to. Each row and each part has a checksum. */
 #ifndef SERVER_STORE_SESSION_ROWS_H
 #define SERVER_STORE_SESSION_ROWS_H
 
@@ -17,7 +17,9 @@ struct session_row {
     size_t meta_length;
     int64_t count, touched_ns;
     int32_t *tokens; /* [count] */
-    int64_t at;      /* the row's number, where it was loaded; they come in this order */
+    char *turns; /* [turns_length]: of its chat; where it was loaded, with zeros to a whole part */
+    int64_t turns_length;
+    int64_t at; /* the row's number, where it was loaded; they come in this order */
 };
 
 /* The number of the row that a session of that name has. */
@@ -26,9 +28,11 @@ int64_t session_rows_number(const char *name);
 int session_rows_has(struct store_database *database, const char *name, bool *has,
                      struct error *err);
 
-/* Within a transaction. `from` tokens are there already as they are. */
+/* Within a transaction. `from` tokens and `turns_from` bytes of turns are there already as they
+ * are.
+ */
 int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,
-                     struct error *err);
+                     int64_t turns_from, struct error *err);
 /* *was: whether it was there. */
 int session_rows_drop(struct store_database *database, const char *name, bool *was,
                       struct error *err);
@@ -42,7 +46,9 @@ int session_rows_load(struct store_database *database, const unsigned char *mode
                       int (*each)(void *context, struct session_row *row, struct error *err),
                       void *context, int64_t *damaged, struct error *err);
 
-/* Bytes that a session of `count` tokens adds, of which `from` are there; fresh: its row is not. */
-int64_t session_rows_bytes(int64_t count, int64_t from, bool fresh);
+/* Bytes that the operation adds, which writes a session. */
+int64_t session_rows_bytes(const struct store_op *op);
+/* Bytes that it writes to the database's log besides these, at most. */
+int64_t session_rows_log_bytes(const struct store_op *op);
 
 #endif

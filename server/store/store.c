@@ -264,7 +264,7 @@ static void submit(struct store *store, struct store_op *op, enum store_what wha
 
 void store_write(struct store *store, struct store_op *op)
 {
-    op->bytes = op->kind == STORE_SESSION ? store_session_bytes(op->count, op->from, op->fresh)
+    op->bytes = op->kind == STORE_SESSION ? store_session_bytes(op)
                 : op->kind == STORE_REPLY
                     ? reply_rows_bytes(op->reply)
                     : store_file_bytes(store, op->position, op->count, op->image != NULL,
@@ -338,8 +338,8 @@ int64_t store_file_bytes(const struct store *store, int64_t position, int64_t co
                                                                  .meta_bytes = meta_length});
 }
 
-int64_t store_session_bytes(int64_t count, int64_t from, bool fresh)
+int64_t store_session_bytes(const struct store_op *op)
 {
     /* in the log, and then in the database, too */
-    return 2 * session_rows_bytes(count, from, fresh) + STORE_LOG_BYTES;
+    return 2 * session_rows_bytes(op) + session_rows_log_bytes(op);
 }

@@ -55,8 +55,8 @@ void store_finish(struct store *store);
 
 void store_report(const struct store *store, struct store_report *report);
 /* Bytes that a write would take, so that the caller can decide what to remove first: of a
- * checkpoint, and of a session (fresh: it is not in the store). */
-int64_t store_session_bytes(int64_t count, int64_t from, bool fresh);
+ * checkpoint, and of a session. */
+int64_t store_session_bytes(const struct store_op *op);
 int64_t store_file_bytes(const struct store *store, int64_t position, int64_t count, bool state,
                          bool logits, size_t meta_length);
 

@@ -61,7 +61,7 @@ static const char *const TEXTS[NUM_DATABASE_STATEMENTS] = {
         " WHERE ?1 IS NULL OR model = ?1 ORDER BY at",
     [DATABASE_FIND_SESSION] = "SELECT 1 FROM session WHERE at = ?1",
     [DATABASE_PUT_PART] = "INSERT OR REPLACE INTO part VALUES (?1, ?2, ?3, ?4)",
-    [DATABASE_DROP_PARTS] = "DELETE FROM part WHERE of = ?1 AND number >= ?2",
+    [DATABASE_DROP_PARTS] = "DELETE FROM part WHERE of = ?1 AND number >= ?2 AND number < ?3",
     [DATABASE_DROP_SOME_PARTS] =
         "DELETE FROM part WHERE rowid IN (SELECT rowid FROM part WHERE of = ?1 LIMIT ?2)",
     [DATABASE_PARTS_OF_NONE] = "SELECT of FROM part WHERE NOT EXISTS (SELECT 1 FROM session WHERE"

@@ -64,7 +64,7 @@ static int put_file(struct migration *migration, const struct state_file *file,
     int result = session_rows_has(&migration->rows->database, row->name, &known, &failed);
     /* If it is there it has been taken over before, and may have gone on since. */
     if (result == 0 && !known)
-        result = session_rows_put(&migration->rows->database, row, 0, &failed);
+        result = session_rows_put(&migration->rows->database, row, 0, 0, &failed);
     free(row->tokens);
     /* Whatever the database refuses, the file is whole. */
     return result == 0 ? 0 : error_set(err, ERROR_IO, "%s", failed.message);

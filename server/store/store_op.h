@@ -44,6 +44,8 @@ struct store_found {
     size_t meta_length;
     const int32_t *tokens; /* [count] */
     int64_t count, position;
+    const char *turns;    /* session: [turns_length] at least, of its chat (chat_turns.h) */
+    int64_t turns_length; /* with zeros at the end: META says how many they are */
     bool logits;
     int64_t bytes;       /* of the file; of a session 0 */
     int64_t modified_ns; /* since 1970 */
@@ -74,9 +76,12 @@ struct store_op {
     size_t meta_length;
     const int32_t *tokens; /* [count] */
     int64_t count, position;
-    int64_t from; /* session: so many of its tokens are in the database as they are */
-    bool fresh;   /* session: it is not in the database */
-    bool cuts;    /* session: tokens that are in the database go */
+    const char *turns; /* session: [turns_length], of its chat */
+    int64_t turns_length;
+    int64_t from;       /* session: so many of its tokens are in the database as they are */
+    int64_t turns_from; /* the same of its turns */
+    bool fresh;         /* session: it is not in the database */
+    bool cuts;          /* session: tokens or turns that are in the database go */
     const struct store_reply
         *reply;               /* the reply; with a session: that its turns were these requests' */
     const void *image;        /* [state_image_bytes(position)] */

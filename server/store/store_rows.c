@@ -113,6 +113,8 @@ static int tell_session(void *context, struct session_row *row, struct error *er
                                       .meta = row->meta,
                                       .meta_length = row->meta_length,
                                       .tokens = row->tokens,
+                                      .turns = row->turns,
+                                      .turns_length = row->turns_length,
                                       .count = row->count,
                                       .modified_ns = row->touched_ns};
     if (scan->options->found != NULL)
@@ -168,8 +170,7 @@ struct group {
 
 static int64_t op_bytes(const struct store_op *op)
 {
-    int64_t bytes =
-        op->kind == STORE_SESSION ? session_rows_bytes(op->count, op->from, op->fresh) : 0;
+    int64_t bytes = op->kind == STORE_SESSION ? session_rows_bytes(op) : 0;
     for (const struct store_reply *reply = op->reply; reply != NULL; reply = reply->next)
         bytes += reply_rows_bytes(reply);
     return op->what != STORE_WRITE ? 0 : bytes;
@@ -227,12 +228,14 @@ static int write_session(struct store_rows *rows, const struct store_op *op, str
                               .count = op->count,
                               .touched_ns =
                                   op->modified_ns ? op->modified_ns : clock_nanos(CLOCK_REALTIME),
-                              .tokens = (int32_t *)op->tokens}; /* which are only read */
+                              .tokens = (int32_t *)op->tokens, /* which are only read */
+                              .turns = (char *)op->turns,
+                              .turns_length = op->turns_length};
     memcpy(row.model, rows->model, sizeof row.model);
     memcpy(row.name, op->name, sizeof row.name);
     if (op->meta_length <= SESSION_ROW_META)
         memcpy(row.meta, op->meta, op->meta_length);
-    if (session_rows_put(&rows->database, &row, op->from, err) != 0)
+    if (session_rows_put(&rows->database, &row, op->from, op->turns_from, err) != 0)
         return -1;
     return claim_all(rows, op, err);
 }
@@ -256,7 +259,7 @@ static int run_one(struct store_rows *rows, const struct store_op *op, struct gr
 {
     struct store_database *database = &rows->database;
     group->bytes += op_bytes(op);
-    group->logged += op_bytes(op) + STORE_LOG_BYTES;
+    group->logged += op_bytes(op) + session_rows_log_bytes(op);
     if (op->what == STORE_WRITE && check_room(rows, group, err) != 0)
         return -1;
     switch (op->what) {
@@ -355,7 +358,7 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
     }
     for (const struct store_op *op = first; op != NULL; op = op->next) {
         bytes += op_bytes(op);
-        logged += op_bytes(op) + STORE_LOG_BYTES;
+        logged += op_bytes(op) + session_rows_log_bytes(op);
     }
     /* The log has given its pages to the database, and is only as long as it once was. */
     if (bytes > 0 && growth(rows, logged, bytes) > report->budget_bytes - report->bytes &&

@@ -20,7 +20,7 @@ static int salvage_session(void *context, struct session_row *row, struct error 
 {
     struct salvage *salvage = context;
     salvage->sessions++;
-    if (session_rows_put(salvage->to, row, 0, &salvage->failed) == 0)
+    if (session_rows_put(salvage->to, row, 0, 0, &salvage->failed) == 0)
         return 0;
     *err = salvage->failed;
     return -1;

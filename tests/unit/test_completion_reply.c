@@ -264,7 +264,7 @@ Test(reply, the_whole_reply)
          .stop_token = -1},
         {.index = 1, .finish_reason = FINISH_STOP, .stop_token = -1},
     };
-    const struct reply_usage usage = {3, 4, 2, "diverged", false, 0};
+    const struct reply_usage usage = {3, 4, 2, "diverged", 17, -1, false, 0};
     const struct reply_timings timings = {.queue_ms = 0.5,
                                           .prefill_ms = 2,
                                           .prefill_tokens_per_second = 1500,
@@ -274,15 +274,16 @@ Test(reply, the_whole_reply)
     completion_reply_encode(&buf, &head, choices, 2, &usage, &timings, NULL);
     json_decref(read_back(&buf));
     expect_buffer(
-        &buf, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,"
-              "\"model\":\"tiny\",\"system_fingerprint\":\"fp\",\"choices\":["
-              "{\"index\":0,\"text\":\"a\\n\",\"logprobs\":null,\"finish_reason\":\"length\","
-              "\"stop_reason\":null,\"token_ids\":null,\"prompt_token_ids\":null,"
-              "\"prompt_logprobs\":null},{\"index\":1,\"text\":\"\",\"logprobs\":null,"
-              "\"finish_reason\":\"stop\",\"stop_reason\":null,\"token_ids\":null,"
-              "\"prompt_token_ids\":null,\"prompt_logprobs\":null}],\"usage\":{\"prompt_tokens\":3,"
-              "\"completion_tokens\":4,\"total_tokens\":7,\"prompt_tokens_details\":"
-              "{\"cached_tokens\":2,\"cache_miss_reason\":\"diverged\"}},\"timings\":"
-              "{\"queue_ms\":0.5,\"prefill_ms\":2.0,\"prefill_tokens_per_second\":1500.0,"
-              "\"decode_ms\":1.25,\"decode_tokens_per_second\":null}}");
+        &buf,
+        "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,"
+        "\"model\":\"tiny\",\"system_fingerprint\":\"fp\",\"choices\":["
+        "{\"index\":0,\"text\":\"a\\n\",\"logprobs\":null,\"finish_reason\":\"length\","
+        "\"stop_reason\":null,\"token_ids\":null,\"prompt_token_ids\":null,"
+        "\"prompt_logprobs\":null},{\"index\":1,\"text\":\"\",\"logprobs\":null,"
+        "\"finish_reason\":\"stop\",\"stop_reason\":null,\"token_ids\":null,"
+        "\"prompt_token_ids\":null,\"prompt_logprobs\":null}],\"usage\":{\"prompt_tokens\":3,"
+        "\"completion_tokens\":4,\"total_tokens\":7,\"prompt_tokens_details\":"
+        "{\"cached_tokens\":2,\"cache_miss_reason\":\"diverged\",\"diverged_at\":17}},\"timings\":"
+        "{\"queue_ms\":0.5,\"prefill_ms\":2.0,\"prefill_tokens_per_second\":1500.0,"
+        "\"decode_ms\":1.25,\"decode_tokens_per_second\":null}}");
 }

@@ -133,12 +133,16 @@ Test(sessions, turns_under_way_count_in_the_memory_of_all)
     open_all();
     cr_assert(sessions_bind(sessions, "me", "a", -1, &first, &err) == 0);
     cr_assert(sessions_bind(sessions, "me", "b", -1, &second, &err) == 0);
-    cr_expect(sessions_admit(sessions, first, 1000, &err) == 0);
-    cr_expect(sessions_admit(sessions, second, 1000, &err) == -1 && err.code == API_SESSION_QUOTA);
-    sessions_settle(first, NULL, 0, NULL, nothing, NULL);
+    cr_expect(sessions_admit(sessions, first, 1000, 0, &err) == 0);
+    cr_expect(sessions_admit(sessions, second, 1000, 0, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    sessions_settle(first, &(struct session_content){0}, NULL, nothing, NULL);
     api_error_clear(&err);
-    cr_expect(sessions_admit(sessions, second, 1000, &err) == 0, "%s", err.message);
-    sessions_settle(second, NULL, 0, NULL, nothing, NULL);
+    cr_expect(sessions_admit(sessions, second, 1, 18000, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    api_error_clear(&err);
+    cr_expect(sessions_admit(sessions, second, 1000, 0, &err) == 0, "%s", err.message);
+    sessions_settle(second, &(struct session_content){0}, NULL, nothing, NULL);
     close_all();
     remove_directory(directory);
 }
@@ -174,7 +178,8 @@ static void make_session(int64_t count)
     int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session, some, count, NULL, nothing, NULL);
+    sessions_settle(session, &(struct session_content){.tokens = some, .count = count}, NULL,
+                    nothing, NULL);
     store_finish(store);
 }
 
@@ -219,6 +224,96 @@ Test(sessions, looking_at_a_session_is_no_use_and_reading_it_is)
     cr_expect_eq(sessions_poll(sessions), 400);
     close_all();
     remove_directory(directory);
+}
+
+static void expect_turns(const char *expected, size_t length)
+{
+    struct api_error err = {0};
+    int64_t bytes;
+    const char *turns = session_turns(sessions_find(sessions, "me", "it", &err), &bytes);
+    cr_assert_eq(bytes, (int64_t)length);
+    cr_expect(memcmp(turns, expected, length) == 0);
+}
+
+/* A turn of a chat that ends at `position`, of so many bytes. */
+static void add_turn(char *turns, size_t *length, int64_t position, size_t bytes)
+{
+    char head[64];
+    size_t begun = (size_t)snprintf(head, sizeof head, "%lld 1 1 {", (long long)position);
+    memset(turns + *length, 'x', bytes);
+    memcpy(turns + *length, head, begun);
+    *length += bytes;
+    turns[*length - 1] = '\n';
+}
+
+/* The session "it" gets so many tokens, and these turns. */
+static void take_turns(int64_t count, const char *turns, size_t length)
+{
+    struct api_error err = {0};
+    struct session *session;
+    int32_t *some = malloc(LONG * sizeof *some);
+    char *copy = malloc(length);
+    make_text(some, LONG, 1, 0);
+    memcpy(copy, turns, length);
+    cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
+    sessions_settle(
+        session,
+        &(struct session_content){
+            .tokens = some, .count = count, .turns = copy, .turns_length = (int64_t)length},
+        NULL, nothing, NULL);
+    store_finish(store);
+}
+
+static void check_turns_over_restarts(bool in_memory)
+{
+    enum { FIRST = 5000, SECOND = 3001, THIRD = 9000 };
+    static char turns[FIRST + SECOND + THIRD];
+    struct api_error err = {0};
+    size_t length = 0;
+    memory_only = in_memory;
+    make_directory(directory);
+    open_all();
+    add_turn(turns, &length, 10, FIRST);
+    take_turns(10, turns, length);
+    add_turn(turns, &length, 20, SECOND);
+    take_turns(20, turns, length);
+    add_turn(turns, &length, 30, THIRD);
+    take_turns(30, turns, length);
+    close_all();
+    open_all();
+    expect_turns(turns, length);
+    cr_assert(sessions_fork(sessions, "me", "it", "other", nothing, NULL, &err) == 0);
+    store_finish(store);
+    /* Back to between two turns, of which only the first is left; then another second one. */
+    cr_assert(sessions_rewind(sessions, "me", "it", 29, nothing, NULL, &err) == 0);
+    store_finish(store);
+    expect_turns(turns, FIRST + SECOND);
+    cr_assert(sessions_rewind(sessions, "me", "it", 10, nothing, NULL, &err) == 0);
+    store_finish(store);
+    close_all();
+    open_all();
+    expect_turns(turns, FIRST);
+    length = FIRST;
+    add_turn(turns, &length, 15, 200);
+    take_turns(15, turns, length);
+    close_all();
+    open_all();
+    expect_turns(turns, length);
+    int64_t bytes;
+    session_turns(sessions_find(sessions, "me", "other", &err), &bytes);
+    cr_expect_eq(bytes, FIRST + SECOND + THIRD);
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, turns_of_a_chat_are_there_after_a_restart)
+{
+    check_turns_over_restarts(false);
+}
+
+Test(sessions, turns_of_a_chat_are_there_after_a_restart_when_written_behind)
+{
+    check_turns_over_restarts(true);
 }
 
 /* A server that had a session, used at 1.8e9, has ended. */
@@ -408,7 +503,8 @@ static struct api_error claimed_turn(int64_t count, const struct store_reply *cl
     int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session, some, count, claim, note_error, &told);
+    sessions_settle(session, &(struct session_content){.tokens = some, .count = count}, claim,
+                    note_error, &told);
     store_finish(store);
     return told;
 }
@@ -546,7 +642,8 @@ Test(sessions, who_waits_for_a_disk_that_does_not_answer_is_told)
     begin(0);
     block(true);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0);
-    sessions_settle(session, some, 20, NULL, note_error, &told);
+    sessions_settle(session, &(struct session_content){.tokens = some, .count = 20}, NULL,
+                    note_error, &told);
     cr_expect_eq(told.code, API_OK, "it waits");
     cr_expect_eq(sessions_unsaved(sessions), 1);
     sessions_give_up(sessions, &drains);

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_turns.h"
+
+#include "api/request.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* The numbers of a line take at most so many bytes. */
+enum { MOST_HEAD = 3 * 21 };
+
+/* Reads the line at `at`. *messages: where its list begins; *end: behind the line. */
+static int read_line(const char *turns, size_t length, size_t at, struct chat_turn *turn,
+                     size_t *messages, size_t *end)
+{
+    char head[MOST_HEAD + 1];
+    int used = 0;
+    const char *newline = memchr(turns + at, '\n', length - at);
+    if (!newline)
+        return -1;
+    *end = (size_t)(newline - turns) + 1;
+    size_t most = *end - at < MOST_HEAD ? *end - at : MOST_HEAD;
+    memcpy(head, turns + at, most);
+    head[most] = 0;
+    if (sscanf(head, "%" SCNd64 " %zu %" SCNx64 " %n", &turn->position, &turn->text_length,
+               &turn->text_hash, &used) != 3 ||
+        used == 0 || turn->position < 0)
+        return -1;
+    *messages = at + (size_t)used;
+    return 0;
+}
+
+int chat_turns_last(const char *turns, size_t length, struct chat_turn *last)
+{
+    size_t at = length, messages, end;
+    *last = (struct chat_turn){0};
+    if (length == 0)
+        return 0;
+    while (--at > 0 && turns[at - 1] != '\n')
+        continue;
+    return read_line(turns, length, at, last, &messages, &end) != 0 || end != length ? -1 : 0;
+}
+
+size_t chat_turns_until(const char *turns, size_t length, int64_t position)
+{
+    struct chat_turn turn;
+    size_t at = 0, messages, end;
+    while (at < length && read_line(turns, length, at, &turn, &messages, &end) == 0 &&
+           turn.position <= position)
+        at = end;
+    return at;
+}
+
+static int damaged(struct api_error *err)
+{
+    return api_error_set(err, API_INTERNAL, NULL, "the turns that the session keeps are damaged");
+}
+
+/* Adds the messages of a line to the list. */
+static int take_messages(json_t *all, const char *text, size_t length, struct api_error *err)
+{
+    json_t *fields = request_load(text, length, err);
+    if (!fields)
+        return -1;
+    int result = json_array_extend(all, request_field(fields, "messages")) ? damaged(err) : 0;
+    json_decref(fields);
+    return result;
+}
+
+json_t *chat_turns_messages(const char *turns, size_t length, struct api_error *err)
+{
+    json_t *all = json_array();
+    int result = all ? 0 : request_no_memory(err);
+    for (size_t at = 0, messages, end; at < length && result == 0; at = end) {
+        struct chat_turn turn;
+        result = read_line(turns, length, at, &turn, &messages, &end)
+                     ? damaged(err)
+                     : take_messages(all, turns + messages, end - 1 - messages, err);
+    }
+    if (result == 0)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+uint64_t chat_turns_hash(const char *text, size_t length, const char *more, size_t more_length)
+{
+    /* Of the two hashes: so neither part need be copied. */
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    XXH3_64bits_update(&state, text, length);
+    if (more_length)
+        XXH3_64bits_update(&state, more, more_length);
+    return XXH3_64bits_digest(&state);
+}
+
+static void write_head(struct strbuf *out, const struct chat_turn *turn)
+{
+    strbuf_printf(out, "%" PRId64 " %zu %" PRIx64 " ", turn->position, turn->text_length,
+                  turn->text_hash);
+}
+
+void chat_turns_move(struct strbuf *out, const char *turns, size_t length, size_t from,
+                     int64_t position)
+{
+    struct chat_turn turn;
+    for (size_t at = from, messages, end;
+         at < length && read_line(turns, length, at, &turn, &messages, &end) == 0; at = end) {
+        turn.position = position;
+        write_head(out, &turn);
+        strbuf_append(out, turns + messages, end - messages);
+    }
+}
+
+static int append(const char *bytes, size_t length, void *out)
+{
+    strbuf_append(out, bytes, length);
+    return 0;
+}
+
+int chat_turns_write(struct strbuf *out, const struct chat_turn *turn, const json_t *messages,
+                     const char *reply, size_t reply_length, struct api_error *err)
+{
+    write_head(out, turn);
+    strbuf_puts(out, "{\"messages\":");
+    if (json_dump_callback(messages, append, out, JSON_COMPACT))
+        return request_no_memory(err);
+    if (reply && out->length > 0) {
+        /* Here the reply would become reasoning_content, content and tool_calls. */
+        out->length--;
+        strbuf_puts(out, json_array_size(messages) ? "," : "");
+        strbuf_puts(out, "{\"role\":\"assistant\",\"content\":");
+        strbuf_json_string(out, reply, reply_length);
+        strbuf_puts(out, "}]");
+    }
+    strbuf_puts(out, "}\n");
+    return out->failed ? request_no_memory(err) : 0;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The turns of a chat, as a session keeps them: a line for each, of
+ *
+ *   POSITION BYTES HASH MESSAGES
+ *
+ * POSITION is the number of tokens that the session held after the turn. BYTES and HASH (XXH3-64)
+ * are of the text of all messages until then, as the template rendered it and the model continued
+ * it. MESSAGES is a JSON object {messages}: those of the request, and the reply. */
+#ifndef API_CHAT_TURNS_H
+#define API_CHAT_TURNS_H
+
+#include "api/errors.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a turn says but for its messages. */
+struct chat_turn {
+    int64_t position;
+    size_t text_length;
+    uint64_t text_hash;
+};
+
+/* Reads the last turn. All 0: there is none. -1: what is there are no turns. */
+int chat_turns_last(const char *turns, size_t length, struct chat_turn *last);
+/* Bytes of the first turns that end at `position` or before. */
+size_t chat_turns_until(const char *turns, size_t length, int64_t position);
+
+/* Appends those turns from byte `from` on, which now end at another position, to `out`. */
+void chat_turns_move(struct strbuf *out, const char *turns, size_t length, size_t from,
+                     int64_t position);
+
+/* The messages of all turns, in a new list. NULL with the error set. */
+json_t *chat_turns_messages(const char *turns, size_t length, struct api_error *err);
+
+/* The hash of a text in two parts. */
+uint64_t chat_turns_hash(const char *text, size_t length, const char *more, size_t more_length);
+
+/* Appends a turn of these messages to `out`, and after them the reply of the assistant (NULL: there
+ * is none). */
+int chat_turns_write(struct strbuf *out, const struct chat_turn *turn, const json_t *messages,
+                     const char *reply, size_t reply_length, struct api_error *err);
+
+#endif

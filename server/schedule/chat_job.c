@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/schedule/chat_job.h"
+
+#include "api/chat.h"
+#include "engine/text/detokenize.h"
+#include "server/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int out_of_memory(struct api_error *err)
+{
+    return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this chat");
+}
+
+static int reserve(struct job *job, size_t bytes, struct api_error *err)
+{
+    struct error full = ERROR_INIT;
+    return job_reserve(job, bytes, &full) ? api_error_from_engine(err, &full, "messages") : 0;
+}
+
+static struct chat_history history_of(const struct job *job)
+{
+    return (struct chat_history){job->chat.turns, job->chat.turns_length};
+}
+
+int chat_job_take(struct job *job, const struct session *session, struct api_error *err)
+{
+    struct chat_turn last;
+    int64_t length = 0, count = 0;
+    const char *turns = session ? session_turns(session, &length) : NULL;
+    if (session)
+        session_tokens(session, &count);
+    if (chat_turns_last(turns, (size_t)length, &last))
+        return api_error_set(err, API_INTERNAL, NULL,
+                             "the turns that the session keeps are damaged");
+    if (last.position != count)
+        return api_error_set(err, API_SESSION_NOT_CHAT, NULL,
+                             "the session \"%s\" holds %lld tokens, the last turn of a chat in it "
+                             "ends at %lld: rewind it to there, or use another session",
+                             job->asked.request.session_id, (long long)count,
+                             (long long)last.position);
+    job->chat.turns = malloc((size_t)length + 1);
+    if (!job->chat.turns)
+        return out_of_memory(err);
+    if (length)
+        memcpy(job->chat.turns, turns, (size_t)length);
+    job->chat.turns_length = (size_t)length;
+    return 0;
+}
+
+/* Whether the text still begins as the session's does. */
+static bool goes_on(const struct job *job, size_t *from)
+{
+    struct chat_turn last;
+    const struct job_chat *chat = &job->chat;
+    if (chat_turns_last(chat->turns, chat->turns_length, &last) ||
+        last.text_length > chat->text_length ||
+        chat_turns_hash(chat->text, last.text_length, NULL, 0) != last.text_hash)
+        return false;
+    *from = last.text_length;
+    return true;
+}
+
+int chat_job_render(struct job *job, struct api_error *err)
+{
+    struct completion_request *request = &job->asked.request;
+    struct completion_prompt *prompt = &request->prompts[0];
+    struct job_chat *chat = &job->chat;
+    const struct chat_history history = history_of(job);
+    size_t from = 0;
+    if (chat_render_body(&chat->text, &chat->text_length, &request->chat_rules, &request->chat,
+                         &history, &job->task.service->limits, err))
+        return -1;
+    if (chat->turns_length > 0)
+        job->prepared.prompts[0].replaces = !goes_on(job, &from);
+    if (reserve(job, chat->text_length + chat->turns_length, err))
+        return -1;
+    char *text = malloc(chat->text_length - from + 1);
+    if (!text)
+        return out_of_memory(err);
+    memcpy(text, chat->text + from, chat->text_length - from + 1);
+    free(prompt->text);
+    prompt->text = text;
+    prompt->length = chat->text_length - from;
+    return 0;
+}
+
+/* ---- the turn ---- */
+
+/* Those of the history, less those whose tokens are no longer what they were, which end with the
+ * new turn; then this. */
+static int write_turns(struct job *job, const char *reply, size_t length, struct api_error *err)
+{
+    struct job_chat *chat = &job->chat;
+    const struct job_prompt *prompt = &job->prepared.prompts[0];
+    const struct chat_turn turn = {
+        .position = (int64_t)job->bound.taken.count,
+        .text_length = chat->text_length + length,
+        .text_hash = chat_turns_hash(chat->text, chat->text_length, reply, length)};
+    size_t kept = chat->turns_length;
+    if (prompt->replaces)
+        kept = chat_turns_until(chat->turns, kept, (int64_t)prompt->context);
+    strbuf_append(&chat->record, chat->turns, kept);
+    chat_turns_move(&chat->record, chat->turns, chat->turns_length, kept, turn.position);
+    return chat_write_turn(&chat->record, &turn, &job->asked.request.chat,
+                           job->asked.request.max_tokens > 0 ? reply : NULL, length, err);
+}
+
+void chat_job_record(struct job *job)
+{
+    const struct job_prompt *prompt = &job->prepared.prompts[0];
+    const struct token_list *taken = &job->bound.taken;
+    struct error error = ERROR_INIT;
+    struct api_error err = {0};
+    char *reply;
+    size_t length;
+    if (!taken->ids)
+        return;
+    /* As the session's tokens have it: also special tokens, and a stop string. */
+    if (detokenizer_behind(job->task.service->tokenizer, prompt->ids, prompt->count,
+                           taken->ids + prompt->count, taken->count - prompt->count, &reply,
+                           &length, &error))
+        api_error_from_engine(&err, &error, NULL);
+    else
+        write_turns(job, reply, length, &err);
+    free(reply);
+    if (err.code == API_OK)
+        return;
+    /* The session stays as it was. */
+    token_list_clear(&job->bound.taken);
+    job_fail(job, &err);
+}
+
+/* ---- where it leaves what was known ---- */
+
+void chat_job_locate(struct job *job)
+{
+    const struct job_prompt *prompt = &job->prepared.prompts[0];
+    const struct chat_history history = history_of(job);
+    int64_t at = atomic_load(&job->shared.diverged_at), index;
+    struct error error = ERROR_INIT;
+    struct api_error err = {0};
+    char *text = NULL;
+    size_t length;
+    /* Else the tokens are not those of the text. */
+    bool whole =
+        job->asked.request.truncate_prompt_tokens == 0 && !job->asked.request.add_special_tokens;
+    if (at < 0 || at > (int64_t)prompt->count || !whole)
+        return;
+    if (tokenizer_decode(job->task.service->tokenizer, prompt->ids, (size_t)at, false, &text,
+                         &length, &error))
+        api_error_from_engine(&err, &error, NULL);
+    else if (chat_locate(&index, &job->asked.request.chat, &history, length,
+                         &job->task.service->limits, &err) == 0)
+        atomic_store(&job->shared.diverged_message, index);
+    free(text);
+    if (err.code != API_OK)
+        log_message(LOG_LEVEL_WARN, "%s: which message diverged is not known: %s", job->asked.id,
+                    err.message);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a chat has beyond a completion. With a session its messages are rendered behind those that
+ * the session holds, and become a turn of it (api/chat_turns.h). Where its text leaves what the
+ * tree knows, it says at which message. */
+#ifndef SERVER_SCHEDULE_CHAT_JOB_H
+#define SERVER_SCHEDULE_CHAT_JOB_H
+
+#include "server/schedule/job.h"
+
+static inline bool chat_job(const struct job *job)
+{
+    return job->asked.request.chat.text != NULL;
+}
+
+/* Engine thread: takes the turns of the session that the job is bound to, or reads (NULL: it is an
+ * empty one). API_SESSION_NOT_CHAT: it holds tokens that belong to no turn. */
+int chat_job_take(struct job *job, const struct session *session, struct api_error *err);
+
+/* A worker, of a chat with a session: makes the text of its prompt. It is what the template puts
+ * behind the text of the turns; where that text is another now, it is the whole text. */
+int chat_job_render(struct job *job, struct api_error *err);
+
+/* A worker, before the session of a chat is settled: makes the turns that it is to hold. */
+void chat_job_record(struct job *job);
+
+/* A worker, at the end: finds the message at which the job's text has left what the tree knew. */
+void chat_job_locate(struct job *job);
+
+#endif
