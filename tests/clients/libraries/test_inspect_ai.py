@@ -71,8 +71,8 @@ def test_tools_reach_the_template(server, ask):
 
 def test_in_a_task(server, model, tmp_path):
     target = server.said([{"role": "user", "content": "Hi"}])
-    (log,) = eval(Task([Sample("Hi", target=target)], [generate()], match("exact")), model=model, log_dir=str(tmp_path),
-                  display="none")
+    task = Task(dataset=[Sample("Hi", target=target)], solver=generate(), scorer=match("exact"))
+    (log,) = eval(task, model=model, log_dir=str(tmp_path), display="none")
     assert log.status == "success", log.error
     assert log.samples[0].output.completion == target
 
