@@ -34,8 +34,8 @@ def ask(url, messages):
     body = {"messages": messages, "temperature": 0, "max_tokens": NEW_TOKENS, "return_token_ids": True}
     request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
-    choice = json.load(urllib.request.urlopen(request))["choices"][0]
-    return choice["prompt_token_ids"], choice["token_ids"]
+    reply = json.load(urllib.request.urlopen(request))
+    return reply["prompt_token_ids"], reply["choices"][0]["token_ids"]
 
 
 def gap(model, ids):
