@@ -137,7 +137,9 @@ void chat_reply_encode(struct strbuf *buf, const struct reply_head *head,
         strbuf_puts(buf, "}");
         encode_rest(buf, &choices[i]);
     }
-    strbuf_puts(buf, "],");
+    strbuf_puts(buf, "]");
+    reply_prompt_ids_encode(buf, &choices[0]); /* all choices have one prompt */
+    strbuf_puts(buf, ",");
     reply_account_encode(buf, usage, timings, session);
     strbuf_puts(buf, "}");
 }
@@ -152,7 +154,6 @@ static void begin_frame(struct strbuf *buf, const struct reply_head *head)
 static void end_frame(struct strbuf *buf, enum sse_usage usage_kind,
                       const struct reply_usage *usage)
 {
-    strbuf_puts(buf, "]");
     if (usage_kind != SSE_USAGE_ABSENT)
         strbuf_puts(buf, usage_kind == SSE_USAGE_NULL ? ",\"usage\":null" : ",\"usage\":");
     if (usage_kind == SSE_USAGE_GIVEN)
@@ -172,6 +173,9 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
                       "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
                       "\"logprobs\":null,\"finish_reason\":null}",
                       choice->index);
+        strbuf_puts(buf, "]");
+        if (choice->prompt_token_ids)
+            reply_prompt_ids_encode(buf, choice);
         end_frame(buf, usage_kind, &none);
     }
     begin_frame(buf, head);
@@ -179,6 +183,7 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
     encode_delta(buf, head, choice);
     strbuf_puts(buf, "}");
     encode_rest(buf, choice);
+    strbuf_puts(buf, "]");
     end_frame(buf, usage_kind, usage);
 }
 

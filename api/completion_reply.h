@@ -101,8 +101,10 @@ void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
 void reply_head_encode(struct strbuf *buf, const struct reply_head *head,
                        const char *object); /* "id":...,"model":... */
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
-/* ,"finish_reason":...,"prompt_token_ids":... */
+/* ,"finish_reason":...,"token_ids":... */
 void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice);
+/* ,"prompt_token_ids":... */
+void reply_prompt_ids_encode(struct strbuf *buf, const struct reply_choice *choice);
 void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage);
 /* "usage":...,"timings":... and, if there is one, "session":... */
 void reply_account_encode(struct strbuf *buf, const struct reply_usage *usage,

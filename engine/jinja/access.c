@@ -80,15 +80,29 @@ static const struct builtin *methods_of(enum value_kind kind)
     }
 }
 
-static void refuse_number(struct run *run, const struct string *name)
+/* Python has more attributes of some kinds than we: those are no undefined values. */
+static void refuse_known(struct run *run, struct value value, const struct string *name)
 {
+    static const char NUMBER[] = " as_integer_ratio bit_count bit_length conjugate denominator "
+                                 "from_bytes fromhex hex imag is_integer numerator real to_bytes ";
     static const char *const KNOWN[] = {
-        "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
-        "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
-        "numerator",        "real",      "to_bytes"};
-    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
-        if (strcmp(name->bytes, KNOWN[i]) == 0)
-            heap_fail(&run->heap, ERROR_INVALID, "%s of a number is not supported", name->bytes);
+        [VALUE_BOOL] = NUMBER,
+        [VALUE_INT] = NUMBER,
+        [VALUE_FLOAT] = NUMBER,
+        [VALUE_STRING] = " escape striptags unescape ", /* of Markup alone */
+        [VALUE_VIEW] = " isdisjoint mapping ",
+        [VALUE_ITERATOR] =
+            " close gi_code gi_frame gi_running gi_suspended gi_yieldfrom send throw ",
+        [VALUE_MACRO] = " arguments caller catch_kwargs catch_varargs explicit_caller name ",
+    };
+    size_t kind = value.kind;
+    const char *known = kind < sizeof KNOWN / sizeof *KNOWN ? KNOWN[kind] : NULL;
+    if (!known || (kind == VALUE_STRING && !value_is_markup(value)) || strchr(name->bytes, ' '))
+        return;
+    const char *found = strstr(known, name->bytes);
+    if (found && found[-1] == ' ' && found[name->length] == ' ')
+        heap_fail(&run->heap, ERROR_INVALID, "%s of a %s is not supported", name->bytes,
+                  value_type(value));
 }
 
 struct value access_attribute(struct run *run, struct value value, const struct string *name,
@@ -97,7 +111,6 @@ struct value access_attribute(struct run *run, struct value value, const struct 
     struct heap *heap = &run->heap;
     const struct builtin *methods = methods_of(value.kind), *function;
     const struct value *found = NULL;
-    value_refuse_markup(heap, value);
     if (methods && (function = builtin_find(methods, name->bytes)))
         return method(run, value, function);
     switch (value.kind) {
@@ -110,20 +123,19 @@ struct value access_attribute(struct run *run, struct value value, const struct 
         return found ? *found : no_attribute(run, value, name);
     case VALUE_LOOP:
         return loop_attribute(run, value, name);
-    case VALUE_MACRO:
     case VALUE_FUNCTION:
     case VALUE_METHOD:
-    case VALUE_ITERATOR:
-    case VALUE_VIEW:
         heap_fail(heap, ERROR_INVALID, "attributes of a %s are not supported", value_type(value));
-    case VALUE_BOOL:
-    case VALUE_INT:
-    case VALUE_FLOAT:
-        refuse_number(run, name);
-        return no_attribute(run, value, name);
     default:
+        refuse_known(run, value, name);
         return no_attribute(run, value, name);
     }
+}
+
+/* A part of a string that `safe` has made is such a string. */
+static struct value as_marked(struct run *run, struct value of, struct value part)
+{
+    return value_is_markup(of) ? value_markup(&run->heap, part) : part;
 }
 
 /* An index from the start, or -1 where there is no such item. */
@@ -157,8 +169,9 @@ struct value access_item(struct run *run, struct value value, struct value key)
     if (sequence && value_is_int(key)) {
         int64_t index = index_of(value_as_int(key), value_length(value));
         if (index >= 0)
-            return value.kind == VALUE_STRING ? character(run, value.string, index)
-                                              : value.list->items[index];
+            return value.kind == VALUE_STRING
+                       ? as_marked(run, value, character(run, value.string, index))
+                       : value.list->items[index];
     }
     if (key.kind == VALUE_STRING)
         return access_attribute(run, value, key.string, true);
@@ -201,7 +214,8 @@ struct value access_slice(struct run *run, struct value value, struct value from
         size_t begin = access_offset(value.string, (size_t)start);
         size_t end = start < stop ? access_offset(value.string, (size_t)stop) : begin;
         heap_work(heap, end);
-        return value_of(value_string(heap, value.string->bytes + begin, end - begin));
+        return as_marked(run, value,
+                         value_of(value_string(heap, value.string->bytes + begin, end - begin)));
     }
     const struct list *items = is_string ? value_items(heap, value) : value.list;
     struct list *chosen = value_new_list(heap, 0);
@@ -216,5 +230,5 @@ struct value access_slice(struct run *run, struct value value, struct value from
             break;
     }
     struct value text = output_take(run, before);
-    return is_string ? text : value_list(value.kind, chosen);
+    return is_string ? as_marked(run, value, text) : value_list(value.kind, chosen);
 }

@@ -81,6 +81,20 @@ static struct args arguments(struct run *run, const struct node *first)
     return args;
 }
 
+/* What Python's Markup makes of its text is Markup again. */
+static struct value method_call(struct run *run, const struct method *method,
+                                const struct args *args)
+{
+    static const char *const ESCAPE[] = {"format", "join", "replace"};
+    bool markup = value_is_markup(method->self);
+    for (size_t i = 0; i < sizeof ESCAPE / sizeof *ESCAPE; i++)
+        if (markup && strcmp(method->function->name, ESCAPE[i]) == 0)
+            heap_fail(&run->heap, ERROR_INVALID, "%s of what safe gives is not supported",
+                      ESCAPE[i]);
+    struct value result = builtin_call(run, method->function, method->self, args);
+    return markup ? value_markup(&run->heap, result) : result;
+}
+
 static struct value call(struct run *run, const struct node *node)
 {
     struct value callee = evaluate(run, node->a);
@@ -92,7 +106,7 @@ static struct value call(struct run *run, const struct node *node)
     case VALUE_FUNCTION:
         return builtin_call(run, callee.function, VALUE_OF_NONE, &args);
     case VALUE_METHOD:
-        return builtin_call(run, callee.method->function, callee.method->self, &args);
+        return method_call(run, callee.method, &args);
     case VALUE_UNDEFINED:
         heap_fail(&run->heap, ERROR_INVALID, "%s", callee.string->bytes);
     default:
@@ -104,9 +118,11 @@ static struct value builtin(struct run *run, const struct node *node, struct val
 {
     struct args args = arguments(run, node->list);
     run->heap.offset = node->offset;
-    if (node->type == NODE_FILTER && node->builtin->run != filters_length)
-        value_refuse_markup(&run->heap, self);
-    return builtin_call(run, node->builtin, self, &args);
+    if (!node->builtin)
+        heap_fail(&run->heap, ERROR_INVALID, "the %s %.60s is not supported",
+                  node->type == NODE_FILTER ? "filter" : "test", node->value.string->bytes);
+    return node->type == NODE_FILTER ? filters_call(run, node->builtin, self, &args)
+                                     : builtin_call(run, node->builtin, self, &args);
 }
 
 struct value evaluate_filters(struct run *run, const struct node *filters, struct value text)

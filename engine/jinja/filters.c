@@ -266,10 +266,21 @@ static BUILTIN(tojson)
 static BUILTIN(safe)
 {
     BUILTIN_UNUSED;
-    const struct string *plain = text(run, self);
-    struct string *marked = value_string(&run->heap, plain->bytes, plain->length);
-    marked->markup = true;
-    return value_of(marked);
+    return value_markup(&run->heap, print_to_string(run, self));
+}
+
+/* Jinja writes these with methods of Python's Markup, and the others with those of str. */
+struct value filters_call(struct run *run, const struct builtin *filter, struct value self,
+                          const struct args *args)
+{
+    static const char *const KEEP[] = {"capitalize", "center", "indent", "lower",
+                                       "reverse",    "trim",   "upper"};
+    struct value result = builtin_call(run, filter, self, args);
+    if (value_is_markup(self))
+        for (size_t i = 0; i < sizeof KEEP / sizeof *KEEP; i++)
+            if (strcmp(filter->name, KEEP[i]) == 0)
+                return value_markup(&run->heap, result);
+    return result;
 }
 
 const struct builtin builtins_filters[] = {

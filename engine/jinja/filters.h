@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The filters about lists, for the table in filters.c. */
+/* Calls filters. The filters about lists are here for the table in filters.c. */
 #ifndef ENGINE_JINJA_FILTERS_H
 #define ENGINE_JINJA_FILTERS_H
 
 #include "engine/jinja/run.h"
+
+/* What the filter makes of `self`. */
+struct value filters_call(struct run *run, const struct builtin *filter, struct value self,
+                          const struct args *args);
 
 typedef struct value filter_function(struct run *run, struct value self, const struct value *given,
                                      const struct args *args);

@@ -283,6 +283,8 @@ struct value format_percent(struct run *run, const struct string *format, struct
 {
     struct percent p = {.format = format, .values = values};
     struct output own, *before = output_begin(run, &own);
+    if (format->markup)
+        refuse(run, format);
     while (p.at < format->length) {
         const char *sign = memchr(format->bytes + p.at, '%', format->length - p.at);
         size_t end = sign ? (size_t)(sign - format->bytes) : format->length;

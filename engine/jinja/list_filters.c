@@ -201,7 +201,7 @@ BUILTIN(filters_map)
     struct args rest = behind(args, 1);
     struct list *values = value_new_list(&run->heap, items->count);
     for (size_t i = 0; i < items->count; i++)
-        value_push(&run->heap, values, builtin_call(run, filter, items->items[i], &rest));
+        value_push(&run->heap, values, filters_call(run, filter, items->items[i], &rest));
     return value_list(VALUE_ITERATOR, values);
 }
 

@@ -20,8 +20,8 @@ enum node_type {
     NODE_SLICE,      /* a[b:c:d]; b, c, d may be NULL */
     NODE_CALL,       /* a(list) */
     NODE_KEYWORD,    /* value=a, of a call; a parameter, whose default is a or NULL */
-    NODE_FILTER,     /* a | builtin(list); a NULL: what the block has written */
-    NODE_TEST,       /* a is builtin(list) */
+    NODE_FILTER,     /* a | builtin(list), called value; a NULL: what the block has written */
+    NODE_TEST,       /* a is builtin(list), called value */
     NODE_NOT,        /* not a */
     NODE_NEGATE,     /* -a */
     NODE_PLUS,       /* +a */
@@ -66,7 +66,7 @@ struct node {
     struct node *a, *b, *c, *d;
     struct node *list, *more, *params;
     struct node *next;
-    const struct builtin *builtin;
+    const struct builtin *builtin; /* NULL: it is unknown */
 };
 
 #endif

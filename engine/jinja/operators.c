@@ -140,15 +140,42 @@ static struct value with_floats(struct run *run, int op, double a, double b)
 
 /* Texts and lists. */
 
+/* Writes the text with HTML's entities, unless `safe` has made it. */
+static void write_escaped(struct run *run, const struct string *string)
+{
+    static const char *const ENTITIES[] = {
+        ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['\''] = "&#39;", ['"'] = "&#34;"};
+    size_t begin = 0;
+    for (size_t at = 0; at < string->length && !string->markup; at++) {
+        size_t c = (unsigned char)string->bytes[at];
+        const char *entity = c < sizeof ENTITIES / sizeof *ENTITIES ? ENTITIES[c] : NULL;
+        if (!entity)
+            continue;
+        output_write(run, string->bytes + begin, at - begin);
+        output_write(run, entity, strlen(entity));
+        begin = at + 1;
+    }
+    output_write(run, string->bytes + begin, string->length - begin);
+}
+
+static struct value joined_strings(struct run *run, struct value a, struct value b)
+{
+    struct output own, *before = output_begin(run, &own);
+    if (value_is_markup(a) || value_is_markup(b)) {
+        write_escaped(run, a.string);
+        write_escaped(run, b.string);
+        return value_markup(&run->heap, output_take(run, before));
+    }
+    output_write(run, a.string->bytes, a.string->length);
+    output_write(run, b.string->bytes, b.string->length);
+    return output_take(run, before);
+}
+
 static struct value joined(struct run *run, struct value a, struct value b)
 {
     struct heap *heap = &run->heap;
-    if (a.kind == VALUE_STRING) {
-        struct output own, *before = output_begin(run, &own);
-        output_write(run, a.string->bytes, a.string->length);
-        output_write(run, b.string->bytes, b.string->length);
-        return output_take(run, before);
-    }
+    if (a.kind == VALUE_STRING)
+        return joined_strings(run, a, b);
     struct list *both = value_new_list(heap, a.list->count + b.list->count);
     for (size_t i = 0; i < a.list->count; i++)
         value_push(heap, both, a.list->items[i]);
@@ -164,7 +191,8 @@ static struct value repeated(struct run *run, struct value of, int64_t times)
         struct output own, *before = output_begin(run, &own);
         for (int64_t i = 0; i < times; i++)
             output_write(run, of.string->bytes, of.string->length);
-        return output_take(run, before);
+        struct value text = output_take(run, before);
+        return value_is_markup(of) ? value_markup(heap, text) : text;
     }
     struct list *list = value_new_list(heap, 0);
     for (int64_t i = 0; i < times; i++) {
@@ -182,8 +210,6 @@ static bool repeats(struct value value)
 
 struct value operators_binary(struct run *run, int op, struct value a, struct value b)
 {
-    value_refuse_markup(&run->heap, a);
-    value_refuse_markup(&run->heap, b);
     if (value_is_int(a) && value_is_int(b))
         return with_ints(run, op, value_as_int(a), value_as_int(b));
     if (value_is_number(a) && value_is_number(b))

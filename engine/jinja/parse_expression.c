@@ -286,22 +286,21 @@ static struct node *parse_postfix(struct parser *parser, struct node *node)
     }
 }
 
-static const struct builtin *find(struct parser *parser, const struct builtin *table,
-                                  const char *what, const char *name)
+/* Takes the name of a filter or test. */
+static void take_builtin(struct parser *parser, const struct builtin *table, struct node *node)
 {
-    const struct builtin *found = builtin_find(table, name);
-    if (!found)
-        parser_fail(parser, "the %s %.60s is not supported", what, name);
-    return found;
+    const struct token *token = parser->at;
+    node->value = value_of(parser_expect_name(parser));
+    node->builtin = builtin_find(table, node->value.string->bytes);
+    if (!node->builtin && !parser->branch && !parser->unknown)
+        parser->unknown = token;
 }
 
 static struct node *parse_filter(struct parser *parser, struct node *of)
 {
     struct node *node = parser_node(parser, NODE_FILTER);
     node->a = of;
-    if (parser->at->type == TOKEN_NAME)
-        node->builtin = find(parser, builtins_filters, "filter", parser->at->value.string->bytes);
-    parser_expect_name(parser);
+    take_builtin(parser, builtins_filters, node);
     if (parser_is_op(parser, '('))
         node->list = parse_args(parser);
     return node;
@@ -321,9 +320,7 @@ static struct node *parse_test(struct parser *parser, struct node *of)
     bool negated = parser_take_name(parser, "not");
     struct node *node = node_at(parser, NODE_TEST, of);
     node->a = of;
-    if (parser->at->type == TOKEN_NAME)
-        node->builtin = find(parser, builtins_tests, "test", parser->at->value.string->bytes);
-    parser_expect_name(parser);
+    take_builtin(parser, builtins_tests, node);
     bool literal = parser->at->type == TOKEN_STRING || parser->at->type == TOKEN_NUMBER ||
                    parser_is_op(parser, '[') || parser_is_op(parser, '{');
     bool name = parser->at->type == TOKEN_NAME && !parser_is_name(parser, "else") &&
@@ -501,12 +498,17 @@ static struct node *parse_or(struct parser *parser)
 struct node *parse_expression(struct parser *parser, bool condition)
 {
     heap_enter(parser->heap);
+    const struct token *unknown = parser->unknown;
+    bool branch = parser->branch;
     struct node *node = parse_or(parser);
     while (condition && parser_take_name(parser, "if")) {
+        parser->unknown = unknown; /* what stands before this `if` is its branch */
+        parser_branch(parser, true);
         node = pair(parser, NODE_CONDITION, node, parse_or(parser));
         if (parser_take_name(parser, "else"))
             node->c = parse_expression(parser, true);
     }
+    parser_branch(parser, branch);
     heap_leave(parser->heap);
     return node;
 }

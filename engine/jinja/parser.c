@@ -61,6 +61,13 @@ struct string *parser_expect_name(struct parser *parser)
     return parser->at++->value.string;
 }
 
+bool parser_branch(struct parser *parser, bool branch)
+{
+    bool before = parser->branch;
+    parser->branch = branch;
+    return before;
+}
+
 struct node **parser_append(struct node **end, struct node *node)
 {
     *end = node;
@@ -83,8 +90,10 @@ static void expect_block_end(struct parser *parser)
 static struct node *parse_body(struct parser *parser, const struct node *begin, const char *end)
 {
     int which;
+    bool branch = parser_branch(parser, false);
     struct node *body = parse_until(parser, begin, (const char *const[]){end, NULL}, &which);
     expect_block_end(parser);
+    parser_branch(parser, branch);
     return body;
 }
 
@@ -98,10 +107,20 @@ static struct node *parse_captured(struct parser *parser, const struct node *beg
     return body;
 }
 
+/* Filters of what a block writes. */
+static struct node *parse_block_filters(struct parser *parser)
+{
+    bool branch = parser_branch(parser, false);
+    struct node *filters = parse_filters(parser, NULL);
+    parser_branch(parser, branch);
+    return filters;
+}
+
 static struct node *parse_if(struct parser *parser)
 {
     static const char *const ENDS[] = {"endif", "else", "elif", NULL};
     struct node *first = NULL, **place = &first;
+    bool branch = parser_branch(parser, true);
     int which;
     do {
         struct node *node = *place = parser_node(parser, NODE_IF);
@@ -115,6 +134,7 @@ static struct node *parse_if(struct parser *parser)
         }
     } while (which == 2);
     expect_block_end(parser);
+    parser_branch(parser, branch);
     return first;
 }
 
@@ -127,6 +147,7 @@ static struct node *parse_for(struct parser *parser)
     if (!parser_take_name(parser, "in"))
         parser_fail(parser, "expected in");
     node->b = parse_tuple(parser, false);
+    bool branch = parser_branch(parser, false);
     if (parser_take_name(parser, "if"))
         node->c = parse_expression(parser, true);
     if (parser_is_name(parser, "recursive"))
@@ -140,6 +161,7 @@ static struct node *parse_for(struct parser *parser)
         node->more = parse_until(parser, node, (const char *const[]){"endfor", NULL}, &which);
     }
     expect_block_end(parser);
+    parser_branch(parser, branch);
     return node;
 }
 
@@ -154,7 +176,7 @@ static struct node *parse_set(struct parser *parser)
     }
     node->type = NODE_SET_BLOCK;
     if (parser_take_op(parser, '|'))
-        node->b = parse_filters(parser, NULL);
+        node->b = parse_block_filters(parser);
     expect_block_end(parser);
     node->list = parse_captured(parser, node, "endset");
     return node;
@@ -175,7 +197,7 @@ static void refuse_special(struct parser *parser, const struct token *end)
 static struct node *parse_macro(struct parser *parser)
 {
     struct node *node = parser_node(parser, NODE_MACRO), **end = &node->params;
-    bool defaults = false;
+    bool defaults = false, branch = parser_branch(parser, false);
     node->value = value_of(parser_expect_name(parser));
     parser_expect_op(parser, '(');
     while (!parser_take_op(parser, ')')) {
@@ -194,6 +216,7 @@ static struct node *parse_macro(struct parser *parser)
     struct parser begin = *parser;
     node->list = parse_captured(parser, node, "endmacro");
     refuse_special(&begin, parser->at);
+    parser_branch(parser, branch);
     return node;
 }
 
@@ -218,7 +241,7 @@ static struct node *parse_with(struct parser *parser)
 static struct node *parse_filter_block(struct parser *parser)
 {
     struct node *node = parser_node(parser, NODE_FILTER_BLOCK);
-    node->b = parse_filters(parser, NULL);
+    node->b = parse_block_filters(parser);
     expect_block_end(parser);
     node->list = parse_captured(parser, node, "endfilter");
     return node;
@@ -334,5 +357,11 @@ static struct node *parse_until(struct parser *parser, const struct node *begin,
 struct node *parser_run(struct heap *heap, const struct token_array *tokens)
 {
     struct parser parser = {.heap = heap, .at = tokens->items};
-    return parse_until(&parser, NULL, NULL, NULL);
+    struct node *statements = parse_until(&parser, NULL, NULL, NULL);
+    if (parser.unknown) {
+        parser.at = parser.unknown;
+        parser_fail(&parser, "the filter or test %.60s is not supported",
+                    parser.at->value.string->bytes);
+    }
+    return statements;
 }

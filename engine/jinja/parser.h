@@ -10,6 +10,10 @@ struct parser {
     struct heap *heap;
     const struct token *at; /* the next token */
     int loops;              /* that a break or continue here would end */
+    /* Jinja looks for the filters and tests of a branch of an `if` when it gets there, but for
+     * those in a block inside of it, and for all others at once. */
+    bool branch;
+    const struct token *unknown; /* the first of those others that is unknown, or NULL */
 };
 
 /* The statements of a whole template. */
@@ -27,6 +31,8 @@ bool parser_take_op(struct parser *parser, int op);
 bool parser_take_name(struct parser *parser, const char *name);
 void parser_expect_op(struct parser *parser, int op);
 struct string *parser_expect_name(struct parser *parser);
+/* Sets `branch`; returns what it was. */
+bool parser_branch(struct parser *parser, bool branch);
 /* Appends to a list by `next`: returns where the next one goes. */
 struct node **parser_append(struct node **end, struct node *node);
 

@@ -65,6 +65,8 @@ static void print_escape(struct run *run, uint32_t c)
 
 static void print_quoted(struct run *run, const struct string *string)
 {
+    if (string->markup)
+        print_text(run, "Markup(");
     bool apostrophe = memchr(string->bytes, '\'', string->length) != NULL;
     bool quote = memchr(string->bytes, '"', string->length) != NULL;
     char around = apostrophe && !quote ? '"' : '\'';
@@ -81,6 +83,8 @@ static void print_quoted(struct run *run, const struct string *string)
         }
     }
     output_write(run, &around, 1);
+    if (string->markup)
+        print_text(run, ")");
 }
 
 static void print_items(struct run *run, const struct list *items)

@@ -153,10 +153,23 @@ void value_set(struct heap *heap, struct dict *dict, struct value key, struct va
     dict->count++;
 }
 
-void value_refuse_markup(struct heap *heap, struct value value)
+bool value_is_markup(struct value value)
 {
-    if (value.kind == VALUE_STRING && value.string->markup)
-        heap_fail(heap, ERROR_INVALID, "what safe gives can only be printed");
+    return value.kind == VALUE_STRING && value.string->markup;
+}
+
+struct value value_markup(struct heap *heap, struct value value)
+{
+    if (value.kind == VALUE_STRING && !value.string->markup) {
+        value = value_of(value_string(heap, value.string->bytes, value.string->length));
+        value.string->markup = true;
+    }
+    if (value.kind != VALUE_LIST && value.kind != VALUE_TUPLE)
+        return value;
+    struct list *list = value_new_list(heap, value.list->count);
+    for (size_t i = 0; i < value.list->count; i++)
+        value_push(heap, list, value_markup(heap, value.list->items[i]));
+    return value_list(value.kind, list);
 }
 
 /* Truth, equality, order. */

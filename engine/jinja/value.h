@@ -33,7 +33,7 @@ enum value_kind {
 struct string {
     size_t length;     /* bytes */
     size_t characters; /* code points */
-    bool markup;       /* `safe` has made it: Python then escapes what is joined to it */
+    bool markup;       /* `safe` has made it: what is joined to it is escaped */
     char bytes[];      /* UTF-8, and a NUL */
 };
 
@@ -140,8 +140,9 @@ void value_set(struct heap *heap, struct dict *dict, struct value key, struct va
 struct value *value_find(struct heap *heap, const struct dict *dict, struct value key);
 bool value_hashable(struct heap *heap, struct value value);
 
-/* Fails for what `safe` has made: what Python makes of it further is not supported. */
-void value_refuse_markup(struct heap *heap, struct value value);
+bool value_is_markup(struct value value);
+/* A string as `safe` makes it, or a list or tuple of them; other values as they are. */
+struct value value_markup(struct heap *heap, struct value value);
 
 /* What Python takes for true. */
 bool value_true(struct value value);

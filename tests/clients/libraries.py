@@ -50,7 +50,7 @@ def main():
         parser.error(f"no library {', '.join(sorted(unknown))}; there are {', '.join(TESTS)}")
     WORK.mkdir(parents=True, exist_ok=True)
     server = harness.Server(WORK / "libraries.log", harness.GOLDEN / "hybrid_regla",
-                            max_model_len=LIMIT)
+                            max_model_len=LIMIT, chat_template=HERE / "chat.jinja")
     try:
         failed = [name for name in names if not run(name, server)]
     finally:

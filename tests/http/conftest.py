@@ -82,6 +82,15 @@ def text_server(tmp_path_factory):
     finish(running)
 
 
+@pytest.fixture(scope="module")
+def chat_server(tmp_path_factory):
+    """The golden model with a template that tells all that clients of chats send."""
+    template = harness.ROOT / "tests" / "clients" / "chat.jinja"
+    running = start(tmp_path_factory.mktemp("chat-server"), chat_template=template)
+    yield running
+    finish(running)
+
+
 @pytest.fixture
 def server_factory(tmp_path):
     """server_factory(model=…, environment=…, wait=True, **flags) -> harness.Server"""

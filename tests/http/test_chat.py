@@ -67,7 +67,7 @@ def test_the_same_as_a_completion_of_the_text(server):
     choice, other = ours["choices"][0], theirs["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": other["text"], "refusal": None}
     assert choice["token_ids"] == other["token_ids"]
-    assert choice["prompt_token_ids"] == other["prompt_token_ids"]
+    assert ours["prompt_token_ids"] == other["prompt_token_ids"] and "prompt_token_ids" not in choice
     assert choice["finish_reason"] == other["finish_reason"]
     content = choice["logprobs"]["content"]
     assert [entry["logprob"] for entry in content] == other["logprobs"]["token_logprobs"]
@@ -136,6 +136,17 @@ def test_streams(server):
     assert frames[-1]["choices"] == [] and frames[-1]["usage"]["completion_tokens"] > 0
     assert all(frame["usage"] is None for frame in frames[:-1])
     assert {frame["object"] for frame in frames} == {"chat.completion.chunk"}
+
+
+def test_ids_in_a_stream(server):
+    whole = chat(server, return_token_ids=True)
+    body = {"messages": MESSAGES, "max_tokens": 8, "temperature": 0, "stream": True, "return_token_ids": True}
+    first, *others = read_frames(server.post(CHAT, body).content)
+    assert first["prompt_token_ids"] == whole["prompt_token_ids"]
+    assert not any("prompt_token_ids" in frame for frame in others)
+    ids = [id for frame in others for id in frame["choices"][0]["token_ids"]]
+    assert ids == whole["choices"][0]["token_ids"]
+    assert chat(server)["prompt_token_ids"] is None
 
 
 def test_stop_strings(server):

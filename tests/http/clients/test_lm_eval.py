@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lm-evaluation-harness, unmodified: its command, model `local-completions`, the tokenizer from
-the server, on the small tasks in tests/clients/lm_eval_tasks. What it reports must be what the
-server says when asked directly, and the same however it batches its requests."""
+"""lm-evaluation-harness, unmodified: its command, model `local-completions` with the tokenizer from
+the server, and `local-chat-completions`, on the small tasks in tests/clients/lm_eval_tasks. What it
+reports must be what the server says when asked directly, and the same however it batches its
+requests."""
 
 import json
 import os
@@ -15,17 +16,16 @@ pytestmark = pytest.mark.builds("dev")  # what the client makes of replies
 
 TASKS = harness.ROOT / "tests" / "clients" / "lm_eval_tasks"
 NAMES = ("regla_choices", "regla_continue", "regla_rolling")
+COMPLETIONS, CHATS = ("local-completions", "completions"), ("local-chat-completions", "chat/completions")
 ARGUMENTS = {"one_by_one": (1, 1), "batched": (3, 2)}  # requests at a time, prompts in each
 
 
-def run_lm_eval(server, folder, num_concurrent, batch_size):
+def run_lm_eval(server, folder, path, names, arguments, *flags):
     """Runs lm_eval; returns (its results by task, its samples by task)."""
-    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--model_args",
-               f"model={server.model_id},base_url={server.url}/v1/completions,"
-               f"tokenizer_backend=remote,max_retries=1,num_concurrent={num_concurrent}",
-               "--batch_size", str(batch_size), "--tasks", ",".join(NAMES), "--include_path", str(TASKS),
-                "--log_samples",
-               "--output_path", str(folder / "out")]
+    command = [sys.executable, "-m", "lm_eval", "--model", path[0], "--model_args",
+               f"model={server.model_id},base_url={server.url}/v1/{path[1]},max_retries=1,{arguments}",
+               "--tasks", ",".join(names), "--include_path", str(TASKS), "--log_samples",
+               "--output_path", str(folder / "out"), *flags]
     environment = {**os.environ, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1",
                    "HF_DATASETS_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(command, cwd=TASKS, env=environment, stdout=subprocess.PIPE,
@@ -33,16 +33,22 @@ def run_lm_eval(server, folder, num_concurrent, batch_size):
     assert done.returncode == 0, done.stdout.decode()[-4000:]
     results = json.loads(next((folder / "out").rglob("results_*.json")).read_text())["results"]
     samples = {}
-    for name in NAMES:
+    for name in names:
         path = next((folder / "out").rglob(f"samples_{name}_*.jsonl"))
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         samples[name] = sorted(lines, key=lambda sample: sample["doc_id"])
     return results, samples
 
 
+def run_completions(server, folder, num_concurrent, batch_size):
+    return run_lm_eval(server, folder, COMPLETIONS, NAMES,
+                       f"tokenizer_backend=remote,num_concurrent={num_concurrent}",
+                       "--batch_size", str(batch_size))
+
+
 @pytest.fixture(scope="module")
 def runs(server, tmp_path_factory):
-    return {name: run_lm_eval(server, tmp_path_factory.mktemp(name), *arguments)
+    return {name: run_completions(server, tmp_path_factory.mktemp(name), *arguments)
             for name, arguments in ARGUMENTS.items()}
 
 
@@ -111,3 +117,16 @@ def test_loglikelihood_rolling(server, runs):
         size += len(text.encode())
     bits = -total / size / 0.6931471805599453
     assert results["regla_rolling"]["bits_per_byte,none"] == pytest.approx(bits, rel=1e-9)
+
+
+def test_chats(chat_server, tmp_path):
+    """Each example is two turns of its own."""
+    _, samples = run_lm_eval(chat_server, tmp_path, CHATS, ["regla_continue"], "num_concurrent=2",
+                             "--apply_chat_template", "--system_instruction", "Be brief.",
+                             "--num_fewshot", "2", "--fewshot_as_multiturn", "True")
+    for sample in samples["regla_continue"]:
+        messages = json.loads(sample["arguments"]["gen_args_0"]["arg_0"][0])
+        assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 2, "user"]
+        reply = chat_server.post("/v1/chat/completions", {
+            "messages": messages, "max_tokens": 12, "temperature": 0, "stop": [".", "\n"]})
+        assert sample["resps"] == [[reply.json()["choices"][0]["message"]["content"]]]
