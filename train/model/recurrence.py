@@ -7,6 +7,8 @@ written values and c [.., T, 1] the delta rule's rate (None: 0). q, k [.., T, m]
 dv]; the state starts at zero.
 """
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 
@@ -125,7 +127,7 @@ def _chunked_by_head(q, k, v, log_a, rate):
         since_start = sums.to(k.dtype).exp()
         until_end = between[..., -1, :, None]
         over_chunk = since_start[..., -1:, :]
-    with torch.autocast(k.device.type, enabled=False):  # a state adds up: in float32 at least
+    with without_autocast(k.device.type):  # a state adds up: in float32 at least
         scores = (q @ k.transpose(-1, -2)) * between
         carried = None
         if rate is not None:
@@ -139,6 +141,13 @@ def _chunked_by_head(q, k, v, log_a, rate):
         return _between_chunks(
             _times(q, since_start), _times(k, until_end), v, carried, scores, over_chunk
         )
+
+
+def without_autocast(device_type):
+    """Products as precise as their operands; the device meta has no autocast to end."""
+    if torch.amp.is_autocast_available(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def _times(x, factor):
