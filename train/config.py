@@ -46,7 +46,7 @@ BOTH = {
 }
 MODEL = {
     "model_type": ("regla",),
-    "hidden_act": ("gelu", "gelu_new", "relu", "silu"),
+    "hidden_act": ("gelu", "gelu_new", "relu", "silu", "relu2"),
     "norm_type": ("layernorm", "rmsnorm", "simple_rmsnorm"),
     "position_embedding": ("none", "sinusoidal", "learned"),
 }
@@ -87,6 +87,7 @@ NOT_TRAINED = (
     "logit_softcap",
     "score_scale",
     "score_softcap",
+    "scaling",
 )
 # Feature maps whose factors are those of a running maximum, and those with a matrix for each head.
 EXPONENTIAL = ("exp", "favor")

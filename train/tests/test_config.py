@@ -91,6 +91,7 @@ def test_refuses(raw_config, change, message):
         ({"position": {"type": "lrpe_orthogonal", "pairing": "half"}}, "pairing: not of"),
         ({"position": {"type": "lrpe_unitary", "rotary_pct": 1}}, "rotary_pct: not of"),
         ({"position": {"type": "rope", "stage": "after", "basis": "identity"}}, "basis: not of"),
+        ({"position": {"type": "rope", "scaling": {}}}, "scaling: train/ cannot train it"),
         ({"score_divisor": 4}, "not of a linear mixer"),
         ({"chunk_size": 16, "gate": "refined"}, "chunk_size: only with gate none"),
         ({"chunk_size": 15}, "chunk_size: expected 16"),
