@@ -43,6 +43,8 @@ def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=None):
     of rows and features are at least e^LOWEST_LOG_DECAY; those of a head are as they are."""
     one_decay = log_f is None and log_a is not None and log_a.shape[-1] == 1
     per_head = rate is not None or one_decay
+    if rate is not None and not one_decay and (log_a is not None or log_f is not None):
+        raise ValueError("a delta rule with decays of rows or features has no chunked form")
     if chunk is None:
         chunk = HEAD_CHUNK if per_head else CHUNK
     if log_a is not None and log_f is not None:  # one product of both bounds the sums

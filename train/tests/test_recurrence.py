@@ -115,6 +115,14 @@ def test_gradients_are_those_of_the_steps(delta):
         assert torch.allclose(got, want, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("decay", ({"log_a": DV}, {"log_f": M}))
+def test_a_delta_rule_with_many_decays_is_refused(decay):
+    q, k, v, normal = inputs(torch.float64)
+    decay = {name: -normal(size) ** 2 for name, size in decay.items()}
+    with pytest.raises(ValueError, match="no chunked form"):
+        chunked(q, k, v, **decay, rate=torch.sigmoid(normal(1)))
+
+
 def test_a_decay_to_nothing_has_finite_gradients():
     q, k, v, normal = inputs(torch.float32)
     log_a = torch.full_like(normal(1), -1e6).requires_grad_()
