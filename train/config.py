@@ -18,7 +18,16 @@ LINEAR = {
         "dpfp",
         "unit_cos_sin",
     ),
-    "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
+    "gate": (
+        "none",
+        "scalar",
+        "fast_decay",
+        "refined",
+        "gla",
+        "delta",
+        "gated_delta",
+        "mamba2",
+    ),
     "query_scale": ("none", "sqrt_dim", "exp_variance"),
 }
 SOFTMAX = {
@@ -30,16 +39,19 @@ BOTH = {
     "combine": (None, "add", "concatenate"),
     "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm", "gated_rmsnorm"),
     "output_norm_scope": ("head", "hidden"),
-    "output_gate": ("none", "swish"),
+    "output_gate": ("none", "swish", "sigmoid"),
+    "output_gate_scope": (None, "head", "hidden"),
     "qk_projection": ("separate", "shared"),
     "value_activation": ("none", "silu"),
 }
 MODEL = {
     "model_type": ("regla",),
-    "hidden_act": ("gelu", "gelu_new", "relu", "silu"),
+    "hidden_act": ("gelu", "gelu_new", "relu", "silu", "relu2"),
     "norm_type": ("layernorm", "rmsnorm", "simple_rmsnorm"),
     "position_embedding": ("none", "sinusoidal", "learned"),
 }
+CONV = {"activation": ("none", "silu")}
+QK_NORM = {"type": ("layernorm", "rmsnorm", "l2"), "scope": ("head", "hidden")}
 LRPE = ("lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
 POSITION = {
     "type": (
@@ -71,23 +83,30 @@ POSITION_KEYS = {
 # What the engine computes and train/ does not.
 NOT_TRAINED = (
     "blocks",
-    "norm_plus_one",
     "logit_scale",
     "logit_softcap",
-    "num_kv_heads",
-    "qk_norm",
     "score_scale",
     "score_softcap",
+    "scaling",
+)
+# Feature maps whose factors are those of a running maximum, and those with a matrix for each head.
+EXPONENTIAL = ("exp", "favor")
+WITH_MATRIX = ("favor", "cos_sin", "unit_cos_sin", "hedgehog")
+DELTA = ("delta", "gated_delta")
+
+# Keys of other kinds.
+_LINEAR_KEYS = (
+    *LINEAR,
+    "sum_norm",
+    "dpfp_nu",
+    "gate_logit_normalizer",
+    "chunk_size",
     "conv",
     "num_qk_heads",
     "beta_max",
     "output_gate_first",
-    "output_gate_scope",
 )
-
-# Keys of other kinds.
-_LINEAR_KEYS = (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer", "chunk_size")
-_SOFTMAX_KEYS = (*SOFTMAX, "window_size", "score_divisor")
+_SOFTMAX_KEYS = (*SOFTMAX, "window_size", "score_divisor", "num_kv_heads")
 _PAIR_KEYS = ("parts", "combine")
 FOREIGN = {
     "linear": (*_SOFTMAX_KEYS, *_PAIR_KEYS),
@@ -109,6 +128,20 @@ class PositionConfig:
 
 
 @dataclass
+class ConvConfig:
+    width: int
+    activation: str = "none"
+
+
+@dataclass
+class QkNormConfig:
+    type: str
+    scope: str = "head"
+    eps: float = None
+    plus_one: bool = False
+
+
+@dataclass
 class MixerConfig:
     kind: str
     feature_map: str = "identity"
@@ -121,7 +154,14 @@ class MixerConfig:
     output_norm_scope: str = "head"
     output_norm_eps: float = None
     output_gate: str = "none"
+    output_gate_scope: str = None
+    output_gate_first: bool = False
     num_heads: int = None
+    num_qk_heads: int = None  # of a linear mixer
+    num_kv_heads: int = None  # of a softmax mixer
+    beta_max: float = None
+    conv: ConvConfig = None
+    qk_norm: QkNormConfig = None
     qk_projection: str = "separate"
     value_activation: str = "none"
     dpfp_nu: int = 1
@@ -134,6 +174,12 @@ class MixerConfig:
     parts: list = None
     combine: str = None
     position: PositionConfig = field(default_factory=PositionConfig)
+
+    def head_counts(self):
+        """Heads of q, of k and of v."""
+        linear = self.num_qk_heads or self.num_heads
+        values = self.num_kv_heads or self.num_heads
+        return (linear, linear, values) if self.kind == "linear" else (self.num_heads, values, values)
 
 
 @dataclass
@@ -155,6 +201,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     position_embedding: str = "none"
     embedding_norm: bool = False
+    norm_plus_one: bool = False
     embedding_scale: float = 1.0
     max_position_embeddings: int = None
 
@@ -186,8 +233,11 @@ def _object(raw, where):
 def _mixer(name, raw, norm_eps, num_heads):
     where = f"mixers.{name}."
     raw = _object(raw, f"mixers.{name}")
+    if raw.get("kind") == "conv":
+        raise ValueError(f"config.json: {where}kind: conv: train/ cannot train it")
     position = raw.pop("position", "none")
     position = _object({"type": "none"} if position == "none" else position, where + "position")
+    conv, qk_norm = (_object(raw[k], where + k) if k in raw else None for k in ("conv", "qk_norm"))
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     for key in FOREIGN[made.kind]:
         if key in raw:
@@ -203,6 +253,12 @@ def _mixer(name, raw, norm_eps, num_heads):
             raise ValueError(
                 f"config.json: {where}position.{key}: not of position {made.position.type}"
             )
+    if conv is not None:
+        made.conv = _build(ConvConfig, conv, where + "conv.", CONV)
+    if qk_norm is not None:
+        made.qk_norm = _build(QkNormConfig, qk_norm, where + "qk_norm.", QK_NORM)
+        if made.qk_norm.eps is None:
+            made.qk_norm.eps = 1e-6 if made.qk_norm.type == "l2" else norm_eps
     if made.output_norm_eps is None:
         made.output_norm_eps = norm_eps
     if made.num_heads is None:
@@ -215,8 +271,8 @@ def _check_mixer(mixer, where):
     def refuse(text):
         raise ValueError(f"config.json: {where}{text}")
 
-    if mixer.feature_map in ("exp", "favor") and mixer.gate == "delta":
-        refuse("gate: delta with an exponential feature map")
+    if mixer.feature_map in EXPONENTIAL and mixer.gate in DELTA:
+        refuse(f"gate: {mixer.gate} with an exponential feature map")
     if mixer.sum_norm and mixer.gate not in ("none", "scalar"):
         refuse("sum_norm: only with gate none or scalar")
     for key, least, most in (
@@ -231,7 +287,7 @@ def _check_mixer(mixer, where):
         if not 16 <= mixer.chunk_size <= 2**24:
             refuse(f"chunk_size: expected 16 to {2**24}, got {mixer.chunk_size}")
         plain = mixer.gate == "none" and mixer.query_scale == "none" and not mixer.sum_norm
-        if not plain or mixer.feature_map in ("exp", "favor"):
+        if not plain or mixer.feature_map in EXPONENTIAL:
             refuse("chunk_size: only with gate none and query_scale none, without sum_norm, exp, favor")
     if (mixer.score_divisor is not None) != (mixer.activation == "relu2"):
         refuse("score_divisor: of the activation relu2, which needs one")
@@ -261,6 +317,50 @@ def _check_mixer(mixer, where):
     ):
         refuse("window_size: must be a positive number")
     _check_segments(mixer, refuse)
+    _check_inputs(mixer, refuse)
+    _check_output(mixer, refuse)
+
+
+def _check_inputs(mixer, refuse):
+    """How q, k and v come from x, and the delta rule's rate."""
+    for key in ("num_qk_heads", "num_kv_heads"):
+        heads = getattr(mixer, key)
+        if heads is not None and not (isinstance(heads, int) and heads > 0 and mixer.num_heads % heads == 0):
+            refuse(f"{key}: expected a divisor of {mixer.num_heads} heads, got {heads}")
+    grouped = mixer.head_counts() != (mixer.num_heads,) * 3
+    if mixer.qk_projection == "shared" and (grouped or mixer.conv or mixer.qk_norm):
+        refuse("qk_projection: must be separate with conv, qk_norm, num_qk_heads, num_kv_heads")
+    if grouped and mixer.window == "long_short":
+        refuse("window: long_short without num_kv_heads")
+    if grouped and mixer.kind == "linear" and (
+        mixer.feature_map in WITH_MATRIX
+        or mixer.gate in ("fast_decay", "gla")
+        or mixer.position.type not in ("none", "rope")
+    ):
+        refuse(
+            "num_qk_heads: needs a feature_map without a matrix, no gate fast_decay or gla, and "
+            "the position none or rope"
+        )
+    if mixer.conv and not (isinstance(mixer.conv.width, int) and 2 <= mixer.conv.width <= 8):
+        refuse(f"conv.width: expected 2 to 8, got {mixer.conv.width}")
+    if mixer.qk_norm and not 0 <= mixer.qk_norm.eps <= 1:
+        refuse(f"qk_norm.eps: expected 0 to 1, got {mixer.qk_norm.eps}")
+    if mixer.qk_norm and mixer.qk_norm.type == "l2" and mixer.qk_norm.plus_one:
+        refuse("qk_norm.plus_one: l2 has no weights")
+    if mixer.beta_max is not None and mixer.gate not in DELTA:
+        refuse("beta_max: only with the gates delta and gated_delta")
+    if mixer.beta_max is not None and not 1 <= mixer.beta_max <= 2:
+        refuse(f"beta_max: expected 1 to 2, got {mixer.beta_max}")
+
+
+def _check_output(mixer, refuse):
+    by_head = mixer.output_gate_scope == "head"
+    if mixer.output_gate_scope is not None and mixer.output_gate == "none":
+        refuse("output_gate_scope: needs an output_gate")
+    if by_head and mixer.output_norm != "none" and mixer.output_norm_scope == "hidden":
+        refuse("output_gate_scope: head takes no output_norm_scope hidden")
+    if mixer.output_gate_first and (mixer.output_gate == "none" or by_head):
+        refuse("output_gate_first: needs an output_gate, of scope hidden")
 
 
 def _check_segments(mixer, refuse):
@@ -277,7 +377,6 @@ def _check_segments(mixer, refuse):
         refuse("window: long_short needs the activation softmax and position none")
 
 
-
 def _check_pair(mixers, name, pair):
     where = f"config.json: mixers.{name}.parts"
     for part in pair.parts:
@@ -285,8 +384,10 @@ def _check_pair(mixers, name, pair):
             raise ValueError(f"{where}: {part}: not in mixers")
         if mixers[part].kind == "pair" or mixers[part].output_gate != "none":
             raise ValueError(f"{where}: {part}: neither a pair nor one with an output_gate")
-    same = ("num_heads", "qk_projection", "value_activation")
+    same = ("num_heads", "num_kv_heads", "qk_projection", "value_activation")
     first, second = (mixers[part] for part in pair.parts)
+    if pair.combine == "add" and (first.conv or second.conv):
+        raise ValueError(f"{where}: combine add takes no conv")
     if pair.combine == "add" and any(getattr(first, k) != getattr(second, k) for k in same):
         raise ValueError(f"{where}: combine add needs equal {', '.join(same)}")
 
@@ -295,6 +396,8 @@ def parse_config(raw):
     """A ModelConfig from config.json's object (a preset's "shapes" already taken out)."""
     ids = {key: raw[key] for key in ("bos_token_id", "eos_token_id") if key in raw}
     raw = {**_object(raw, "model"), **ids}  # whose null says that there is none
+    if raw.get("blocks") == {}:
+        del raw["blocks"]
     mixers = _object(raw.get("mixers", {}), "mixers")
     config = _build(ModelConfig, raw, "", MODEL)
     if len(config.layer_types) != config.num_hidden_layers:

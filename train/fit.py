@@ -28,6 +28,10 @@ from train.parameters import KERPLE_R, fixed_by_papers, freeze, keep_in_range, t
 from train.schedule import SCHEDULES, Schedule
 
 
+# Parts whose tensors with two dimensions are no matrices: spe's gates, T5's buckets; taps.
+NO_MATRICES = (".position.", ".conv.")
+
+
 def make_optimizers(model, args):
     """Muon for the hidden matrices; AdamW for the embeddings and everything small."""
     groups = {"muon": [], "matrix": [], "embedding": [], "small": []}
@@ -36,7 +40,7 @@ def make_optimizers(model, args):
             continue
         if "embeddings" in name or name == "head":
             groups["embedding"].append(parameter)
-        elif parameter.dim() == 2 and ".position." not in name:  # spe's gates, T5's buckets
+        elif parameter.dim() == 2 and not any(part in name for part in NO_MATRICES):
             groups["muon" if args.optimizer == "muon" else "matrix"].append(parameter)
         else:
             groups["small"].append(parameter)

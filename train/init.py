@@ -12,6 +12,11 @@ from train.model.positions import KERPLE_LOWEST, default_theta, rotary_size
 
 # FLASH (Hua et al. 2022): the deviation of q_scale, k_scale and of the bias by distance.
 FLASH_START = 0.02
+# The first steps dt = softplus(b) of Gated DeltaNet and Mamba-2 as released: evenly drawn by their
+# logarithm. A = e^A_log is drawn evenly, too.
+STEPS = (1e-3, 0.1)
+DECAYS = {"gated_delta": (0, 16), "mamba2": (1, 16)}
+LEAST_DECAY = 1e-4  # whose logarithm is finite
 # KERPLE as released: each head's r is drawn between 0 and this (3-para-log was not released; its
 # exponent has the range of the other exponents).
 KERPLE_RANGES = {
@@ -71,6 +76,9 @@ class _Maker:
     def normal(self, name, shape, std):
         self.tensors[name] = torch.randn(shape, generator=self.generator) * std
 
+    def uniform(self, shape, least, most):
+        return least + (most - least) * torch.rand(shape, generator=self.generator)
+
     def orthogonal(self, name, matrices, rows, size):
         """Performer's W: Gaussian rows, orthogonal within each block of `size` of them."""
         made = []
@@ -88,9 +96,13 @@ class _Maker:
         if bias:
             self.tensors[f"{name}.bias"] = torch.zeros(outputs)
 
-    def norm(self, name, kind, size):
+    def shapes_of(self, mixer_name):
+        """Sizes of a mixer: the config's "shapes", and what these have under "mixers" for it."""
+        return {**self.shapes, **self.shapes.get("mixers", {}).get(mixer_name, {})}
+
+    def norm(self, name, kind, size, plus_one=False):
         if kind in WEIGHTED_NORMS:
-            self.tensors[f"{name}.weight"] = torch.ones(size)
+            self.tensors[f"{name}.weight"] = torch.full((size,), 0.0 if plus_one else 1.0)
         if kind == "gated_rmsnorm":
             self.tensors[f"{name}.gate"] = torch.ones(size)
         if kind == "layernorm":
@@ -99,9 +111,13 @@ class _Maker:
 
 def new_tensors(config, shapes, seed=0, init=None):
     """Checkpoint tensors of a new model; shapes: head_dim, value_dim, features (of favor and
-    the Fourier maps), glu, bias; init: an Init."""
+    the Fourier maps), glu, bias, and mixers, an object of others of these for some mixers; init: an
+    Init."""
+    for name in shapes.get("mixers", {}):
+        if name not in config.mixers:
+            raise ValueError(f"config.json: shapes.mixers.{name}: not in mixers")
     make = _Maker(config, shapes, seed, init or Init())
-    width = config.hidden_size
+    width, plus_one = config.hidden_size, config.norm_plus_one
     # Scaled ones end as wide as sinusoids, as in Vaswani et al. 2017.
     std = 0.02 if config.embedding_scale == 1 else 1 / config.embedding_scale
     make.normal("model.embeddings.weight", (config.vocab_size, width), std)
@@ -110,15 +126,15 @@ def new_tensors(config, shapes, seed=0, init=None):
             "model.position_embeddings.weight", (config.max_position_embeddings, width), 0.02
         )
     if config.embedding_norm:
-        make.norm("model.embedding_norm", config.norm_type, width)
+        make.norm("model.embedding_norm", config.norm_type, width, plus_one)
     for i, name in enumerate(config.layer_types):
         layer = f"model.layers.{i}"
-        make.norm(f"{layer}.attn_norm", config.norm_type, width)
-        _attention(make, config.mixers[name], f"{layer}.attn")
+        make.norm(f"{layer}.attn_norm", config.norm_type, width, plus_one)
+        _attention(make, name, f"{layer}.attn")
         if config.intermediate_size > 0:
-            make.norm(f"{layer}.mlp_norm", config.norm_type, width)
+            make.norm(f"{layer}.mlp_norm", config.norm_type, width, plus_one)
             _mlp(make, f"{layer}.mlp")
-    make.norm("model.norm", config.norm_type, width)
+    make.norm("model.norm", config.norm_type, width, plus_one)
     if not config.tie_word_embeddings:
         make.normal("lm_head.weight", (config.vocab_size, width), 0.02)
     return make.tensors
@@ -140,54 +156,74 @@ def _residual_scale(config):
     return 1 / math.sqrt(2 * config.num_hidden_layers)
 
 
-def _attention(make, mixer, name):
-    config, shapes = make.config, make.shapes
-    dv = shapes.get("value_dim", _head_dim(make))
+def _attention(make, mixer_name, name):
+    config = make.config
+    mixer = config.mixers[mixer_name]
     pair = mixer.kind == "pair"
-    parts = [config.mixers[part] for part in mixer.parts] if pair else [mixer]
+    part_names = mixer.parts if pair else [mixer_name]
+    parts = [(config.mixers[part], _sizes(make, part)) for part in part_names]
     added = pair and mixer.combine == "add"
 
     def output():
-        size = dv * (parts[0].num_heads if added else sum(part.num_heads for part in parts))
-        width, bias = config.hidden_size, shapes.get("bias", False)
+        heights = [part.num_heads * sizes["value_dim"] for part, sizes in parts]
+        size = heights[0] if added else sum(heights)
+        width, bias = config.hidden_size, make.shapes.get("bias", False)
         make.linear(f"{name}.o_proj", width, size, bias, _residual_scale(config))
-        if mixer.output_gate == "swish":
-            make.linear(f"{name}.out_gate_proj", size, width, False)
+        if mixer.output_gate != "none":
+            gates = mixer.num_heads if mixer.output_gate_scope == "head" else size
+            make.linear(f"{name}.out_gate_proj", gates, width, False)
 
-    for i, part in enumerate(parts):
+    for i, (part, sizes) in enumerate(parts):
         prefix = f"{name}.parts.{i}" if pair else name
         sources = prefix if not added else name if i == 0 else None
-        _queries(make, part, prefix, sources, dv)
+        _queries(make, part, prefix, sources, sizes)
         if not pair:  # a seed's numbers come in this order
             output()
-        _rest(make, part, prefix, dv)
+        _rest(make, part, prefix, sizes)
     if pair:
         output()
 
 
-def _head_dim(make):
+def _sizes(make, mixer_name):
+    """The mixer's shapes, with head_dim and value_dim."""
     config = make.config
-    return make.shapes.get("head_dim", config.hidden_size // config.num_attention_heads)
+    d = config.hidden_size // config.num_attention_heads
+    return {"head_dim": d, "value_dim": d, **make.shapes_of(mixer_name)}
 
 
-def _queries(make, mixer, name, sources, dv):
+def _queries(make, mixer, name, sources, sizes):
     """q, k and v; sources: where the values, and the one projection of shared q and k, are."""
-    width, bias = make.config.hidden_size, make.shapes.get("bias", False)
-    size = mixer.num_heads * _head_dim(make)
+    width, bias, d = make.config.hidden_size, make.shapes.get("bias", False), sizes["head_dim"]
+    q, k, v = mixer.head_counts()
+    rows = {"q_proj": q * d, "k_proj": k * d, "v_proj": v * sizes["value_dim"]}
     if mixer.qk_projection == "separate":
-        make.linear(f"{name}.q_proj", size, width, bias)
-        make.linear(f"{name}.k_proj", size, width, bias)
+        make.linear(f"{name}.q_proj", rows["q_proj"], width, bias)
+        make.linear(f"{name}.k_proj", rows["k_proj"], width, bias)
     elif sources is not None:
-        make.linear(f"{sources}.qk_proj", size, width, bias)
+        make.linear(f"{sources}.qk_proj", rows["q_proj"], width, bias)
     if sources is not None:
-        make.linear(f"{sources}.v_proj", mixer.num_heads * dv, width, bias)
+        make.linear(f"{sources}.v_proj", rows["v_proj"], width, bias)
     for side in ("q_scale", "k_scale") if mixer.qk_projection == "shared" else ():
-        make.normal(f"{name}.{side}.weight", (size,), FLASH_START)
-        make.tensors[f"{name}.{side}.bias"] = torch.zeros(size)
+        make.normal(f"{name}.{side}.weight", (rows["q_proj"],), FLASH_START)
+        make.tensors[f"{name}.{side}.bias"] = torch.zeros(rows["q_proj"])
+    if mixer.conv is not None:
+        _conv(make, mixer, f"{name}.conv", sum(rows.values()))
+    if mixer.qk_norm is not None:
+        for side, heads in (("q_norm", q), ("k_norm", k)):
+            size = d if mixer.qk_norm.scope == "head" else heads * d
+            make.norm(f"{name}.{side}", mixer.qk_norm.type, size, mixer.qk_norm.plus_one)
 
 
-def _rest(make, mixer, name, dv):
-    d, heads = _head_dim(make), mixer.num_heads
+def _conv(make, mixer, name, channels):
+    """As PyTorch starts a convolution; of mixers with one, Mamba-2's has a bias."""
+    most = mixer.conv.width**-0.5
+    make.tensors[f"{name}.weight"] = make.uniform((channels, mixer.conv.width), -most, most)
+    if mixer.gate == "mamba2":
+        make.tensors[f"{name}.bias"] = make.uniform((channels,), -most, most)
+
+
+def _rest(make, mixer, name, sizes):
+    d, dv, heads = sizes["head_dim"], sizes["value_dim"], mixer.num_heads
     make.norm(
         f"{name}.out_norm",
         mixer.output_norm,
@@ -199,15 +235,15 @@ def _rest(make, mixer, name, dv):
             make.norm(f"{name}.{norm}", "layernorm", heads * d)
     m = d
     if mixer.kind == "linear":
-        m = _features(make, mixer, name, d)
+        m = _features(make, mixer, name, d, sizes.get("features"))
         _gates(make, mixer, name, m, dv)
     _position(make, mixer, f"{name}.position", m)
 
 
-def _features(make, mixer, name, d):
+def _features(make, mixer, name, d, rows):
     """The feature map's tensors; returns the number of features."""
     heads = mixer.num_heads
-    rows = make.shapes.get("features") or d
+    rows = rows or d
     if mixer.feature_map == "favor":
         make.orthogonal(f"{name}.features.weight", heads, rows, d)
         return rows
@@ -227,6 +263,9 @@ def _gates(make, mixer, name, m, dv):
         make.linear(f"{name}.gk_proj.0", 16, width, False)
         make.linear(f"{name}.gk_proj.1", heads * m, 16, True)
         return
+    if mixer.gate in DECAYS:
+        _steps(make, mixer, name)
+        return
     sizes = {
         "scalar": {"g_proj": 1},
         "fast_decay": {"z_proj": dv, "f_proj": m},
@@ -242,6 +281,22 @@ def _gates(make, mixer, name, m, dv):
         if gate in ("g_proj", "z_proj", "f_proj"):
             spread = torch.linspace(*make.init.gate_bias, size if size > 1 else heads)
             make.tensors[f"{name}.{gate}.bias"] = spread.repeat(heads) if size > 1 else spread
+
+
+def _steps(make, mixer, name):
+    """The rate and the decay of Gated DeltaNet, and Mamba-2's, as released: A_log, and dt in a
+    bias."""
+    heads, width = mixer.num_heads, make.config.hidden_size
+    projection = "dt_proj" if mixer.gate == "mamba2" else "a_proj"
+    make.linear(f"{name}.{projection}", heads, width, False)
+    step = make.uniform((heads,), *(math.log(s) for s in STEPS)).exp()
+    make.tensors[f"{name}.{projection}.bias"] = step + torch.log(-torch.expm1(-step))
+    decay = make.uniform((heads,), *DECAYS[mixer.gate]).clamp(min=LEAST_DECAY)
+    make.tensors[f"{name}.A_log"] = decay.log()
+    if mixer.gate == "mamba2":
+        make.tensors[f"{name}.D"] = torch.ones(heads)
+    else:
+        make.linear(f"{name}.b_proj", heads, width, False)
 
 
 def _spe(make, position, name, heads, m, sines=1):

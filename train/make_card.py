@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a model's card (README.md) from measurements: `regla perplexity`, `regla generate`, and
-the log of its training."""
+the log of its training. With --beside it writes a row into a card that is there: what another model
+comes to that was trained for as many tokens."""
 
 import argparse
 import json
 import math
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 from safetensors import safe_open
@@ -65,6 +68,15 @@ Continuations of fixed prompts: the first result of each, unedited.
 `regla generate {folder} --prompt TEXT {sampling} --seed N`, N = 1 to 20.
 
 {continuations}"""
+
+
+# A row of the table of another model's card.
+BESIDE = (
+    "| beside it: {layers} | {parameters:,} parameters, {seen:,} tokens seen in {steps:,} steps, "
+    "{minutes:.0f} minutes: training loss {train_loss:.3f}, validation loss {loss:.4f}, bits per byte "
+    "**{bits_per_byte:.4f}**, perplexity per word {ppl_word:.1f}, per token {ppl_token:.2f} |"
+)
+LAST_ROW = "| perplexity per token |"  # of a card's table without such rows
 
 
 def run(*command, stdin=None):
@@ -173,18 +185,68 @@ def continuations(engine, folder):
     return "\n".join(parts)
 
 
+def measured_figures(measured):
+    same = ("documents", "bytes", "bits_per_byte", "ppl_word", "ppl_token")
+    return {"loss": measured["nll"] / measured["tokens"], **{key: measured[key] for key in same}}
+
+
+def training_of(card):
+    """Tokens, steps and the steps of the decay, as a card says them."""
+    said = re.search(r"^\| tokens seen \| ([\d,]+) \(([\d,]+) steps of ", card, re.MULTILINE)
+    decay = re.search(r"to zero over the last\s+([\d,]+) steps", card)
+    if said is None or decay is None:
+        raise ValueError("expected a card of train.make_card, found neither tokens nor steps")
+    return tuple(int(text.replace(",", "")) for text in (*said.groups(), decay.group(1)))
+
+
+def add_row(card, figures):
+    """The card with the row, in the place of one of a model with the same layers."""
+    want, got = training_of(card), tuple(figures[key] for key in ("seen", "steps", "decay"))
+    if want != got:
+        raise ValueError(f"expected tokens, steps and steps of the decay {want}, got {got}")
+    row = BESIDE.format(**figures)
+    start = row.split(" | ")[0] + " | "
+    lines = [line for line in card.split("\n") if not line.startswith(start)]
+    last = max(i for i, line in enumerate(lines) if line.startswith((LAST_ROW, "| beside it: ")))
+    return "\n".join([*lines[: last + 1], row, *lines[last + 1 :]])
+
+
+def write_beside(args):
+    """A row for the model in the card of another."""
+    file = Path(args.beside) / "README.md"
+    _, measured = Valid(args.valid).perplexity(args.engine, Path(args.model))
+    figures = {
+        **measured_figures(measured),
+        **training_figures(args.log),
+        **model_figures(Path(args.model)),
+    }
+    try:
+        file.write_text(add_row(file.read_text(), figures))
+    except ValueError as error:
+        sys.exit(f"train.make_card: {file}: {error}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="checkpoint folder")
     parser.add_argument("--valid", required=True, help="held-out documents")
     parser.add_argument("--log", required=True, help="output of train.fit")
-    parser.add_argument("--text-tokens", type=int, required=True, help="of the training text")
-    parser.add_argument("--data", required=True, help="what the training text is, in words")
+    parser.add_argument("--beside", metavar="FOLDER", help="model in whose card to write a row")
+    parser.add_argument("--text-tokens", type=int, help="of the training text")
+    parser.add_argument("--data", help="what the training text is, in words")
     parser.add_argument("--cores", default="two CPU cores")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--engine", default="build/release/regla")
     args = parser.parse_args()
+    if args.beside is not None:
+        write_beside(args)
+    elif args.text_tokens is None or args.data is None:
+        parser.error("a card needs --text-tokens and --data")
+    else:
+        write_card(args)
 
+
+def write_card(args):
     folder = Path(args.model)
     valid = Valid(args.valid)
     command, measured = valid.perplexity(args.engine, folder)
@@ -196,14 +258,12 @@ def main():
         cores=args.cores,
         text_tokens=args.text_tokens,
         window=args.window,
-        loss=measured["nll"] / measured["tokens"],
         perplexity=command,
         kind=valid.kind,
         context=POSITION_CONTEXT,
         sampling=" ".join(SAMPLING),
         continuations=continuations(args.engine, folder),
-        **{key: measured[key] for key in ("documents", "bytes", "bits_per_byte")},
-        **{key: measured[key] for key in ("ppl_word", "ppl_token")},
+        **measured_figures(measured),
         **training_figures(args.log),
         **model_figures(folder),
         **position_figures(windows["by_position"], measured["by_position"], args.window),

@@ -6,6 +6,8 @@
 #   VALID    held-out text; by default DATA's valid.jsonl.xz
 #   ABOUT    what the training text is, for the card
 #   OUT      folder of the model; has to be said with DATA, so that the shipped one stays
+#   CONFIG   of the model; by default train/regla-books.json
+#   BESIDE   a model with a card: the new one takes its tokenizer, and becomes a row of that card
 #   RUN      folder of the tokens and of the run's state: an interrupted run goes on from there
 #   STEPS    steps of 8,192 tokens; DECAY of them with a falling rate
 #   THREADS  of the training
@@ -16,6 +18,11 @@ books=../shared/data/books
 DATA=${DATA:-$books}
 if [ "$DATA" != $books ] && [ -z "${OUT:-}" ]; then
     echo "make model: OUT: expected a folder for the model of $DATA, got none" >&2
+    exit 1
+fi
+CONFIG=${CONFIG:-train/regla-books.json}
+if [ "$CONFIG" != train/regla-books.json ] && [ -z "${OUT:-}" ]; then
+    echo "make model: OUT: expected a folder for the model of $CONFIG, got none" >&2
     exit 1
 fi
 OUT=${OUT:-models/regla-books-4.5m}
@@ -38,21 +45,24 @@ train/venv.sh
 python=.venv-train/bin/python
 mkdir -p "$RUN"
 if [ ! -e "$RUN/train.u16" ]; then
-    $python -m train.tokenizer "$DATA" ${VALID:+--without "$VALID"} --out "$RUN"
+    $python -m train.tokenizer "$DATA" ${VALID:+--without "$VALID"} \
+        ${BESIDE:+--tokenizer "$BESIDE/tokenizer.json"} --out "$RUN"
 fi
 
 # Waiting threads sleep, and big blocks of memory are kept instead of faulted in again every step.
 export OMP_WAIT_POLICY=passive
 export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
-$python -m train.fit --config train/regla-books.json --data "$RUN/train.u16" --run "$RUN" \
+$python -m train.fit --config "$CONFIG" --data "$RUN/train.u16" --run "$RUN" \
     --steps "$STEPS" --decay "$DECAY" --warmup 60 --window 512 --batch 16 --parts 2 \
     --threads "$THREADS" --bf16 --compile --tie '' --resume | tee -a "$RUN/log"
-$python -m train.export --state "$RUN/state.pt" --config train/regla-books.json \
+$python -m train.export --state "$RUN/state.pt" --config "$CONFIG" \
     --tokenizer "$RUN/tokenizer.json" --out "$OUT"
 if [ -z "${VALID:-}" ]; then
     echo "make model: no held-out text (VALID), so no model card" >&2
 elif [ ! -x build/release/regla ]; then
     echo "make model: the card is measured by build/release/regla (make build)" >&2
+elif [ -n "${BESIDE:-}" ]; then
+    $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log" --beside "$BESIDE"
 else
     $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log" --data "${ABOUT:-$DATA}" \
         --text-tokens $(($(stat -c %s "$RUN/train.u16") / 2))

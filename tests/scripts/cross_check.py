@@ -26,7 +26,17 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from train.checkpoint import DTYPES, load_model  # noqa: E402
-from train.config import BOTH, LINEAR, LRPE, MODEL, POSITION, SOFTMAX, parse_config  # noqa: E402
+from train.config import (  # noqa: E402
+    BOTH,
+    DELTA,
+    EXPONENTIAL,
+    LINEAR,
+    LRPE,
+    MODEL,
+    POSITION,
+    SOFTMAX,
+    parse_config,
+)
 from train.init import new_tensors  # noqa: E402
 from train.model.model import Model  # noqa: E402
 from train.model.recurrence import step_by_step  # noqa: E402
@@ -67,17 +77,47 @@ def random_position(rng, kind):
     return position
 
 
-def random_mixer(rng):
-    kind = rng.choice(["linear", "linear", "softmax"])
-    mixer = {"kind": kind, "position": random_position(rng, kind)}
-    mixer["output_norm"] = rng.choice(NORMS)
-    mixer["output_norm_scope"] = rng.choice(["head", "hidden"])
-    mixer["output_norm_eps"] = rng.choice([1e-10, 1e-5, 1e-3])
-    mixer["output_gate"] = rng.choice(["none", "swish"])
+def random_output(rng):
+    """What comes behind a mixer's h."""
+    output = {
+        "output_norm": rng.choice(NORMS),
+        "output_norm_scope": rng.choice(["head", "hidden"]),
+        "output_norm_eps": rng.choice([1e-10, 1e-5, 1e-3]),
+        "output_gate": rng.choice(BOTH["output_gate"]),
+    }
+    if rng.random() < (0.3 if output["output_gate"] != "none" else 0.03):
+        output["output_gate_scope"] = rng.choice(["head", "hidden"])
+        if rng.random() < 0.9:
+            output["output_norm_scope"] = "head"
+    return output
+
+
+def random_inputs(rng, mixer, heads):
+    """How q, k and v come from x; at times a combination that both sides must refuse."""
     if rng.random() < 0.3:
-        mixer["num_heads"] = rng.choice([1, 2, 3])
+        mixer["num_heads"] = heads = rng.choice([1, 2, 3])
     mixer["qk_projection"] = rng.choice(["separate", "separate", "shared"])
     mixer["value_activation"] = rng.choice(["none", "none", "silu"])
+    likely = 0.35 if mixer["qk_projection"] == "separate" else 0.03
+    if rng.random() < likely:
+        key = "num_qk_heads" if mixer["kind"] == "linear" else "num_kv_heads"
+        mixer[key] = rng.choice([n for n in range(1, heads + 1) if heads % n == 0 or rng.random() < 0.05])
+    if rng.random() < likely:
+        norm = {"type": rng.choice(["layernorm", "rmsnorm", "l2"]), "scope": rng.choice(["head", "hidden"])}
+        if rng.random() < (0.3 if norm["type"] != "l2" else 0.03):
+            norm["plus_one"] = True
+        if rng.random() < 0.3:
+            norm["eps"] = rng.choice([1e-8, 1e-3])
+        mixer["qk_norm"] = norm
+    if mixer["kind"] == "linear" and rng.random() < likely:
+        mixer["conv"] = {"width": rng.randint(2, 8), "activation": rng.choice(["none", "silu"])}
+
+
+def random_mixer(rng, heads):
+    kind = rng.choice(["linear", "linear", "softmax"])
+    mixer = {"kind": kind, "position": random_position(rng, kind)}
+    mixer.update(random_output(rng))
+    random_inputs(rng, mixer, heads)
     if kind == "softmax":
         mixer["activation"] = rng.choice(["softmax", "softmax", "relu", "relu2"])
         if mixer["activation"] == "relu2" or rng.random() < 0.03:
@@ -90,7 +130,14 @@ def random_mixer(rng):
             mixer["segment_rank"] = rng.randint(1, min(4, mixer["segment_length"]))
             if rng.random() < 0.9:
                 mixer["activation"], mixer["position"] = "softmax", {"type": "none"}
+                mixer.pop("num_kv_heads", None)
         return mixer
+    random_recurrence(rng, mixer)
+    return mixer
+
+
+def random_recurrence(rng, mixer):
+    """What a linear mixer alone has."""
     mixer["feature_map"] = rng.choice(LINEAR["feature_map"])
     mixer["gate"] = rng.choice(LINEAR["gate"])
     mixer["query_scale"] = rng.choice(LINEAR["query_scale"])
@@ -99,15 +146,24 @@ def random_mixer(rng):
         mixer["dpfp_nu"] = rng.choice([1, 2, 3, 5])
     if mixer["gate"] == "gla":
         mixer["gate_logit_normalizer"] = rng.choice([1.0, 16.0, 3.5])
-    if mixer["gate"] == "delta" and mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
+    if mixer["gate"] in DELTA and mixer["feature_map"] in EXPONENTIAL and rng.random() < 0.8:
         mixer["feature_map"] = "dpfp"
+    if rng.random() < (0.3 if mixer["gate"] in DELTA else 0.02):
+        mixer["beta_max"] = rng.choice([1, 1.5, 2])
+    if rng.random() < (0.3 if mixer["output_gate"] != "none" else 0.03):
+        mixer["output_gate_first"] = True
+    if mixer.get("num_qk_heads") and rng.random() < 0.9:  # it goes with few
+        mixer["position"] = rng.choice([{"type": "none"}, {"type": "rope", "stage": "after"}])
+        mixer["feature_map"] = rng.choice(["identity", "relu", "elu+1", "dpfp"])
+        mixer["gate"] = rng.choice(["scalar", "refined", *DELTA, "mamba2"])
+        mixer.pop("beta_max", None)
+        mixer["sum_norm"] = False
     if mixer["gate"] == "none" and rng.random() < 0.5:
         mixer["chunk_size"] = rng.choice([16, 17, 23, 32, 63, 64, 100, 5000])
         mixer["query_scale"] = "none"
         mixer["sum_norm"] = rng.random() < 0.03
-        if mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
+        if mixer["feature_map"] in EXPONENTIAL and rng.random() < 0.8:
             mixer["feature_map"] = "relu"
-    return mixer
 
 
 def random_pair(rng, mixers):
@@ -119,16 +175,20 @@ def random_pair(rng, mixers):
             mixers[parts[1]][key] = mixers[parts[0]].get(key, default)
     for part in parts:
         mixers[part]["output_gate"] = "none"
+        for key in ("output_gate_scope", "output_gate_first", "num_qk_heads", "num_kv_heads", "qk_norm"):
+            mixers[part].pop(key, None)
+        if combine == "add" and rng.random() < 0.95:
+            mixers[part].pop("conv", None)
     return {"kind": "pair", "parts": parts, "combine": combine,
             "output_gate": rng.choice(["none", "swish"])}
 
 
 def random_config(rng):
     layers = rng.choice([1, 2, 3])
-    mixers = {name: random_mixer(rng) for name in "abc"[: rng.choice([1, 2])]}
+    heads = rng.choice([1, 2, 3, 4, 5, 6, 8])
+    mixers = {name: random_mixer(rng, heads) for name in "abc"[: rng.choice([1, 2])]}
     if rng.random() < 0.3:
         mixers["p"] = random_pair(rng, mixers)
-    heads = rng.choice([1, 2, 3, 4, 5, 6, 8])
     raw = {
         "model_type": "regla",
         "vocab_size": TOKENIZER_IDS + rng.choice([0, 1, 5, 13, 40]),
@@ -143,6 +203,7 @@ def random_config(rng):
         "tie_word_embeddings": rng.random() < 0.3,
         "position_embedding": rng.choice(["none", "none", "sinusoidal", "learned"]),
         "embedding_norm": rng.random() < 0.3,
+        "norm_plus_one": rng.random() < 0.2,
         **({"embedding_scale": rng.choice([0.5, 3.3])} if rng.random() < 0.3 else {}),
         "bos_token_id": 0,
         "eos_token_id": 0,
@@ -465,10 +526,10 @@ def widen_spe(made, rng, normal):
 
 def calm_delta(mixer, name, made):
     """The delta rule grows without bound where beta |phi(k)|^2 > 2: small keys and rates."""
-    if mixer.gate == "delta" and mixer.feature_map in ("identity", "relu", "elu", "elu+1"):
+    if mixer.gate in DELTA and mixer.feature_map in ("identity", "relu", "elu", "elu+1"):
         shared = mixer.qk_projection == "shared"
         made[f"{name}.{'k_scale' if shared else 'k_proj'}.weight"] *= 0.3
-        made[f"{name}.b_proj.bias"] = torch.full_like(made[f"{name}.b_proj.bias"], -4.0)
+        made[f"{name}.b_proj.bias"] = torch.full((mixer.num_heads,), -4.0)
         made[f"{name}.b_proj.weight"] *= 0.3
 
 

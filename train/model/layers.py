@@ -65,15 +65,36 @@ class Linear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
+class Conv(nn.Module):
+    """A causal convolution of each channel by itself, x [B, T, C]; the last tap is the present
+    token's."""
+
+    def __init__(self, config, channels, tensors):
+        super().__init__()
+        self.config = config
+        one = (1,) if len(tensors.shape("weight")) == 3 else ()
+        self.weight = tensors.take("weight", (channels, *one, config.width))
+        self.bias = tensors.take("bias", (channels,)) if tensors.has("bias") else None
+
+    def forward(self, x):
+        taps, length = self.weight.flatten(1).unbind(-1), x.shape[-2]
+        x = F.pad(at_least_f32(x), (0, 0, len(taps) - 1, 0))
+        y = sum(tap * x[..., i : i + length, :] for i, tap in enumerate(taps))
+        if self.bias is not None:
+            y = y + self.bias
+        return F.silu(y) if self.config.activation == "silu" else y
+
+
 WEIGHTED_NORMS = ("layernorm", "rmsnorm", "gated_rmsnorm")
 
 
 class Norm(nn.Module):
-    """layernorm, rmsnorm, simple_rmsnorm, gated_rmsnorm or none over the last dimension."""
+    """layernorm, rmsnorm, simple_rmsnorm, gated_rmsnorm, l2 or none over the last dimension;
+    plus_one: the weight is 1 + w."""
 
-    def __init__(self, kind, size, eps, tensors):
+    def __init__(self, kind, size, eps, tensors, plus_one=False):
         super().__init__()
-        self.kind, self.eps = kind, eps
+        self.kind, self.eps, self.plus_one = kind, eps, plus_one
         self.weight = tensors.take("weight", (size,)) if kind in WEIGHTED_NORMS else None
         self.bias = (
             tensors.take("bias", (size,)) if kind == "layernorm" and tensors.has("bias") else None
@@ -83,13 +104,16 @@ class Norm(nn.Module):
     def forward(self, x):
         if self.kind == "none":
             return x
+        if self.kind == "l2":
+            return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + self.eps)
+        weight = 1 + self.weight if self.plus_one and self.weight is not None else self.weight
         if self.kind == "layernorm":
-            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+            return F.layer_norm(x, x.shape[-1:], weight, self.bias, self.eps)
         if self.kind == "rmsnorm":
-            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * weight
         if self.kind == "gated_rmsnorm":  # ReLA's
             unit = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
-            return unit * self.weight * (self.gate * x).sigmoid()
+            return unit * weight * (self.gate * x).sigmoid()
         # A row of zeros (ReLU attention without a positive score) has the gradient 1/eps: that of a
         # vector's norm is taken as 0 there, that of a root would be infinite.
         rms = torch.linalg.vector_norm(x, dim=-1, keepdim=True) * x.shape[-1] ** -0.5

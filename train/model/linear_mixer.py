@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from train.model.layers import Linear, Norm, at_least_f32
+from train.model.layers import Conv, Linear, Norm, at_least_f32
 from train.model.positions import LinearPosition
 from train.model.recurrence import chunked, finished_chunks
 
@@ -38,10 +38,13 @@ class OffsetScale(nn.Module):
         return z * self.weight if self.bias is None else z * self.weight + self.bias
 
 
+OUTPUT_GATES = {"swish": F.silu, "sigmoid": torch.sigmoid}
+
+
 class Mixer(nn.Module):
     """What both kinds have in common: from x [B, T, D] to q, k [B, T, H*d] and v [B, T, H*dv], and
-    from h [B, H, T, dv] on. A part of a pair ends with its norm; `owner` is the pair where that has
-    v_proj, and a qk_proj, for both of its parts."""
+    from h [B, H, T, dv] on; with fewer heads of q, k or v these are narrower. A part of a pair ends
+    with its norm; `owner` is the pair where that has v_proj, and a qk_proj, for both of its parts."""
 
     def take_inputs(self, config, width, tensors, owner=None):
         """Returns d and dv."""
@@ -56,24 +59,54 @@ class Mixer(nn.Module):
         if shared:
             self.q_scale = OffsetScale(size, tensors.under("q_scale"))
             self.k_scale = OffsetScale(size, tensors.under("k_scale"))
-        return size // config.num_heads, source.v_proj.weight.shape[0] // config.num_heads
+        q_heads, k_heads, v_heads = config.head_counts()
+        d, value_size = size // q_heads, source.v_proj.weight.shape[0]
+        self.conv, self.q_norm, self.k_norm = None, None, None
+        if config.conv is not None:
+            channels = (q_heads + k_heads) * d + value_size
+            self.conv = Conv(config.conv, channels, tensors.under("conv"))
+        if config.qk_norm is not None:
+            self.q_norm, self.k_norm = (
+                self._qk_norm(heads, d, tensors.under(name))
+                for name, heads in (("q_norm", q_heads), ("k_norm", k_heads))
+            )
+        return d, value_size // v_heads
+
+    def _qk_norm(self, heads, d, tensors):
+        norm = self.config.qk_norm
+        size = d if norm.scope == "head" else heads * d
+        return Norm(norm.type, size, norm.eps, tensors, norm.plus_one)
 
     def take_sources(self, config, width, tensors):
         for name in ("qk_proj",) * (config.qk_projection == "shared") + ("v_proj",):
             setattr(self, name, Linear(tensors.under(name), None, width))
 
     def sources(self, x, config):
-        """z of shared q and k, or None; and v."""
-        v = self.v_proj(x)
-        if config.value_activation == "silu":
-            v = F.silu(v)
-        return F.silu(self.qk_proj(x)) if config.qk_projection == "shared" else None, v
+        """z of shared q and k, or None; and v as it is projected."""
+        z = F.silu(self.qk_proj(x)) if config.qk_projection == "shared" else None
+        return z, self.v_proj(x)
 
     def inputs(self, x, sources=None):
         z, v = self.sources(x, self.config) if sources is None else sources
         if z is None:
-            return self.q_proj(x), self.k_proj(x), v
-        return self.q_scale(z), self.k_scale(z), v
+            q, k = self.q_proj(x), self.k_proj(x)
+        else:
+            q, k = self.q_scale(z), self.k_scale(z)
+        if self.conv is not None:
+            sizes = [part.shape[-1] for part in (q, k, v)]
+            q, k, v = self.conv(torch.cat((q, k, v), -1)).split(sizes, -1)
+        if self.config.value_activation == "silu":
+            v = F.silu(v)
+        if self.q_norm is not None:
+            q_heads, k_heads, _ = self.config.head_counts()
+            q, k = self._normed_qk(self.q_norm, q, q_heads), self._normed_qk(self.k_norm, k, k_heads)
+        return q, k, v
+
+    def _normed_qk(self, norm, z, heads):
+        z = at_least_f32(z)
+        if self.config.qk_norm.scope == "hidden":
+            return norm(z)
+        return norm(z.unflatten(-1, (heads, -1))).flatten(-2)
 
     def take_norm(self, config, heads, dv, tensors):
         self.norm_over_hidden = config.output_norm_scope == "hidden"
@@ -82,21 +115,28 @@ class Mixer(nn.Module):
             config.output_norm, size, config.output_norm_eps, tensors.under("out_norm")
         )
 
-    def normed(self, h):
+    def normed(self, h, x):
         """[B, T, H*dv]"""
         h = h.transpose(1, 2)
+        if self.config.output_gate_first:
+            h = h * self._output_gate(x).unflatten(-1, h.shape[-2:])
         if self.norm_over_hidden:
             return self.out_norm(h.flatten(-2))
         return self.out_norm(h).flatten(-2)
 
     def take_output(self, config, size, width, tensors):
         self.o_proj = Linear(tensors.under("o_proj"), width, size)
-        if config.output_gate == "swish":
-            self.out_gate_proj = Linear(tensors.under("out_gate_proj"), size, width)
+        if config.output_gate != "none":
+            gates = config.num_heads if config.output_gate_scope == "head" else size
+            self.out_gate_proj = Linear(tensors.under("out_gate_proj"), gates, width)
+
+    def _output_gate(self, x):
+        return OUTPUT_GATES[self.config.output_gate](self.out_gate_proj(x))
 
     def output(self, h, x):
-        if self.config.output_gate == "swish":
-            h = h * F.silu(self.out_gate_proj(x))
+        if self.config.output_gate != "none" and not self.config.output_gate_first:
+            gate = self._output_gate(x)
+            h = (h.unflatten(-1, (gate.shape[-1], -1)) * gate.unsqueeze(-1)).flatten(-2)
         return self.o_proj(h)
 
     def forward(self, x):
@@ -199,9 +239,15 @@ class LinearMixer(Mixer):
             "fast_decay": {"z_proj": heads * self.dv, "f_proj": heads * self.m},
             "refined": {"g_proj": heads * self.dv, "r_proj": heads * self.dv},
             "delta": {"b_proj": heads},
+            "gated_delta": {"b_proj": heads, "a_proj": heads},
+            "mamba2": {"dt_proj": heads},
         }
         for name, size in outputs.get(self.config.gate, {}).items():
             setattr(self, name, Linear(tensors.under(name), size, width))
+        if self.config.gate in ("gated_delta", "mamba2"):
+            self.A_log = tensors.take("A_log", (heads,))
+        if self.config.gate == "mamba2":
+            self.D = tensors.take("D", (heads,))
         if self.config.gate == "gla":
             first = Linear(tensors.under("gk_proj.0"), None, width)
             second = Linear(tensors.under("gk_proj.1"), heads * self.m, first.weight.shape[0])
@@ -209,15 +255,20 @@ class LinearMixer(Mixer):
 
     def hidden(self, x, sources=None):
         config = self.config
-        q, k, v = (at_least_f32(split_heads(part, self.heads)) for part in self.inputs(x, sources))
+        q, k, v = (
+            at_least_f32(split_heads(part, heads))
+            for part, heads in zip(self.inputs(x, sources), config.head_counts())
+        )
         q, k = self.position.before(q), self.position.before(k)
         q, k, log_correction = self.map(q, k)
         q = q * self._query_scale()
         q, k = self.position.after(q, k)
+        if q.shape[1] != self.heads:
+            q, k, log_correction = (self._of_values(part) for part in (q, k, log_correction))
         if config.sum_norm:
             v = torch.cat((v, torch.ones_like(v[..., :1])), -1)
         if config.chunk_size:
-            return self.normed(finished_chunks(q, k, v, config.chunk_size))
+            return self.normed(finished_chunks(q, k, v, config.chunk_size), x)
         written, gates = self._gates(x, v)
         if self.position.doubles and "log_f" in gates:
             gates["log_f"] = torch.cat((gates["log_f"], gates["log_f"]), -1)
@@ -226,7 +277,13 @@ class LinearMixer(Mixer):
             h = h * log_correction.exp()
         if config.sum_norm:
             h = h[..., :-1] / h[..., -1:].clamp(min=LOWEST_SUM)
-        return self.normed(h)
+        if config.gate == "mamba2":
+            h = h + self.D[:, None, None] * v
+        return self.normed(h, x)
+
+    def _of_values(self, z):
+        """Each head of q and k [B, H_qk, T, n] once for every head of v that it serves."""
+        return None if z is None else z.repeat_interleave(self.heads // z.shape[1], 1)
 
     def _heads(self, projection, x):
         return at_least_f32(split_heads(projection(x), self.heads))
@@ -260,5 +317,22 @@ class LinearMixer(Mixer):
                 "log_f": F.logsigmoid(self._heads(self.gk_proj, x))
                 / self.config.gate_logit_normalizer
             }
-        rate = torch.sigmoid(self._heads(self.b_proj, x))
-        return rate * v, {"rate": rate}
+        if gate == "mamba2":
+            step = self._step(self.dt_proj, x)
+            return step * v, {"log_a": self._log_decay(step)}
+        rate = torch.sigmoid(self._heads(self.b_proj, x)) * (self.config.beta_max or 1)
+        gates = {"rate": rate}
+        if gate == "gated_delta":
+            gates["log_a"] = self._log_decay(self._step(self.a_proj, x))
+        return rate * v, gates
+
+    def _step(self, projection, x):
+        """softplus of a projection, [B, H, T, 1]. It may be as small as 0.001 = softplus(-6.9), so
+        the bias is added in float32."""
+        step = at_least_f32(F.linear(x, projection.weight))
+        if projection.bias is not None:
+            step = step + projection.bias
+        return F.softplus(split_heads(step, self.heads))
+
+    def _log_decay(self, step):
+        return -self.A_log.exp()[:, None, None] * step

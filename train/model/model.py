@@ -15,6 +15,7 @@ ACTIVATIONS = {
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
+    "relu2": lambda x: x.relu().square(),
 }
 
 
@@ -34,20 +35,23 @@ class Mlp(nn.Module):
         return self.down_proj(self.activation(self.up_proj(x)))
 
 
+def model_norm(config, tensors):
+    """A norm of the residual stream."""
+    return Norm(
+        config.norm_type, config.hidden_size, config.norm_eps, tensors, config.norm_plus_one
+    )
+
+
 class Block(nn.Module):
     def __init__(self, config, mixer, tensors, recur):
         super().__init__()
         self.parallel = config.parallel_residual
         self.dropout = nn.Dropout(0.0)
-        self.attn_norm = Norm(
-            config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm")
-        )
+        self.attn_norm = model_norm(config, tensors.under("attn_norm"))
         self.attn = make_mixer(mixer, config, tensors.under("attn"), recur)
         self.mlp = None
         if config.intermediate_size > 0:
-            self.mlp_norm = Norm(
-                config.norm_type, config.hidden_size, config.norm_eps, tensors.under("mlp_norm")
-            )
+            self.mlp_norm = model_norm(config, tensors.under("mlp_norm"))
             self.mlp = Mlp(config, tensors.under("mlp"))
 
     def forward(self, x):
@@ -81,14 +85,12 @@ class Model(nn.Module):
             )
         self.embedding_norm = None
         if config.embedding_norm:
-            self.embedding_norm = Norm(
-                config.norm_type, config.hidden_size, config.norm_eps, inner.under("embedding_norm")
-            )
+            self.embedding_norm = model_norm(config, inner.under("embedding_norm"))
         self.layers = nn.ModuleList(
             Block(config, config.mixers[name], inner.under(f"layers.{i}"), recur)
             for i, name in enumerate(config.layer_types)
         )
-        self.norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, inner.under("norm"))
+        self.norm = model_norm(config, inner.under("norm"))
         self.head = None
         if not config.tie_word_embeddings:
             self.head = source.under("lm_head").take(

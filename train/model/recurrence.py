@@ -7,14 +7,18 @@ written values and c [.., T, 1] the delta rule's rate (None: 0). q, k [.., T, m]
 dv]; the state starts at zero.
 """
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 
 CHUNK = 16
-# The chunked form divides by products of up to CHUNK decays: e^(16 * 5) still fits float32. So a
-# decay below e^-5 = 0.0067 counts as that when training; step_by_step and the engine take it as it
-# is.
+# With decays of their own for rows or features, the chunked form divides by products of up to CHUNK
+# of them: e^(16 * 5) still fits float32. So such a decay below e^-5 = 0.0067 counts as that when
+# training; step_by_step and the engine take it as it is.
 LOWEST_LOG_DECAY = -5.0
+# Where a head has one decay, nothing is divided, and chunks may be longer.
+HEAD_CHUNK = 64
 
 
 def step_by_step(q, k, v, log_a=None, log_f=None, rate=None):
@@ -34,9 +38,15 @@ def step_by_step(q, k, v, log_a=None, log_f=None, rate=None):
     return torch.stack(outputs, -2)
 
 
-def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=CHUNK):
+def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=None):
     """The same in chunks: matrix products inside a chunk, one state per chunk between them. Decays
-    are at least e^LOWEST_LOG_DECAY."""
+    of rows and features are at least e^LOWEST_LOG_DECAY; those of a head are as they are."""
+    one_decay = log_f is None and log_a is not None and log_a.shape[-1] == 1
+    per_head = rate is not None or one_decay
+    if rate is not None and not one_decay and (log_a is not None or log_f is not None):
+        raise ValueError("a delta rule with decays of rows or features has no chunked form")
+    if chunk is None:
+        chunk = HEAD_CHUNK if per_head else CHUNK
     if log_a is not None and log_f is not None:  # one product of both bounds the sums
         chunk = max(chunk // 2, 1)
     length = q.shape[-2]
@@ -49,6 +59,8 @@ def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=CHUNK):
         return x.unflatten(-2, (-1, chunk))
 
     q, k, v, rate = split(q), split(k), split(v), split(rate)
+    if per_head:
+        return _chunked_by_head(q, k, v, split(log_a), rate)[..., :length, :]
     if log_a is not None:
         log_a = split(log_a.clamp(min=LOWEST_LOG_DECAY)).cumsum(-2)
     if log_f is not None:
@@ -56,8 +68,6 @@ def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=CHUNK):
         q, k_in = q * log_f.exp(), k * (-log_f).exp()
     else:
         k_in = k
-    if rate is not None:
-        return _chunked_delta(q, k, v, rate, length)
     scores = (q @ k_in.transpose(-1, -2)).tril()
     v_in = v if log_a is None else v * (-log_a).exp()
     h = scores @ v_in
@@ -102,20 +112,65 @@ def _states_before(v, k, log_a, log_f):
     return torch.stack(states, -3)
 
 
-def _chunked_delta(q, k, v, rate, length):
-    """The delta rule: the values a chunk really writes solve a unit lower triangular system."""
-    system = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device) + (
-        rate * (k @ k.transpose(-1, -2))
-    ).tril(-1)
-    scores = (q @ k.transpose(-1, -2)).tril()
-    state = k.new_zeros(*v.shape[:-3], v.shape[-1], k.shape[-1])
-    outputs = []
-    for c in range(k.shape[-3]):
-        q_c, k_c = q[..., c, :, :], k[..., c, :, :]
-        right = v[..., c, :, :] - rate[..., c, :, :] * (k_c @ state.transpose(-1, -2))
-        written = torch.linalg.solve_triangular(
-            system[..., c, :, :], right, upper=False, unitriangular=True
+def _chunked_by_head(q, k, v, log_a, rate):
+    """With one decay a head (None: 1), and the delta rule where there is a rate, on chunks [..,
+    chunks, C, n]: Gated DeltaNet's form (Yang et al. 2025, section 3.3), without a rate Mamba-2's
+    (Dao and Gu 2024, section 6). Decays are taken between two positions, which cannot overflow."""
+    size = k.shape[-2]
+    past = torch.ones(size, size, dtype=torch.bool, device=k.device).tril()
+    if log_a is None:
+        between = past.to(k.dtype)
+        since_start = until_end = over_chunk = None
+    else:
+        # In float64, as the difference of two long sums may be small.
+        sums = log_a.double().cumsum(-2)
+        difference = (sums - sums.transpose(-1, -2)).to(k.dtype)
+        between = difference.masked_fill(~past, float("-inf")).exp()
+        since_start = sums.to(k.dtype).exp()
+        until_end = between[..., -1, :, None]
+        over_chunk = since_start[..., -1:, :]
+    with without_autocast(k.device.type):  # a state adds up: in float32 at least
+        scores = (q @ k.transpose(-1, -2)) * between
+        carried = None
+        if rate is not None:
+            # What a chunk really writes, u - w S, solves a unit lower triangular system.
+            system = (rate * (k @ k.transpose(-1, -2)) * between).tril(-1)
+            right = torch.cat((v, rate * _times(k, since_start)), -1)
+            solved = torch.linalg.solve_triangular(
+                system, right, upper=False, unitriangular=True
+            )
+            v, carried = solved.split((v.shape[-1], k.shape[-1]), -1)
+        return _between_chunks(
+            _times(q, since_start), _times(k, until_end), v, carried, scores, over_chunk
         )
-        outputs.append(q_c @ state.transpose(-1, -2) + scores[..., c, :, :] @ written)
-        state = state + written.transpose(-1, -2) @ k_c
-    return torch.cat(outputs, -2)[..., :length, :]
+
+
+def without_autocast(device_type):
+    """Products as precise as their operands; the device meta has no autocast to end."""
+    if torch.amp.is_autocast_available(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
+
+
+def _times(x, factor):
+    return x if factor is None else x * factor
+
+
+def _between_chunks(q, k, v, carried, scores, decay):
+    """Takes the state [.., m, dv] from chunk to chunk; returns h [.., T, dv]."""
+    # Taken apart at once: see _states_before.
+    q, k, v, scores = (x.unbind(-3) for x in (q, k, v, scores))
+    carried = None if carried is None else carried.unbind(-3)
+    decay = None if decay is None else decay.unbind(-3)
+    state, outputs = None, []
+    for c in range(len(q)):
+        written = v[c]
+        if state is not None and carried is not None:
+            written = written - carried[c] @ state
+        h = scores[c] @ written
+        outputs.append(h if state is None else h + q[c] @ state)
+        update = k[c].transpose(-1, -2) @ written
+        if state is not None:
+            update = update + (state if decay is None else state * decay[c])
+        state = update
+    return torch.cat(outputs, -2)

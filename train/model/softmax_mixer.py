@@ -28,10 +28,14 @@ class SoftmaxMixer(Mixer):
     def hidden(self, x, sources=None):
         q, k, v = self.inputs(x, sources)
         if self.segments is not None:
-            return self.normed(self.segments(x, split_heads(q, self.heads) * self.scale, k, v))
-        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
+            return self.normed(self.segments(x, split_heads(q, self.heads) * self.scale, k, v), x)
+        q, k, v = (
+            split_heads(part, heads) for part, heads in zip((q, k, v), self.config.head_counts())
+        )
         q, k = self.position.rotate(q) * self.scale, self.position.rotate(k)
-        return self.normed(self._attend(q, k, v))
+        if k.shape[1] != self.heads:
+            k, v = (part.repeat_interleave(self.heads // k.shape[1], 1) for part in (k, v))
+        return self.normed(self._attend(q, k, v), x)
 
     def _attend(self, q, k, v):
         """All queries at once; long texts in blocks of queries, which bounds the scores' memory."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from train.checkpoint import load_model, save_model
-from train.config import LINEAR, POSITION, parse_config
+from train.config import DELTA, EXPONENTIAL, LINEAR, POSITION, parse_config
 from train.init import new_tensors
 from train.model.model import Model
 from train.model.recurrence import step_by_step
@@ -24,8 +24,7 @@ def without_shapes(raw):
     (
         ({"unheard_of": 1}, "unheard_of: unknown key"),
         ({"hidden_act": "mish"}, "hidden_act: unknown value"),
-        ({"blocks": {}}, "blocks: train/ cannot train it"),
-        ({"norm_plus_one": True}, "norm_plus_one: train/ cannot train it"),
+        ({"blocks": {"x": []}}, "blocks: train/ cannot train it"),
         ({"logit_scale": 1}, "logit_scale: train/ cannot train it"),
         ({"logit_softcap": 1}, "logit_softcap: train/ cannot train it"),
         ({"layer_types": ["a"]}, "layer_types"),
@@ -47,16 +46,43 @@ def test_refuses(raw_config, change, message):
         ({"position": {"type": "alibi"}}, "not for linear"),
         ({"window": "full"}, "not of a linear mixer"),
         ({"gates": "none"}, "unknown key"),
-        ({"kind": "softmax", "num_kv_heads": 1}, "num_kv_heads: train/ cannot train it"),
-        ({"kind": "softmax", "qk_norm": {}}, "qk_norm: train/ cannot train it"),
+        ({"feature_map": "exp", "gate": "gated_delta"}, "gated_delta with an exponential"),
+        ({"gate": "mamba2", "sum_norm": True}, "sum_norm"),
+        ({"kind": "softmax", "num_kv_heads": 3}, "num_kv_heads: expected a divisor of 2 heads, got 3"),
+        ({"kind": "softmax", "num_qk_heads": 1}, "num_qk_heads: not of a softmax mixer"),
+        ({"num_kv_heads": 1}, "num_kv_heads: not of a linear mixer"),
+        ({"kind": "conv", "conv": {"width": 3}}, "kind: conv: train/ cannot train it"),
+        ({"qk_norm": {}}, "qk_norm.: .*type"),
+        ({"qk_norm": {"type": "gated_rmsnorm"}}, "qk_norm.type: unknown value"),
+        ({"qk_norm": {"type": "l2", "plus_one": True}}, "qk_norm.plus_one: l2 has no weights"),
+        ({"qk_norm": {"type": "l2", "eps": 2}}, "qk_norm.eps: expected 0 to 1"),
+        ({"qk_norm": {"type": "l2"}, "qk_projection": "shared"}, "must be separate"),
         ({"kind": "softmax", "score_scale": 1}, "score_scale: train/ cannot train it"),
         ({"kind": "softmax", "score_softcap": 1}, "score_softcap: train/ cannot train it"),
-        ({"conv": {}}, "conv: train/ cannot train it"),
-        ({"num_qk_heads": 1}, "num_qk_heads: train/ cannot train it"),
-        ({"beta_max": 2}, "beta_max: train/ cannot train it"),
-        ({"output_gate_first": True}, "output_gate_first: train/ cannot train it"),
-        ({"output_gate_scope": "head"}, "output_gate_scope: train/ cannot train it"),
-        ({"output_gate": "sigmoid"}, "output_gate: unknown value 'sigmoid'"),
+        ({"conv": {}}, "conv.: .*width"),
+        ({"conv": 4}, "conv: expected an object, got 4"),
+        ({"conv": {"width": 9}}, "conv.width: expected 2 to 8, got 9"),
+        ({"conv": {"width": 4, "activation": "relu"}}, "conv.activation: unknown value"),
+        ({"conv": {"width": 4}, "qk_projection": "shared"}, "must be separate"),
+        ({"num_qk_heads": 3}, "num_qk_heads: expected a divisor of 2 heads, got 3"),
+        ({"num_qk_heads": 1, "gate": "gla"}, "num_qk_heads: needs"),
+        ({"num_qk_heads": 1, "feature_map": "hedgehog"}, "num_qk_heads: needs"),
+        ({"num_qk_heads": 1, "position": {"type": "lrpe_unitary"}}, "num_qk_heads: needs"),
+        ({"num_qk_heads": 1, "qk_projection": "shared"}, "must be separate"),
+        ({"beta_max": 2}, "beta_max: only with the gates delta and gated_delta"),
+        ({"beta_max": 3, "gate": "delta"}, "beta_max: expected 1 to 2, got 3"),
+        ({"output_gate_first": True}, "output_gate_first: needs an output_gate"),
+        ({"output_gate_scope": "head"}, "output_gate_scope: needs an output_gate"),
+        ({"output_gate": "relu"}, "output_gate: unknown value 'relu'"),
+        (
+            {
+                "output_gate": "swish",
+                "output_gate_scope": "head",
+                "output_norm": "rmsnorm",
+                "output_norm_scope": "hidden",
+            },
+            "output_gate_scope: head takes no",
+        ),
         ({"window_size": 5}, "not of a linear mixer"),
         ({"dpfp_nu": 0}, "dpfp_nu: expected 1"),
         ({"output_norm_eps": 2}, "output_norm_eps: expected 0 to 1"),
@@ -65,6 +91,7 @@ def test_refuses(raw_config, change, message):
         ({"position": {"type": "lrpe_orthogonal", "pairing": "half"}}, "pairing: not of"),
         ({"position": {"type": "lrpe_unitary", "rotary_pct": 1}}, "rotary_pct: not of"),
         ({"position": {"type": "rope", "stage": "after", "basis": "identity"}}, "basis: not of"),
+        ({"position": {"type": "rope", "scaling": {}}}, "scaling: train/ cannot train it"),
         ({"score_divisor": 4}, "not of a linear mixer"),
         ({"chunk_size": 16, "gate": "refined"}, "chunk_size: only with gate none"),
         ({"chunk_size": 15}, "chunk_size: expected 16"),
@@ -128,8 +155,53 @@ def check(raw, tmp_path):
 LINEAR_KINDS = [
     (feature_map, gate)
     for feature_map, gate in product(LINEAR["feature_map"], LINEAR["gate"])
-    if not (gate == "delta" and feature_map in ("exp", "favor"))
+    if not (gate in DELTA and feature_map in EXPONENTIAL)
 ]
+# As Gated DeltaNet and Mamba-2 have them, and what else their keys can say.
+RECURRENT = {
+    "gated_delta": {
+        "gate": "gated_delta",
+        "query_scale": "sqrt_dim",
+        "conv": {"width": 4, "activation": "silu"},
+        "qk_norm": {"type": "l2"},
+        "output_norm": "rmsnorm",
+        "output_gate": "swish",
+    },
+    "mamba2": {
+        "gate": "mamba2",
+        "conv": {"width": 4, "activation": "silu"},
+        "output_norm": "rmsnorm",
+        "output_gate": "swish",
+        "output_gate_first": True,
+    },
+    "mamba2_groups": {
+        "gate": "mamba2",
+        "num_heads": 4,
+        "num_qk_heads": 2,
+        "output_norm": "rmsnorm",
+        "output_norm_scope": "hidden",
+        "output_gate": "sigmoid",
+        "output_gate_first": True,
+    },
+    "negative_eigenvalues": {
+        "gate": "gated_delta",
+        "beta_max": 2,
+        "num_heads": 6,
+        "num_qk_heads": 2,
+        "conv": {"width": 2},
+        "qk_norm": {"type": "l2", "scope": "hidden", "eps": 1e-3},
+        "output_gate": "sigmoid",
+        "output_gate_scope": "head",
+    },
+    "weighted_norms": {
+        "gate": "delta",
+        "feature_map": "elu+1",
+        "num_qk_heads": 1,
+        "position": {"type": "rope", "stage": "before"},
+        "qk_norm": {"type": "rmsnorm", "plus_one": True},
+    },
+    "running_maximum": {"gate": "mamba2", "feature_map": "exp", "num_qk_heads": 1},
+}
 POSITIONS = [
     (position, basis)
     for position, basis in product(POSITION["type"], POSITION["basis"])
@@ -142,6 +214,41 @@ def test_linear_mixers(raw_config, tmp_path, feature_map, gate):
     raw = copy.deepcopy(raw_config)
     raw["mixers"]["a"].update(feature_map=feature_map, gate=gate)
     check(raw, tmp_path)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_mixers(raw_config, tmp_path, name):
+    raw = copy.deepcopy(raw_config)
+    raw["mixers"]["a"] = {"kind": "linear", **RECURRENT[name]}
+    raw["mixers"]["b"].update(num_kv_heads=1, qk_norm={"type": "layernorm", "scope": "hidden"})
+    raw["norm_plus_one"] = True
+    raw["shapes"]["mixers"] = {"a": {"head_dim": 6, "value_dim": 10}}
+    check(raw, tmp_path)
+
+
+def test_shapes_of_a_mixer_that_is_not_there(raw_config):
+    raw = copy.deepcopy(raw_config)
+    raw["shapes"]["mixers"] = {"z": {"head_dim": 6}}
+    with pytest.raises(ValueError, match="shapes.mixers.z: not in mixers"):
+        new_tensors(parse_config(without_shapes(raw)), raw["shapes"])
+
+
+@pytest.mark.parametrize("name", ("gated_delta", "mamba2"))
+def test_first_values(raw_config, name):
+    """As released: dt between 0.001 and 0.1, A up to 16; all of Mamba-2's D are 1."""
+    raw = copy.deepcopy(raw_config)
+    raw["mixers"]["a"] = {"kind": "linear", "num_heads": 64, **RECURRENT[name]}
+    tensors = new_tensors(parse_config(without_shapes(raw)), raw["shapes"])
+    projection = "dt_proj" if name == "mamba2" else "a_proj"
+    step = torch.nn.functional.softplus(tensors[f"model.layers.0.attn.{projection}.bias"])
+    decay = tensors["model.layers.0.attn.A_log"].exp()
+    assert 0.00099 < step.min() < 0.01 and 0.03 < step.max() < 0.1001
+    assert decay.min() < 3 and 13 < decay.max() <= 16 and decay.min() >= (1 if name == "mamba2" else 0)
+    assert ("model.layers.0.attn.conv.bias" in tensors) == (name == "mamba2")
+    skip = tensors.get("model.layers.0.attn.D")
+    assert skip is None if name == "gated_delta" else torch.equal(skip, torch.ones(64))
+    taps = tensors["model.layers.0.attn.conv.weight"]
+    assert 0.45 < taps.abs().max() <= 0.5
 
 
 @pytest.mark.parametrize("position, basis", POSITIONS)

@@ -17,7 +17,7 @@ from train.config import parse_config, read_config
 from train.documents import read_documents, text_files
 from train.evaluate import evaluate
 from train.export import export
-from train.fit import Windows, fit, parse_arguments
+from train.fit import Windows, build, fit, make_optimizers, parse_arguments
 from train.init import new_tensors
 from train.model.model import Model
 from train.schedule import Schedule
@@ -43,6 +43,22 @@ def prepared(tmp_path, raw_config, text):
     ids.tofile(tmp_path / "train.u16")
     (tmp_path / "config.json").write_text(json.dumps(raw_config))
     return tmp_path
+
+
+def test_taps_and_steps_are_no_matrices(prepared, raw_config):
+    """Muon has the projections; AdamW, without weight decay, what is no matrix."""
+    for name, mixer in (("a", {"gate": "gated_delta"}), ("b", {"gate": "mamba2"})):
+        raw_config["mixers"][name] = {"kind": "linear", "conv": {"width": 4}, **mixer}
+    (prepared / "config.json").write_text(json.dumps(raw_config))
+    args = arguments(prepared)
+    model = build(args, 0)
+    adam, muon = make_optimizers(model, args)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    by_muon = {names[id(p)] for group in muon.param_groups for p in group["params"]}
+    assert by_muon == {name for name in names.values() if name.endswith("proj.weight")}
+    assert all(group["weight_decay"] == 0 for group in adam.param_groups)
+    small = {names[id(p)].rsplit(".attn.")[-1] for group in adam.param_groups for p in group["params"]}
+    assert small >= {"conv.weight", "conv.bias", "A_log", "D", "a_proj.bias", "dt_proj.bias"}
 
 
 def losses(output):

@@ -22,9 +22,6 @@ TOLERANCE = 1e-6
 REFUSED = (
     "blocks_branches",
     "blocks_post_norm",
-    "convolutions",
-    "delta_native",
-    "gate_mamba2",
     "gated_convolutions",
 )
 

@@ -5,6 +5,8 @@ import json
 import lzma
 import sys
 
+import pytest
+
 from train import make_card
 from train.checkpoint import save_model
 from train.config import parse_config
@@ -34,7 +36,8 @@ LOG = [
 ]
 
 
-def test_card(tmp_path, raw_config, monkeypatch):
+def prepare(tmp_path, raw_config):
+    """A model m, an engine, a log and held-out text; the model, and the arguments of all cards."""
     shapes = raw_config.pop("shapes")
     config = parse_config(raw_config)
     model = Model(config, new_tensors(config, shapes))
@@ -44,20 +47,21 @@ def test_card(tmp_path, raw_config, monkeypatch):
     engine.chmod(0o755)
     (tmp_path / "log").write_text("words\n" + "".join(json.dumps(r) + "\n" for r in LOG))
     (tmp_path / "v.jsonl.xz").write_bytes(lzma.compress(b"held out"))
-    arguments = ["make_card", tmp_path / "m", "--valid", tmp_path / "v.jsonl.xz"]
-    arguments += ["--log", tmp_path / "log"]
-    arguments += [
-        "--text-tokens",
-        1000,
-        "--data",
-        "some books",
-        "--window",
-        128,
-        "--engine",
-        engine,
-    ]
-    monkeypatch.setattr(sys, "argv", [str(a) for a in arguments])
+    same = ["--valid", tmp_path / "v.jsonl.xz", "--log", tmp_path / "log", "--engine", engine]
+    return model, same
+
+
+def make(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["make_card", *(str(a) for a in arguments)])
     make_card.main()
+
+
+OF_A_CARD = ("--text-tokens", 1000, "--data", "some books", "--window", 128)
+
+
+def test_card(tmp_path, raw_config, monkeypatch):
+    model, same = prepare(tmp_path, raw_config)
+    make(monkeypatch, tmp_path / "m", *same, *OF_A_CARD)
     card = (tmp_path / "m" / "README.md").read_text()
     count = sum(p.numel() for p in model.parameters())
     for part in (
@@ -76,3 +80,38 @@ def test_card(tmp_path, raw_config, monkeypatch):
         "20.\n\n> **Nothing was heard in the house but** <20>  two\n>\n> lines\n",
     ):
         assert part in card, part
+
+
+def test_a_row_beside(tmp_path, raw_config, monkeypatch):
+    model, same = prepare(tmp_path, raw_config)
+    make(monkeypatch, tmp_path / "m", *same, *OF_A_CARD)
+    card = (tmp_path / "m" / "README.md").read_text()
+    for folder, mixer in (("one", {"gate": "gated_delta"}), ("two", {"gate": "mamba2"})):
+        raw = {**raw_config, "layer_types": [folder, "b"]}
+        raw["mixers"] = {folder: {"kind": "linear", **mixer}, "b": raw_config["mixers"]["b"]}
+        config = parse_config(raw)
+        other = Model(config, new_tensors(config, {"head_dim": 8, "value_dim": 8}))
+        save_model(tmp_path / folder, other, raw, "bf16")
+    for folder in ("one", "two", "one"):  # the last takes the place of the first
+        make(monkeypatch, tmp_path / folder, *same, "--beside", tmp_path / "m")
+    changed = (tmp_path / "m" / "README.md").read_text().splitlines()
+    rows = [line for line in changed if line.startswith("| beside it: ")]
+    assert [line for line in changed if line not in rows] == card.splitlines()
+    assert changed.index(rows[0]) == card.splitlines().index("| perplexity per token | 54.60 |") + 1
+    assert len(rows) == 2 and rows[0].startswith("| beside it: two, b | ")
+    count = sum(p.numel() for p in other.parameters())
+    assert f"{count:,} parameters, 320 tokens seen in 40 steps, 2 minutes: training loss 6.000, " in rows[0]
+    assert "validation loss 4.0000, bits per byte **1.4427**, perplexity per word 785.8" in rows[0]
+
+
+def test_a_row_of_another_training_is_refused(tmp_path, raw_config, monkeypatch):
+    _, same = prepare(tmp_path, raw_config)
+    make(monkeypatch, tmp_path / "m", *same, *OF_A_CARD)
+    card = (tmp_path / "m" / "README.md").read_text()
+    (tmp_path / "log").write_text("".join(json.dumps(r) + "\n" for r in LOG[:3]))
+    with pytest.raises(SystemExit, match=r"expected tokens, steps .* \(320, 40, 20\), got \(240, 30, 20\)"):
+        make(monkeypatch, tmp_path / "m", *same, "--beside", tmp_path / "m")
+    assert (tmp_path / "m" / "README.md").read_text() == card
+    (tmp_path / "m" / "README.md").write_text("# another\n")
+    with pytest.raises(SystemExit, match="expected a card of train.make_card"):
+        make(monkeypatch, tmp_path / "m", *same, "--beside", tmp_path / "m")

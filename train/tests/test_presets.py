@@ -18,14 +18,40 @@ from train.schedule import Schedule
 from train.table_config import Size, row_config
 from train.table_rows import Row
 
-SYSTEMS = tuple(presets().SYSTEMS)
+# In the place of a preset's first mixer: what no preset has.
+RECURRENT = {
+    "gated_delta": {
+        "kind": "linear",
+        "gate": "gated_delta",
+        "query_scale": "sqrt_dim",
+        "conv": {"width": 4, "activation": "silu"},
+        "qk_norm": {"type": "l2"},
+        "output_norm": "rmsnorm",
+        "output_gate": "swish",
+    },
+    "mamba2": {
+        "kind": "linear",
+        "gate": "mamba2",
+        "num_qk_heads": 1,
+        "conv": {"width": 4, "activation": "silu"},
+        "output_norm": "rmsnorm",
+        "output_norm_scope": "hidden",
+        "output_gate": "swish",
+        "output_gate_first": True,
+    },
+}
+SYSTEMS = (*presets().SYSTEMS, *RECURRENT)
 VOCABULARY, WINDOW, STEPS, BATCH = 64, 64, 200, 8
 TINY = Size(2, 32, 4, VOCABULARY, WINDOW, BATCH, 3e-3, 0, 0, 0, 0)
 
 
 def tiny(system):
     """The preset with two layers, one of each kind, of width 32."""
-    return row_config(Row(system), TINY)
+    if system not in RECURRENT:
+        return row_config(Row(system), TINY)
+    config = row_config(Row("hybrid_regla"), TINY)
+    config["mixers"]["regla"] = RECURRENT[system]
+    return config
 
 
 @pytest.fixture(scope="session")

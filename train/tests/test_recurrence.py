@@ -56,6 +56,82 @@ def test_delta(chunk):
     )
 
 
+@pytest.mark.parametrize("chunk", (1, 16, 64, 100, None))
+@pytest.mark.parametrize("strength", (0.1, 20, 3000))
+@pytest.mark.parametrize("delta", (False, True))
+def test_one_decay_a_head(chunk, strength, delta):
+    """Gated DeltaNet's and Mamba-2's, whose decays have no floor, as they reach far and nowhere."""
+    q, k, v, normal = inputs(torch.float64)
+    k, rate = F.normalize(k, dim=-1), 2 * torch.sigmoid(normal(1))
+    gates = {"log_a": -strength * normal(1) ** 2, **({"rate": rate} if delta else {})}
+    assert torch.allclose(
+        chunked(q, k, v, **gates, chunk=chunk), step_by_step(q, k, v, **gates), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("strength", (1e-3, 1, 50))
+@pytest.mark.parametrize("delta", (False, True))
+def test_one_decay_a_head_in_float32(strength, delta):
+    q, k, v, normal = inputs(torch.float32)
+    q, k, rate = F.normalize(q, dim=-1), F.normalize(k, dim=-1), torch.sigmoid(normal(1))
+    gates = {"log_a": -strength * normal(1) ** 2, **({"rate": rate} if delta else {})}
+    want = step_by_step(*(x.double() for x in (q, k, v)), **{n: g.double() for n, g in gates.items()})
+    got = chunked(q, k, v, **gates)
+    assert got.dtype == torch.float32
+    assert (got - want).abs().max() <= 3e-6 * want.abs().max()
+
+
+@pytest.mark.parametrize("delta", (False, True))
+@pytest.mark.parametrize("form", (chunked, step_by_step))
+def test_gradients_of_one_decay_a_head(form, delta):
+    """Of both forms against differences; chunks of 3 leave one of 1, with its padding."""
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(size):
+        made = torch.randn(1, 2, 7, size, generator=generator, dtype=torch.float64)
+        return made.requires_grad_()
+
+    def run(q, k, v, log_a, rate):
+        gates = {"log_a": -F.softplus(log_a), **({"rate": rate.sigmoid()} if delta else {})}
+        more = {"chunk": 3} if form is chunked else {}
+        return form(q, F.normalize(k, dim=-1), v, **gates, **more)
+
+    rate = normal(1) if delta else None
+    assert torch.autograd.gradcheck(run, (normal(3), normal(3), normal(2), normal(1), rate))
+
+
+@pytest.mark.parametrize("delta", (False, True))
+def test_gradients_are_those_of_the_steps(delta):
+    q, k, v, normal = inputs(torch.float64)
+    k = F.normalize(k, dim=-1)
+    leaves = [q, k, v, -normal(1) ** 2, *((torch.sigmoid(normal(1)),) if delta else ())]
+    gradients = []
+    for form in (chunked, step_by_step):
+        made = [leaf.clone().requires_grad_() for leaf in leaves]
+        h = form(*made[:3], log_a=made[3], rate=made[4] if delta else None)
+        h.square().sum().backward()
+        gradients.append([leaf.grad for leaf in made])
+    for got, want in zip(*gradients):
+        assert torch.allclose(got, want, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("decay", ({"log_a": DV}, {"log_f": M}))
+def test_a_delta_rule_with_many_decays_is_refused(decay):
+    q, k, v, normal = inputs(torch.float64)
+    decay = {name: -normal(size) ** 2 for name, size in decay.items()}
+    with pytest.raises(ValueError, match="no chunked form"):
+        chunked(q, k, v, **decay, rate=torch.sigmoid(normal(1)))
+
+
+def test_a_decay_to_nothing_has_finite_gradients():
+    q, k, v, normal = inputs(torch.float32)
+    log_a = torch.full_like(normal(1), -1e6).requires_grad_()
+    rate = torch.sigmoid(normal(1))
+    h = chunked(q, F.normalize(k, dim=-1), v, log_a=log_a, rate=rate)
+    h.square().sum().backward()
+    assert h.isfinite().all() and log_a.grad.isfinite().all()
+
+
 def test_refined_in_float32():
     """As trained: exponential features, gates down to the strongest decay the chunks hold."""
     q, k, v, normal = inputs(torch.float32)
