@@ -52,6 +52,32 @@ def with_byte_fallback(folder):
     return ids
 
 
+def write_holes(folder, shapes):
+    """Tensors of zeros of these shapes: a hole in the file."""
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        end = offset + 4 * shape[0] * (shape[1] if len(shape) == 2 else 1)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    path = folder / "model.safetensors"
+    write_tensors(path, header, b"")
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size + offset)
+
+
+def write_scaled(folder, case, times):
+    """A golden model, so many times as wide in all but its vocabulary and heads, of zeros."""
+    copy_of(folder, case)
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("hidden_size", "intermediate_size"):
+        config[name] *= times
+    (folder / "config.json").write_text(json.dumps(config))
+    header, _ = read_tensors(folder / "model.safetensors")
+    write_holes(folder, {name: [size if size == config["vocab_size"] else size * times
+                                for size in tensor["shape"]]
+                         for name, tensor in header.items() if name != "__metadata__"})
+
+
 def write_zeros(folder, hidden_size, layers):
     """A native softmax model whose tensors are a hole in the file."""
     copy_of(folder)
@@ -70,12 +96,4 @@ def write_zeros(folder, hidden_size, layers):
             shapes[prefix + f"attn.{name}_proj.weight"] = [size, size]
         shapes[prefix + "mlp.up_proj.weight"] = [4 * size, size]
         shapes[prefix + "mlp.down_proj.weight"] = [size, 4 * size]
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        end = offset + 4 * shape[0] * (shape[1] if len(shape) == 2 else 1)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
-        offset = end
-    path = folder / "model.safetensors"
-    write_tensors(path, header, b"")
-    with open(path, "r+b") as file:
-        file.truncate(path.stat().st_size + offset)
+    write_holes(folder, shapes)

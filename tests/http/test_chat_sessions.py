@@ -3,12 +3,16 @@
 computed, and where the template or the client has changed what was, the reply says where."""
 
 import json
+import statistics
 import threading
+import time
 
 import pytest
 
+import checkpoints
 from harness import GOLDEN, check_error, read_frames
 from session_helpers import cached, reason
+from stress_helpers import size
 
 CHAT = "/v1/chat/completions"
 LOOP = "{% for m in messages %}"
@@ -25,6 +29,7 @@ DROPS = """{% set last = namespace(index=0) %}{% for m in messages %}{% if m.rol
 MOVES = """{% set system = messages[0].content %}{% for m in messages[1:] -%}
 {% if loop.last %}[SYSTEM]{{ system }}{% endif %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>
 """ + END
+SHORT = LOOP + "{{ m.role[0] }}{{ m.content }}\n" + "{% endfor %}a"
 INTERVAL = 16
 
 
@@ -32,7 +37,7 @@ def make(tmp_path_factory, name, template, **flags):
     from conftest import start
     folder = tmp_path_factory.mktemp(name)
     (folder / "own.jinja").write_text(template)
-    return start(folder, chat_template=folder / "own.jinja", checkpoint_interval=INTERVAL, **flags)
+    return start(folder, chat_template=folder / "own.jinja", **{"checkpoint_interval": INTERVAL, **flags})
 
 
 @pytest.fixture(scope="module")
@@ -316,6 +321,57 @@ def test_30_turns_resent_whole(tmp_path_factory, model):
         before = reply["usage"]["prompt_tokens"]
         messages.append(message(reply))
     finish(server)
+
+
+def first_token(server, messages, session_id=None, store=None):
+    """Seconds until it comes; the tokens that were computed for it; the reply."""
+    body = {"messages": messages, "max_tokens": 2, "allowed_token_ids": tokens(server, "a"), "stream": True,
+            "stream_options": {"include_usage": True}, "session_id": session_id, "store": store}
+    began, came, lines = time.monotonic(), None, []
+    with server.http.stream("POST", CHAT, json=body) as reply:
+        for line in reply.iter_lines():
+            lines.append(line)
+            if came is None and '"finish_reason":null' in line and '"content":""' not in line:
+                came = time.monotonic() - began
+    frames = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    text = "".join(choice["delta"].get("content", "") for frame in frames for choice in frame["choices"])
+    return came, computed(frames[-1]), {"role": "assistant", "content": text}
+
+
+def turn_30_takes_as_long_as_turn_2(tmp_path_factory, sessions):
+    """On a hybrid so wide that its weights are most of the work, with equally many computed tokens.
+    Medians of turns that alternate, since others use the machine."""
+    from conftest import finish
+    folder = tmp_path_factory.mktemp("wide") / "wide"
+    checkpoints.write_scaled(folder, "hybrid_regla", 16)
+    server = make(tmp_path_factory, "times", SHORT, model=folder, threads=1, checkpoint_interval=4096)
+    talks = {"turn-2": 1, "turn-30": 29}
+    messages = {name: [] for name in talks}
+    for name, turns in talks.items():
+        for turn in range(turns):
+            question = user(f"{name} {10 + turn}")
+            messages[name].append(question)
+            whole = [question] if sessions else messages[name]
+            messages[name].append(first_token(server, whole, name if sessions else None)[2])
+    times = {name: [] for name in talks}
+    for number in range(81):
+        for name in talks:
+            question = user(f"{100 + number} is what? And what is to be said of it, or of others?")
+            whole = [question] if sessions else [*messages[name], question]
+            fields = {"session_id": name, "store": False} if sessions else {}
+            times[name].append(first_token(server, whole, **fields)[:2])
+    second, last = (statistics.median(seconds for seconds, _ in times[name]) for name in talks)
+    counts = [statistics.median(count for _, count in times[name]) for name in talks]
+    print(f"turn 2: {second * 1e3:.2f} ms, {counts[0]} computed; turn 30: {last * 1e3:.2f} ms, "
+          f"{counts[1]} computed; ratio {last / second:.3f}")
+    finish(server)
+    assert counts[0] == counts[1]
+    assert last <= 1.2 * second
+
+
+if size("TIMES", 0, 0, 1):
+    test_turn_30_takes_as_long_as_turn_2 = pytest.mark.parametrize(
+        "sessions", [False, True], ids=["resent", "session"])(turn_30_takes_as_long_as_turn_2)
 
 
 def thinking(reply):
