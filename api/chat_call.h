@@ -68,6 +68,14 @@ static inline size_t chat_calls_skip(const char *body, size_t length, size_t at)
     return at;
 }
 
+/* The end of text[begin..end] without white space. */
+static inline size_t chat_calls_trim(const char *text, size_t begin, size_t end)
+{
+    while (end > begin && chat_calls_space(text[end - 1]))
+        end--;
+    return end;
+}
+
 /* What the text at body[at] is to `word`. */
 enum chat_match { CHAT_MATCH_NO, CHAT_MATCH_BEGINS, CHAT_MATCH_WHOLE };
 enum chat_match chat_calls_match(const char *body, size_t length, size_t at, const char *word);

@@ -198,9 +198,7 @@ static bool is_json(const char *text, size_t length, unsigned kinds, struct strb
 /* As templates write values: what is not a string is JSON, or a word of Python's. */
 static void write_value(struct strbuf *out, const char *text, size_t length, unsigned kinds)
 {
-    size_t begin = chat_calls_skip(text, length, 0), end = length;
-    while (end > begin && chat_calls_space(text[end - 1]))
-        end--;
+    size_t begin = chat_calls_skip(text, length, 0), end = chat_calls_trim(text, begin, length);
     const char *bare = text + begin;
     size_t bare_length = end - begin;
     if ((kinds & CHAT_NULL) && is(bare, bare_length, "null", "None"))

@@ -121,16 +121,6 @@ static void drop_nulls(json_t *message)
     }
 }
 
-/* Clients send a call without a text as null, or leave it out: templates join to it. */
-static int fill_content(json_t *message, struct api_error *err)
-{
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (json_object_get(message, "content") || strcmp(role, "assistant") != 0 ||
-        json_array_size(json_object_get(message, "tool_calls")) == 0)
-        return 0;
-    return json_object_set_new(message, "content", json_string("")) ? request_no_memory(err) : 0;
-}
-
 /* Templates read the same text under several names. */
 static int take_reasoning(json_t *message, struct api_error *err)
 {
@@ -146,6 +136,17 @@ static int take_reasoning(json_t *message, struct api_error *err)
     return failed ? request_no_memory(err) : 0;
 }
 
+/* Clients send calls or reasoning without a text as null, or leave it out: templates join to it. */
+static int fill_content(json_t *message, struct api_error *err)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (json_object_get(message, "content") || strcmp(role, "assistant") != 0 ||
+        (json_array_size(json_object_get(message, "tool_calls")) == 0 &&
+         !json_object_get(message, "reasoning_content")))
+        return 0;
+    return json_object_set_new(message, "content", json_string("")) ? request_no_memory(err) : 0;
+}
+
 static int take_message(json_t *message, size_t index, bool parts, struct api_error *err)
 {
     if (!json_is_object(message))
@@ -155,7 +156,7 @@ static int take_message(json_t *message, size_t index, bool parts, struct api_er
     if (!json_is_string(role))
         return wrong(err, index, "role", "a string", role);
     return take_content(message, index, parts, err) || take_tool_calls(message, index, err) ||
-                   fill_content(message, err) || take_reasoning(message, err)
+                   take_reasoning(message, err) || fill_content(message, err)
                ? -1
                : 0;
 }

@@ -146,14 +146,6 @@ static void drop_newlines(struct chat_parser *parser)
         release(parser, count, NULL);
 }
 
-/* The end of text[..end] without white space; it begins with `spaces` bytes of that. */
-static size_t without_space(const char *text, size_t end, size_t spaces)
-{
-    while (end > spaces && chat_calls_space(text[end - 1]))
-        end--;
-    return end > spaces ? end : 0;
-}
-
 /* White space before a call is no content, nor after one, unless it stands between two texts. */
 static bool in_content(struct chat_parser *parser, bool last, struct chat_output *output)
 {
@@ -168,7 +160,9 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     size_t at = find_marker(parser, open, &whole);
     bool ends = last && !whole;
     size_t text_end =
-        without_space(bytes_of(parser), ends ? length_of(parser) : at, parser->spaces);
+        chat_calls_trim(bytes_of(parser), parser->spaces, ends ? length_of(parser) : at);
+    if (text_end == parser->spaces)
+        text_end = 0; /* nothing but white space */
     size_t end = ends ? length_of(parser) : text_end;
     if (parser->after_call && text_end == 0)
         release(parser, end, NULL); /* of the end: else it waits for what follows */

@@ -25,13 +25,6 @@ static const json_t *last_text(const json_t *fields)
     return json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
 }
 
-static size_t without_space(const char *text, size_t end)
-{
-    while (end > 0 && chat_calls_space(text[end - 1]))
-        end--;
-    return end;
-}
-
 /* Whether the last marker opens; *behind is where the text behind it begins. */
 static bool opens(const char *text, size_t length, const struct chat_markers *markers,
                   size_t *behind)
@@ -60,8 +53,8 @@ static bool ends_inside(const json_t *fields, const char *text, size_t length, b
         return at == length;
     const json_t *last = last_text(fields);
     const char *content = json_string_value(last);
-    size_t own = without_space(content, json_string_length(last)); /* as templates trim it */
-    size_t rest = without_space(text + at, length - at);
+    size_t own = chat_calls_trim(content, 0, json_string_length(last)); /* as templates trim it */
+    size_t rest = chat_calls_trim(text, at, length) - at;
     return rest <= own && memcmp(content + own - rest, text + at, rest) == 0;
 }
 

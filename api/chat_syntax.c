@@ -84,13 +84,6 @@ static bool marker_before(const char *text, size_t end, char marker[CHAT_MARKER_
     return true;
 }
 
-static size_t before_space(const char *text, size_t end)
-{
-    while (end > 0 && chat_calls_space(text[end - 1]))
-        end--;
-    return end;
-}
-
 /* Writes `word` in place of `by` in the marker. */
 static bool replaced(const char *open, const char *word, const char *by,
                      char close[CHAT_MARKER_SIZE])
@@ -129,14 +122,15 @@ static bool reasoning_of_answer(struct chat_markers *markers, const struct rende
     if (!at)
         return false;
     size_t position = (size_t)(at - in->text);
-    return marker_before(in->text, before_space(in->text, position), markers->open) &&
+    return marker_before(in->text, chat_calls_trim(in->text, 0, position), markers->open) &&
            mirror(markers->open, at, in->length - position, markers->close);
 }
 
 /* A template that opens it in what it leaves to the model: <think> at the end of the prompt. */
 static bool reasoning_of_prompt(struct chat_markers *markers, const struct rendered *in)
 {
-    if (!in->text || !marker_before(in->text, before_space(in->text, in->length), markers->open) ||
+    if (!in->text ||
+        !marker_before(in->text, chat_calls_trim(in->text, 0, in->length), markers->open) ||
         !mentions(markers->open, "think") || markers->open[1] == '/')
         return false;
     return replaced(markers->open, "<", "</", markers->close);
@@ -180,22 +174,22 @@ static enum chat_calls_format format_around(const char *text, size_t at, size_t 
     if (next == '>' && ends_with(text, begin, "<function="))
         return CHAT_CALLS_XML;
     if (next == '(') {
-        *begin = before_space(text, *begin);
+        *begin = chat_calls_trim(text, 0, *begin);
         ends_with(text, begin, "[");
         return CHAT_CALLS_PYTHON;
     }
     if (next != '"' || !ends_with(text, begin, "\""))
         return CHAT_CALLS_NONE;
-    *begin = before_space(text, *begin);
+    *begin = chat_calls_trim(text, 0, *begin);
     if (!ends_with(text, begin, ":"))
         return CHAT_CALLS_NONE;
-    *begin = before_space(text, *begin);
+    *begin = chat_calls_trim(text, 0, *begin);
     if (!ends_with(text, begin, "\"name\""))
         return CHAT_CALLS_NONE;
-    *begin = before_space(text, *begin);
+    *begin = chat_calls_trim(text, 0, *begin);
     if (!ends_with(text, begin, "{"))
         return CHAT_CALLS_NONE;
-    *begin = before_space(text, *begin);
+    *begin = chat_calls_trim(text, 0, *begin);
     ends_with(text, begin, "[");
     return CHAT_CALLS_JSON;
 }
@@ -211,7 +205,7 @@ static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *i
     size_t position = (size_t)(at - in->text);
     enum chat_calls_format format = format_around(in->text, position, &begin);
     if (format == CHAT_CALLS_NONE ||
-        !marker_before(in->text, before_space(in->text, begin), syntax->calls.open) ||
+        !marker_before(in->text, chat_calls_trim(in->text, 0, begin), syntax->calls.open) ||
         holds(plain, syntax->calls.open))
         return false;
     bool closed = mirror(syntax->calls.open, at, in->length - position, syntax->calls.close);

@@ -346,6 +346,9 @@ def test_a_call_without_text_has_an_empty_one(server_factory, tmp_path, content)
     text = "user:Wie geht's? 世;assistant:;"
     expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})
     assert reply.json()["tokens"] == expected.json()["tokens"]
+    thought = {"role": "assistant", **content, "reasoning_content": "so"}
+    reply = server.post("/tokenize", {"messages": [MESSAGES[1], thought]})
+    assert reply.json()["tokens"] == expected.json()["tokens"]
     for without in ({"role": "assistant", "content": None}, {**call, "role": "user", "content": None}):
         assert "no attribute 'content'" in refuse(server, "invalid_value", "messages", messages=[without])
 

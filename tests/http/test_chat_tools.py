@@ -170,6 +170,7 @@ def reciting(request, tmp_path_factory):
     finish(running.server)
 
 
+@pytest.mark.builds("dev")
 def test_calls_whole_and_streamed(reciting):
     called = 0
     for number, wanted in enumerate(reciting.conversations):
@@ -197,6 +198,7 @@ def test_calls_whole_and_streamed(reciting):
     assert called == NUMBER - NUMBER // 10
 
 
+@pytest.mark.builds("dev")
 def test_without_tools_a_call_is_text(reciting):
     wanted = reciting.conversations[0]
     behind = wanted.text.split("</think>\n\n")[-1] if "</think>" in wanted.text else wanted.text
@@ -208,6 +210,7 @@ def test_without_tools_a_call_is_text(reciting):
         assert message["content"] == behind and "tool_calls" not in message
 
 
+@pytest.mark.builds("dev")
 def test_calls_come_back_as_messages(reciting):
     """A reply with calls is a message of the next request. Templates write it as the model did."""
     if reciting.name in ("granite", "smollm"):
@@ -227,6 +230,7 @@ def test_calls_come_back_as_messages(reciting):
     assert equal > 3  # others have letters that JSON may escape, or quotes that Python may choose
 
 
+@pytest.mark.builds("dev")
 def test_the_openai_client(reciting):
     wanted = reciting.conversations[0]
     client = openai.OpenAI(base_url=reciting.server.url + "/v1", api_key="none", max_retries=0)
@@ -386,6 +390,7 @@ def test_a_user_who_writes_markers(own):
     assert message["content"] == OWN["plain"] and "reasoning_content" not in message
 
 
+@pytest.mark.builds("dev")
 @pytest.mark.parametrize("kwargs, reasoning, content", [
     ({}, "Hm", "Yes"), ({"enable_thinking": True}, "Hm", "Yes"),
     ({"enable_thinking": False}, None, "Hm</think>\n\nYes")])
