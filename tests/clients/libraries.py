@@ -40,8 +40,9 @@ def run(name, server):
                    "DSPY_CACHEDIR": str(WORK / "cache")}
     environment.pop("OPENAI_API_KEY", None)
     print(f"==> {name}", flush=True)
-    return subprocess.run([python, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider",
-                           *(FOLDER / file for file in files)], cwd=ROOT, env=environment, timeout=1200).returncode == 0
+    command = [python, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider",
+               *(FOLDER / file for file in files)]
+    return subprocess.run(command, cwd=ROOT, env=environment, timeout=1200).returncode == 0
 
 
 def main():
