@@ -26,7 +26,7 @@ help:
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch); the families against transformers"
-	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, semantic-kernel, llm; and record what benchmarks"
+	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, inspect-ai and others; and record what benchmarks"
 	@echo "                   send (installs all of them: 16 GB)"
 	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
 	@echo "make load-peers    build llama.cpp for loadtest/peers.py (ten minutes)"

@@ -31,6 +31,24 @@ static void encode_entry(struct strbuf *buf, const struct reply_logprobs *logpro
     encode_bytes(buf, logprobs->tokenizer, id);
 }
 
+/* The token itself stands before those that were asked for, as vLLM has it. */
+static void encode_top(struct strbuf *buf, const struct reply_logprobs *logprobs,
+                       const struct reply_token *token)
+{
+    bool own = logprobs->listed;
+    for (int i = 0; i < token->num_top && token->top[i].id >= 0; i++)
+        own &= token->top[i].id != token->id;
+    if (own) {
+        encode_entry(buf, logprobs, token->id, token->logprob);
+        strbuf_puts(buf, "}");
+    }
+    for (int i = 0; i < token->num_top && token->top[i].id >= 0; i++) {
+        strbuf_puts(buf, i > 0 || own ? "," : "");
+        encode_entry(buf, logprobs, token->top[i].id, token->top[i].logprob);
+        strbuf_puts(buf, "}");
+    }
+}
+
 static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *logprobs)
 {
     if (!logprobs) {
@@ -43,11 +61,7 @@ static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *log
         strbuf_puts(buf, i ? "," : "");
         encode_entry(buf, logprobs, token->id, token->logprob);
         strbuf_puts(buf, ",\"top_logprobs\":[");
-        for (int j = 0; j < token->num_top && token->top[j].id >= 0; j++) {
-            strbuf_puts(buf, j ? "," : "");
-            encode_entry(buf, logprobs, token->top[j].id, token->top[j].logprob);
-            strbuf_puts(buf, "}");
-        }
+        encode_top(buf, logprobs, token);
         strbuf_puts(buf, "]}");
     }
     strbuf_puts(buf, "],\"refusal\":null}");
@@ -138,7 +152,7 @@ void chat_reply_encode(struct strbuf *buf, const struct reply_head *head,
         encode_rest(buf, &choices[i]);
     }
     strbuf_puts(buf, "]");
-    reply_prompt_ids_encode(buf, &choices[0]); /* all choices have one prompt */
+    reply_prompt_encode(buf, &choices[0]); /* all choices have one prompt */
     strbuf_puts(buf, ",");
     reply_account_encode(buf, usage, timings, session);
     strbuf_puts(buf, "}");
@@ -174,8 +188,8 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
                       "\"logprobs\":null,\"finish_reason\":null}",
                       choice->index);
         strbuf_puts(buf, "]");
-        if (choice->prompt_token_ids)
-            reply_prompt_ids_encode(buf, choice);
+        if (choice->prompt_token_ids || choice->prompt_logprobs)
+            reply_prompt_encode(buf, choice);
         end_frame(buf, usage_kind, &none);
     }
     begin_frame(buf, head);

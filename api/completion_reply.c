@@ -187,9 +187,14 @@ void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice)
     encode_ids(buf, "token_ids", choice->token_ids, choice->num_token_ids);
 }
 
-void reply_prompt_ids_encode(struct strbuf *buf, const struct reply_choice *choice)
+void reply_prompt_encode(struct strbuf *buf, const struct reply_choice *choice)
 {
     encode_ids(buf, "prompt_token_ids", choice->prompt_token_ids, choice->num_prompt_token_ids);
+    strbuf_puts(buf, ",\"prompt_logprobs\":");
+    if (choice->prompt_logprobs)
+        encode_prompt_logprobs(buf, choice->prompt_logprobs);
+    else
+        strbuf_puts(buf, "null");
 }
 
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
@@ -204,12 +209,7 @@ void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
     else
         strbuf_puts(buf, "null");
     reply_ending_encode(buf, choice);
-    reply_prompt_ids_encode(buf, choice);
-    strbuf_puts(buf, ",\"prompt_logprobs\":");
-    if (choice->prompt_logprobs)
-        encode_prompt_logprobs(buf, choice->prompt_logprobs);
-    else
-        strbuf_puts(buf, "null");
+    reply_prompt_encode(buf, choice);
     strbuf_puts(buf, "}");
 }
 

@@ -40,6 +40,7 @@ struct reply_logprobs {
     const struct reply_token *tokens; /* [num_tokens] */
     size_t num_tokens;
     bool as_token_ids; /* every token string is "token_id:N" */
+    bool listed;       /* top has the tokens that were asked for, not the best */
 };
 
 /* prompt_logprobs: of every token its own log-probability, and the num_top best. */
@@ -103,8 +104,8 @@ void reply_head_encode(struct strbuf *buf, const struct reply_head *head,
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
 /* ,"finish_reason":...,"token_ids":... */
 void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice);
-/* ,"prompt_token_ids":... */
-void reply_prompt_ids_encode(struct strbuf *buf, const struct reply_choice *choice);
+/* ,"prompt_token_ids":...,"prompt_logprobs":... */
+void reply_prompt_encode(struct strbuf *buf, const struct reply_choice *choice);
 void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage);
 /* "usage":...,"timings":... and, if there is one, "session":... */
 void reply_account_encode(struct strbuf *buf, const struct reply_usage *usage,

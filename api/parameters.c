@@ -205,7 +205,6 @@ static const struct parameter CHAT[] = {
     {"chat_template", C, PARAMETER_REFUSED, "", "the server's --chat-template sets it"},
     {"echo", C, PARAMETER_REFUSED, "false", "continue_final_message continues the last message"},
     {"best_of", "completion APIs", PARAMETER_REFUSED, "1", "use n"},
-    {"prompt_logprobs", C, PARAMETER_REFUSED, "", "use /v1/completions"},
     {"modalities", C, PARAMETER_REFUSED, "[\"text\"]", "replies are text"},
     {"audio", C, PARAMETER_REFUSED, "", "replies are text"},
     {"prediction", C, PARAMETER_REFUSED, "", ""},

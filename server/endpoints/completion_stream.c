@@ -98,6 +98,7 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
         .tokens = echo ? prompt->logprobs : piece->tokens,
         .num_tokens = echo ? job_prompt_own(prompt) : piece->num_tokens,
         .as_token_ids = request->return_tokens_as_token_ids,
+        .listed = request->num_logprob_token_ids > 0,
     };
     struct reply_choice choice = {.index = record->choice,
                                   .text = echo ? prompt->text : piece->text.data,

@@ -112,7 +112,8 @@ static int join_logprobs(struct whole_choice *whole, const struct job *job,
         (struct reply_logprobs){.tokenizer = job->task.service->tokenizer,
                                 .tokens = whole->tokens,
                                 .num_tokens = echoed + piece->num_tokens,
-                                .as_token_ids = job->asked.request.return_tokens_as_token_ids};
+                                .as_token_ids = job->asked.request.return_tokens_as_token_ids,
+                                .listed = job->asked.request.num_logprob_token_ids > 0};
     return whole->tokens ? 0 : -1;
 }
 

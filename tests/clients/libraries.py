@@ -19,27 +19,30 @@ import harness  # noqa: E402
 
 FOLDER = HERE / "libraries"
 LIMIT = 512  # as conftest.py there has it
-# The environment of each; None: that of this program.
+# The environment of each, and its files there or elsewhere; None: that of this program.
 TESTS = {
     "openai": (None, ROOT / "tests" / "http" / "test_clients_openai.py"),
-    "litellm": ("litellm", FOLDER / "test_litellm.py"),
-    "llama_index": ("llama-index-llms-openai-like", FOLDER / "test_llama_index.py"),
-    "dspy": ("dspy", FOLDER / "test_dspy.py"),
-    "semantic_kernel": ("semantic-kernel", FOLDER / "test_semantic_kernel.py"),
-    "llm": ("llm", FOLDER / "test_llm.py"),
+    "litellm": ("litellm", "test_litellm.py", "test_litellm_chat.py"),
+    "llama_index": ("llama-index-llms-openai-like", "test_llama_index.py", "test_llama_index_chat.py"),
+    "dspy": ("dspy", "test_dspy.py", "test_dspy_chat.py"),
+    "semantic_kernel": ("semantic-kernel", "test_semantic_kernel.py", "test_semantic_kernel_chat.py"),
+    "llm": ("llm", "test_llm.py", "test_llm_chat.py"),
+    "inspect_ai": ("inspect-ai", "test_inspect_ai.py"),
+    "instructor": ("instructor", "test_instructor.py"),
 }
 
 
 def run(name, server):
-    venv, file = TESTS[name]
+    venv, *files = TESTS[name]
     python = WORK / venv / "bin" / "python" if venv else sys.executable
     environment = {**os.environ, "REGLA_URL": server.url, "REGLA_MODEL": server.model_id,
                    "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
                    "DSPY_CACHEDIR": str(WORK / "cache")}
     environment.pop("OPENAI_API_KEY", None)
     print(f"==> {name}", flush=True)
-    return subprocess.run([python, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider",
-                           file], cwd=ROOT, env=environment, timeout=1200).returncode == 0
+    command = [python, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider",
+               *(FOLDER / file for file in files)]
+    return subprocess.run(command, cwd=ROOT, env=environment, timeout=1200).returncode == 0
 
 
 def main():

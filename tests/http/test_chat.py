@@ -149,6 +149,29 @@ def test_ids_in_a_stream(server):
     assert chat(server)["prompt_token_ids"] is None
 
 
+def test_prompt_logprobs(server):
+    fields = {"prompt_logprobs": 2, "return_token_ids": True}
+    ours, theirs = chat(server, **fields), complete(server, TEXT, **fields)
+    assert ours["prompt_logprobs"] == theirs["choices"][0]["prompt_logprobs"]
+    assert chat(server)["prompt_logprobs"] is None
+    body = {"messages": MESSAGES, "max_tokens": 2, "stream": True, "prompt_logprobs": 0}
+    first, *others = read_frames(server.post(CHAT, body).content)
+    own = [entry and dict(list(entry.items())[:1]) for entry in ours["prompt_logprobs"]]
+    assert first["prompt_logprobs"] == own
+    assert not any("prompt_logprobs" in frame for frame in others)
+
+
+def test_listed_ids_stand_behind_the_token_itself(server):
+    fields = {"logprobs": True, "max_tokens": 1, "return_tokens_as_token_ids": True,
+              "allowed_token_ids": [42]}
+    for listed, expected in ([7, 9], [42, 7, 9]), ([7, 42], [7, 42]):
+        choice = chat(server, **fields, logprob_token_ids=listed)["choices"][0]
+        entry = choice["logprobs"]["content"][0]
+        assert entry["token"] == "token_id:42"
+        top = [one["token"] for one in entry["top_logprobs"]]
+        assert sorted(top) == sorted(f"token_id:{id}" for id in expected) and len(top) == len(expected)
+
+
 def test_stop_strings(server):
     text = chat(server)["choices"][0]["message"]["content"]
     stop = text[len(text) // 2]

@@ -57,7 +57,7 @@ static void expect_buffer(struct strbuf *buf, const char *expected)
 /* The encoded `logprobs` of tokens. */
 static void encode(struct strbuf *buf, const struct reply_token *tokens, size_t count, bool as_ids)
 {
-    struct reply_logprobs logprobs = {tokenizer, tokens, count, as_ids};
+    struct reply_logprobs logprobs = {tokenizer, tokens, count, as_ids, false};
     struct reply_choice choice = {.stop_token = -1, .logprobs = &logprobs};
     reply_choice_encode(buf, &choice);
 }

@@ -41,7 +41,8 @@ def test_text(server, ask):
     said, expected = ask(), server.chat()
     assert said.completion == expected["choices"][0]["message"]["content"]
     assert said.usage.output_tokens == expected["usage"]["completion_tokens"]
-    assert said.stop_reason == {"length": "max_tokens", "stop": "stop"}[expected["choices"][0]["finish_reason"]]
+    reasons = {"length": "max_tokens", "stop": "stop"}
+    assert said.stop_reason == reasons[expected["choices"][0]["finish_reason"]]
 
 
 def test_several_choices_and_logprobs(server, ask):

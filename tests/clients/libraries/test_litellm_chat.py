@@ -26,7 +26,8 @@ def test_text(server, ask):
 
 def test_stream(server, ask):
     frames = list(ask(stream=True, stream_options={"include_usage": True}))
-    assert "".join(choice.delta.content or "" for frame in frames for choice in frame.choices) == server.said()
+    parts = [choice.delta.content or "" for frame in frames for choice in frame.choices]
+    assert "".join(parts) == server.said()
     assert frames[-1].usage.completion_tokens == server.chat()["usage"]["completion_tokens"]
 
 
