@@ -54,6 +54,7 @@ Test(errors, each_code_has_its_status)
         {API_SESSION_NOT_FOUND, 404, "session_not_found"},
         {API_SESSION_BUSY, 409, "session_busy"},
         {API_SESSION_EXISTS, 409, "session_exists"},
+        {API_SESSION_NOT_CHAT, 409, "session_not_chat"},
         {API_POSITION_MISMATCH, 412, "position_mismatch"},
         {API_SESSION_QUOTA, 429, "session_quota"},
         {API_STATE_FILE, 400, "invalid_state_file"},

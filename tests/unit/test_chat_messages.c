@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_messages.h"
+#include "api/strbuf.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static const char MESSAGES[] =
+    "[{\"role\":\"system\",\"content\":\"first \\n\"},{\"role\":\"user\",\"content\":"
+    "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"second\"}]},"
+    "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"third\"}}]},"
+    "{\"role\":\"user\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"fifth\"}]";
+
+/* What a template would make of the messages, in the order of `order`: [content] of each. */
+static void rendered(struct strbuf *out, const json_t *messages, const char *order)
+{
+    for (; *order; order++) {
+        const json_t *message = json_array_get(messages, (size_t)(*order - '0'));
+        const json_t *content = json_object_get(message, "content");
+        const json_t *calls = json_object_get(message, "tool_calls");
+        if (json_is_array(content))
+            content = json_object_get(json_array_get(content, 1), "text");
+        if (calls)
+            content =
+                json_object_get(json_object_get(json_array_get(calls, 0), "function"), "name");
+        strbuf_puts(out, "[");
+        strbuf_append(out, json_string_value(content), json_string_length(content));
+        strbuf_puts(out, "]");
+    }
+}
+
+static int64_t find(const char *order, const char *place)
+{
+    struct strbuf plain = {0}, marked = {0};
+    struct api_error err = {0};
+    json_t *list = json_loads(MESSAGES, 0, NULL);
+    json_t *messages = chat_messages(list, true, &err);
+    cr_assert(messages, "%s", err.message);
+    rendered(&plain, messages, order);
+    cr_assert(chat_messages_mark_all(messages, &err) == 0);
+    rendered(&marked, messages, order);
+    const char *at = memmem(plain.data, plain.length, place, strlen(place));
+    cr_assert(at, "%s", place);
+    int64_t found = chat_messages_find(marked.data, marked.length, (size_t)(at - plain.data));
+    strbuf_clear(&plain);
+    strbuf_clear(&marked);
+    json_decref(messages);
+    json_decref(list);
+    return found;
+}
+
+Test(chat_messages, are_found_where_they_stand)
+{
+    static const char *const PLACES[] = {"first", "second", "third", "", "fifth"};
+    for (int64_t i = 0; i < 5; i++)
+        cr_expect(i == 3 || find("01234", PLACES[i]) == i, "%d", (int)i);
+    cr_expect_eq(find("01234", "[first"), 0, "what opens a message is the message's");
+    cr_expect_eq(find("01234", "[second"), 1);
+    cr_expect_eq(find("01234", "econd"), 1);
+    /* One that is no longer: where it ends now, another text went on. */
+    cr_expect_eq(find("01234", "][third"), 1);
+    cr_expect_eq(find("1204", "first"), 0, "one that was moved");
+    cr_expect_eq(find("1204", "[fifth"), 4);
+}
+
+Test(chat_messages, behind_the_last_there_is_none)
+{
+    static const char TEXT[] = "no marks, and MESSAGE_WITH_THE_INDEX is none";
+    cr_expect_eq(chat_messages_find(TEXT, sizeof TEXT - 1, 5), -1);
+    cr_expect_eq(chat_messages_find(TEXT, 0, 0), -1);
+}
