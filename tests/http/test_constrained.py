@@ -123,7 +123,7 @@ def write_many(server, field, make, check_text, count):
         form = make(random.Random(number))
         reply = server.post("/v1/completions", {
             "prompt": PROMPT, "max_tokens": 600, "temperature": 1, "seed": number, "logit_bias": likely,
-            field: form})
+            field: form}, timeout=600 * harness.SLOWNESS)
         if reply.status_code == 400 and "states" in reply.text:
             return "refused"
         assert reply.status_code == 200, (form, reply.text)
