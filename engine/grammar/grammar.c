@@ -42,19 +42,31 @@ static int compile_choice(struct builder *builder, const json_t *spec, uint32_t 
     return builder_failed(builder) ? -1 : 0;
 }
 
-/* A rule of the texts that match from beginning to end. */
+/* A rule of the texts that match from beginning to end. A deterministic automaton is read fastest;
+ * where it would be too large, it stays one with choices. */
 static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *root)
 {
+    struct nfa nfa;
     struct dfa dfa;
+    struct error large = ERROR_INIT;
     if (!json_is_string(spec))
         return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
                          fields_kind(spec));
-    if (regex_compile(&dfa, json_string_value(spec), json_string_length(spec), false, builder->err))
+    if (regex_read(&nfa, json_string_value(spec), json_string_length(spec), false, builder->err))
         return -1;
     *root = builder_rule(builder);
+    struct builder_rule rule = {0};
     if (!builder_failed(builder))
-        dfa_emit(builder, builder->rules[*root].start, builder->rules[*root].final, &dfa, DFA_UTF8);
-    dfa_clear(&dfa);
+        rule = builder->rules[*root];
+    if (dfa_make(&dfa, &nfa, &large) == 0) {
+        dfa_emit(builder, rule.start, rule.final, &dfa, DFA_UTF8);
+        dfa_clear(&dfa);
+    } else if (large.code == ERROR_UNSUPPORTED) {
+        dfa_emit_nfa(builder, rule.start, rule.final, &nfa);
+    } else {
+        error_set(builder->err, large.code, "%s", large.message);
+    }
+    nfa_clear(&nfa);
     return builder_failed(builder) ? -1 : 0;
 }
 
