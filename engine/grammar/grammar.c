@@ -12,7 +12,11 @@
 
 #include <stdlib.h>
 
-enum { CACHE_BYTES = 4 << 20, MOST_CHOICES = 1 << 14 };
+enum {
+    CACHE_BYTES = 4 << 20,
+    MOST_CHOICES = 1 << 14,
+    MOST_DFA_RANGES = 1 << 17, /* a larger automaton is written with choices instead */
+};
 
 /* A rule of one of the texts of a list. */
 static int compile_choice(struct builder *builder, const json_t *spec, uint32_t *root)
@@ -58,14 +62,15 @@ static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *
     struct builder_rule rule = {0};
     if (!builder_failed(builder))
         rule = builder->rules[*root];
-    if (dfa_make(&dfa, &nfa, &large) == 0) {
-        dfa_emit(builder, rule.start, rule.final, &dfa, DFA_UTF8);
-        dfa_clear(&dfa);
-    } else if (large.code == ERROR_UNSUPPORTED) {
-        dfa_emit_nfa(builder, rule.start, rule.final, &nfa);
-    } else {
+    int failed = dfa_make(&dfa, &nfa, &large);
+    if (failed && large.code != ERROR_UNSUPPORTED)
         error_set(builder->err, large.code, "%s", large.message);
-    }
+    else if (failed || (size_t)dfa.num_states * dfa.num_intervals > MOST_DFA_RANGES)
+        dfa_emit_nfa(builder, rule.start, rule.final, &nfa);
+    else
+        dfa_emit(builder, rule.start, rule.final, &dfa, DFA_UTF8);
+    if (!failed)
+        dfa_clear(&dfa);
     nfa_clear(&nfa);
     return builder_failed(builder) ? -1 : 0;
 }

@@ -166,9 +166,11 @@ def expression(rng, depth=2):
             opening = rng.choice(["(", "(?:", "(?P<n%d>" % rng.randint(0, 10 ** 6)])
             choices = [expression(rng, depth - 1) for _ in range(rng.randint(1, 3))]
             atom = opening + "|".join(choices) + ")"
+            repeat = rng.choice(["", "", "?", "{2}"])  # more, and Python's search takes for ever
         else:
             atom = rng.choice(atoms)
-        parts.append(atom + rng.choice(["", "", "", "*", "+", "?", "{2}", "{1,3}", "{2,}", "+?"]))
+            repeat = rng.choice(["", "", "", "*", "+", "?", "{2}", "{1,3}", "{2,}", "+?"])
+        parts.append(atom + repeat)
     return "".join(parts)
 
 
