@@ -27,8 +27,7 @@ size_t grammar_text_bytes(int32_t vocab_size)
 int grammar_text_open(struct grammar_text **out, struct grammar *grammar, int32_t vocab_size,
                       const struct grammar_ends *ends, struct error *err)
 {
-    struct grammar_text *text =
-        calloc(1, sizeof *text + words_of(vocab_size) * sizeof *text->mask);
+    struct grammar_text *text = calloc(1, sizeof *text + words_of(vocab_size) * sizeof *text->mask);
     *out = NULL;
     if (!text)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");

@@ -249,8 +249,9 @@ def test_study_and_overhead(tmp_path):
 # Constrained output.
 
 def test_constrained():
-    result = run("constrained.py", "--model", measure.shipped_model(), "--texts", 3, "--length", 9,
-                 "--repeat", 1)
+    result = subprocess.run(
+        [sys.executable, LOADTEST / "constrained.py", "--binary", BINARY, "--model", measure.shipped_model(),
+         "--texts", "3", "--length", "9", "--repeat", "1"], capture_output=True, text=True, timeout=300)
     assert result.returncode in (0, 1), result.stderr
     rows = [json.loads(line) for line in result.stderr.splitlines()[1:]]
     assert [row["texts"] for row in rows] == ["free", "seen", "new"]
