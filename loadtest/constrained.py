@@ -101,14 +101,15 @@ def measure(binary, options):
 
 
 def report(rows, times):
-    print(f"{'texts':<6} {'tokens/s':>9} {'a step':>7} {'step ms':>8} {'mask us':>8} {'share %':>8} {'compiled':>8}")
+    print(f"{'texts':<6} {'tokens/s':>9} {'a step':>7} {'step ms':>8} {'mask us':>8} {'share %':>8} "
+          f"{'compiled':>8}")
     shares = {}
     for name in ("free", "seen", "new"):
         mine = [found for found in rows if found["texts"] == name]
         of = {key: median([found[key] for found in mine]) for key in mine[0] if key not in ("turn", "texts")}
         shares[name] = of["mask_percent"]
-        print("{name:<6} {tokens_per_second:>9.1f} {texts_a_step:>7.1f} {step_ms:>8.3f} {mask_us_per_token:>8.2f} "
-              "{mask_percent:>8.2f} {compiled:>8.0f}".format(name=name, **of))
+        print("{name:<6} {tokens_per_second:>9.1f} {texts_a_step:>7.1f} {step_ms:>8.3f} "
+              "{mask_us_per_token:>8.2f} {mask_percent:>8.2f} {compiled:>8.0f}".format(name=name, **of))
     first = 1e3 * median(times)
     print(f"a schema of 10 KB: {first:.1f} ms, at most {1e3 * max(times):.1f} ms")
     verdicts = [("seen schemas", shares["seen"], MOST_SEEN_PERCENT, "% of a step"),

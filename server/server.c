@@ -513,8 +513,8 @@ size_t server_free(struct server *server)
     states_close(service, server->end_by == 0 || left > SAVE_SECONDS ? SAVE_SECONDS : left);
     size_t unsaved = atomic_load(service->unsaved);
     replay_free(service->replay);
-    grammars_free(service->grammars);
     scheduler_free(service->scheduler); /* until then the store may poke it */
+    grammars_free(service->grammars);
     if (service->engine)
         engine_close(service->engine);
     if (service->tokenizer)

@@ -89,6 +89,24 @@ void charset_clear(struct charset *set)
     *set = (struct charset){0};
 }
 
+enum { SHORT_GAP = 128 };
+
+/* Fills short gaps between characters beyond ASCII, so that few ranges are left. */
+static void fill_gaps(struct charset *set)
+{
+    size_t count = 0;
+    charset_normalize(set);
+    for (size_t i = 0; i < set->count; i++) {
+        struct charset_range range = set->ranges[i];
+        if (count > 0 && set->ranges[count - 1].last >= 0x80 &&
+            range.first - set->ranges[count - 1].last < SHORT_GAP)
+            set->ranges[count - 1].last = range.last;
+        else
+            set->ranges[count++] = range;
+    }
+    set->count = count;
+}
+
 /* Adds the characters beyond ASCII of any of the classes. */
 static int add_classes(struct charset *set, unsigned classes, struct error *err)
 {
@@ -109,34 +127,41 @@ static const struct charset_range DIGITS[] = {{'0', '9'}},
                                   SPACES[] = {{'\t', '\r'}, {' ', ' '}},
                                   MORE_SPACES[] = {{0x1C, 0x1F}, {0xFEFF, 0xFEFF}};
 
-/* The least that the shorthand means anywhere, or with `most` the most. */
-static int add_positive(struct charset *set, char letter, bool most, struct error *err)
+/* The least that the shorthand means anywhere. */
+static int add_least(struct charset *set, char letter, struct error *err)
 {
     const struct charset_range *ranges = letter == 'd' ? DIGITS : letter == 'w' ? WORDS : SPACES;
     size_t count = letter == 'd' ? 1 : letter == 'w' ? 4 : 2;
-    struct charset least = {.ranges = (struct charset_range *)ranges, .count = count};
-    if (charset_add_all(set, &least, err))
-        return -1;
-    if (!most)
-        return 0;
-    if (letter == 'd')
-        return add_classes(set, UNICODE_NUMBER | UNICODE_NUMERIC, err);
+    for (size_t i = 0; i < count; i++)
+        if (charset_add(set, ranges[i].first, ranges[i].last, err))
+            return -1;
+    return 0;
+}
+
+/* The most that it means, and some more beyond ASCII. */
+static int add_most(struct charset *set, char letter, struct error *err)
+{
+    unsigned classes = letter == 's' ? UNICODE_SPACE : UNICODE_NUMBER | UNICODE_NUMERIC;
     if (letter == 'w')
-        return add_classes(
-            set, UNICODE_WORD | UNICODE_LETTER | UNICODE_NUMBER | UNICODE_NUMERIC | UNICODE_MARK,
-            err);
-    struct charset more = {.ranges = (struct charset_range *)MORE_SPACES, .count = 2};
-    return charset_add_all(set, &more, err) || add_classes(set, UNICODE_SPACE, err) ? -1 : 0;
+        classes |= UNICODE_WORD | UNICODE_LETTER | UNICODE_MARK;
+    struct charset most = {0};
+    int failed = add_least(&most, letter, err) || add_classes(&most, classes, err);
+    for (size_t i = 0; letter == 's' && i < 2 && !failed; i++)
+        failed = charset_add(&most, MORE_SPACES[i].first, MORE_SPACES[i].last, err);
+    fill_gaps(&most);
+    failed = failed || charset_add_all(set, &most, err);
+    charset_clear(&most);
+    return failed ? -1 : 0;
 }
 
 int charset_add_shorthand(struct charset *set, char letter, bool negated, struct error *err)
 {
     char lower = (char)(letter | 0x20);
     if (letter == lower)
-        return add_positive(set, lower, negated, err);
+        return negated ? add_most(set, lower, err) : add_least(set, lower, err);
     struct charset inside = {0};
-    int failed = add_positive(&inside, lower, !negated, err) || charset_negate(&inside, err) ||
-                 charset_add_all(set, &inside, err);
+    int failed = (negated ? add_least(&inside, lower, err) : add_most(&inside, lower, err)) ||
+                 charset_negate(&inside, err) || charset_add_all(set, &inside, err);
     charset_clear(&inside);
     return failed ? -1 : 0;
 }

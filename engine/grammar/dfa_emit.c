@@ -144,3 +144,26 @@ void dfa_emit(struct builder *builder, uint32_t from, uint32_t to, const struct 
         builder_jump(builder, from, targets[0].to);
     free(targets);
 }
+
+void dfa_emit_nfa(struct builder *builder, uint32_t from, uint32_t to, const struct nfa *nfa)
+{
+    struct target *targets = calloc((size_t)nfa->num_states + 1, sizeof *targets);
+    if (!targets) {
+        error_set(builder->err, ERROR_NO_MEMORY, "no memory for an expression");
+        return;
+    }
+    for (uint32_t i = 0; i < nfa->num_states; i++)
+        targets[i].to = builder_state(builder);
+    for (size_t i = 0; i < nfa->num_edges && !builder_failed(builder); i++) {
+        const struct nfa_edge *edge = &nfa->edges[i];
+        const struct charset *set = edge->set < 0 ? NULL : &nfa->sets[edge->set];
+        if (!set)
+            builder_jump(builder, targets[edge->from].to, targets[edge->to].to);
+        for (size_t r = 0; set && r < set->count; r++)
+            emit_to(builder, targets[edge->from].to, &targets[edge->to], set->ranges[r].first,
+                    set->ranges[r].last);
+    }
+    builder_jump(builder, from, targets[0].to);
+    builder_jump(builder, targets[1].to, to);
+    free(targets);
+}

@@ -13,6 +13,8 @@ enum dfa_spelling { DFA_UTF8, DFA_JSON };
 /* Characters [first, last], from one state to another. */
 void dfa_emit_range(struct builder *builder, uint32_t from, uint32_t to, uint32_t first,
                     uint32_t last);
+/* What an automaton accepts that has choices, in UTF-8. */
+void dfa_emit_nfa(struct builder *builder, uint32_t from, uint32_t to, const struct nfa *nfa);
 /* What the automaton accepts. */
 void dfa_emit(struct builder *builder, uint32_t from, uint32_t to, const struct dfa *dfa,
               enum dfa_spelling spelling);

@@ -12,7 +12,11 @@
 
 #include <stdlib.h>
 
-enum { CACHE_BYTES = 4 << 20, MOST_CHOICES = 1 << 14 };
+enum {
+    CACHE_BYTES = 4 << 20,
+    MOST_CHOICES = 1 << 14,
+    MOST_DFA_RANGES = 1 << 17, /* a larger automaton is written with choices instead */
+};
 
 /* A rule of one of the texts of a list. */
 static int compile_choice(struct builder *builder, const json_t *spec, uint32_t *root)
@@ -42,19 +46,32 @@ static int compile_choice(struct builder *builder, const json_t *spec, uint32_t 
     return builder_failed(builder) ? -1 : 0;
 }
 
-/* A rule of the texts that match from beginning to end. */
+/* A rule of the texts that match from beginning to end. A deterministic automaton is read fastest;
+ * where it would be too large, it stays one with choices. */
 static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *root)
 {
+    struct nfa nfa;
     struct dfa dfa;
+    struct error large = ERROR_INIT;
     if (!json_is_string(spec))
         return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
                          fields_kind(spec));
-    if (regex_compile(&dfa, json_string_value(spec), json_string_length(spec), false, builder->err))
+    if (regex_read(&nfa, json_string_value(spec), json_string_length(spec), false, builder->err))
         return -1;
     *root = builder_rule(builder);
+    struct builder_rule rule = {0};
     if (!builder_failed(builder))
-        dfa_emit(builder, builder->rules[*root].start, builder->rules[*root].final, &dfa, DFA_UTF8);
-    dfa_clear(&dfa);
+        rule = builder->rules[*root];
+    int failed = dfa_make(&dfa, &nfa, &large);
+    if (failed && large.code != ERROR_UNSUPPORTED)
+        error_set(builder->err, large.code, "%s", large.message);
+    else if (failed || (size_t)dfa.num_states * dfa.num_intervals > MOST_DFA_RANGES)
+        dfa_emit_nfa(builder, rule.start, rule.final, &nfa);
+    else
+        dfa_emit(builder, rule.start, rule.final, &dfa, DFA_UTF8);
+    if (!failed)
+        dfa_clear(&dfa);
+    nfa_clear(&nfa);
     return builder_failed(builder) ? -1 : 0;
 }
 

@@ -20,13 +20,14 @@ static size_t words_of(int32_t vocab_size)
 
 size_t grammar_text_bytes(int32_t vocab_size)
 {
-    return sizeof(struct grammar_text) + words_of(vocab_size) * sizeof(uint32_t);
+    enum { MASKS = 3 };
+    return sizeof(struct grammar_text) + MASKS * words_of(vocab_size) * sizeof(uint32_t);
 }
 
 int grammar_text_open(struct grammar_text **out, struct grammar *grammar, int32_t vocab_size,
                       const struct grammar_ends *ends, struct error *err)
 {
-    struct grammar_text *text = calloc(1, grammar_text_bytes(vocab_size));
+    struct grammar_text *text = calloc(1, sizeof *text + words_of(vocab_size) * sizeof *text->mask);
     *out = NULL;
     if (!text)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");

@@ -7,7 +7,7 @@
 
 struct grammar_text;
 
-/* What a text takes, but for its matcher. */
+/* What a text takes: its mask, and those of its matcher. */
 size_t grammar_text_bytes(int32_t vocab_size);
 
 /* What ends a text may come where it is whole. An EOS comes nowhere else. A stop token may be part

@@ -123,7 +123,7 @@ def write_many(server, field, make, check_text, count):
         form = make(random.Random(number))
         reply = server.post("/v1/completions", {
             "prompt": PROMPT, "max_tokens": 600, "temperature": 1, "seed": number, "logit_bias": likely,
-            field: form})
+            field: form}, timeout=600 * harness.SLOWNESS)
         if reply.status_code == 400 and "states" in reply.text:
             return "refused"
         assert reply.status_code == 200, (form, reply.text)
@@ -132,7 +132,7 @@ def write_many(server, field, make, check_text, count):
             check_text(choice["text"], form)
         return choice["finish_reason"]
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(32) as pool:
         reasons = list(pool.map(write_one, range(count)))
     whole, cut, refused = (reasons.count(reason) for reason in ("stop", "length", "refused"))
     print(f"{server.model_id}: of {count} {field} {whole} are whole, max_tokens cut {cut} off, {refused} "
@@ -167,7 +167,8 @@ def test_random_regexes(any_model):
     ("invalid_value", {"guided_choice": [7]}, "guided_choice: "),
     ("invalid_value", {"guided_json": {"properties": {"a": {"pattern": "("}}, "type": "object"}},
      "properties.a"),
-    ("invalid_value", {"guided_json": {"properties": {"b": {"uniqueItems": True}}}}, "properties.b.uniqueItems"),
+    ("invalid_value", {"guided_json": {"properties": {"b": {"uniqueItems": True}}}},
+     "properties.b.uniqueItems"),
     ("invalid_value", {"response_format": {"type": "json_schema", "json_schema": {
         "name": "x", "schema": {"type": "objekt"}}}}, "objekt"),
     ("invalid_value", {"guided_json": "{"}, "guided_json: "),

@@ -246,6 +246,20 @@ def test_study_and_overhead(tmp_path):
     assert ("PASS  3 streams: the host" in result.stdout) == (found[0]["host_percent"] <= 10)
 
 
+# Constrained output.
+
+def test_constrained():
+    result = subprocess.run(
+        [sys.executable, LOADTEST / "constrained.py", "--binary", BINARY, "--model", measure.shipped_model(),
+         "--texts", "3", "--length", "9", "--repeat", "1"], capture_output=True, text=True, timeout=300)
+    assert result.returncode in (0, 1), result.stderr
+    rows = [json.loads(line) for line in result.stderr.splitlines()[1:]]
+    assert [row["texts"] for row in rows] == ["free", "seen", "new"]
+    assert [row["compiled"] for row in rows] == [0, 0, 3]
+    assert [row["mask_percent"] > 0 for row in rows] == [False, True, True]
+    assert len([line for line in result.stdout.splitlines() if line.startswith(("PASS", "FAIL"))]) == 3
+
+
 # Peers: what is read from the programs, not the programs, which take too long to build.
 
 def test_tests_of_peers():
