@@ -321,10 +321,11 @@ static struct regex_node *read_character(struct parser *parser)
 
 static struct regex_node *read_atom(struct parser *parser)
 {
-    if (take(parser, "^"))
-        return node(parser, REGEX_START);
-    if (take(parser, "$"))
-        return node(parser, REGEX_END);
+    if (follows(parser, "^") || follows(parser, "$")) {
+        struct regex_node *anchor = node(parser, follows(parser, "^") ? REGEX_START : REGEX_END);
+        parser->at++;
+        return anchor;
+    }
     if (take(parser, "("))
         return read_group(parser);
     if (take(parser, "["))
