@@ -95,7 +95,7 @@ class Turns:
         reply = chat(self.server, new, session_id=self.name, **fields)
         choice = reply["choices"][0]
         self.messages += [*new, message(reply)]
-        self.ids += choice["prompt_token_ids"] + choice["token_ids"]
+        self.ids += reply["prompt_token_ids"] + choice["token_ids"]
         assert reply["session"]["position"] == len(self.ids)
         assert reply["usage"]["prompt_tokens"] + len(choice["token_ids"]) == len(self.ids)
         return reply
@@ -114,14 +114,14 @@ class Turns:
 def test_only_new_messages(plain):
     turns = Turns(plain, "new-only")
     first = turns.say({"role": "system", "content": "Be brief."}, "Wie geht's? 世")
-    assert first["choices"][0]["prompt_token_ids"] == tokens(
+    assert first["prompt_token_ids"] == tokens(
         plain, "<system>Be brief.</system>\n<user>Wie geht's? 世</user>\n<assistant>")
     turns.check(first)
     for number in range(4):
         held = len(turns.ids)
         reply = turns.say(f"And number {number}?")
         # What the template puts behind the answer, tokenized by itself.
-        assert reply["choices"][0]["prompt_token_ids"] == tokens(
+        assert reply["prompt_token_ids"] == tokens(
             plain, f"</assistant>\n<user>And number {number}?</user>\n<assistant>")
         # The last token of the answer was drawn, and not computed.
         assert cached(reply) == held - 1 and reason(reply) == "none"
@@ -142,7 +142,7 @@ def test_a_stream_leaves_the_same_turn(plain):
 
     streamed, whole = run("streamed", True), run("whole", False)
     assert streamed["choices"][0]["token_ids"] == whole["choices"][0]["token_ids"]
-    assert streamed["choices"][0]["prompt_token_ids"] == whole["choices"][0]["prompt_token_ids"]
+    assert streamed["prompt_token_ids"] == whole["prompt_token_ids"]
     assert streamed["session"]["position"] == whole["session"]["position"]
 
 
@@ -163,7 +163,7 @@ def test_max_tokens_0_only_appends(plain):
     turns.ids = tokens(plain, "<user>alone</user>\n")
     assert reply["session"]["position"] == len(turns.ids)
     reply = turns.say("b")
-    assert reply["choices"][0]["prompt_token_ids"] == tokens(plain, "<user>b</user>\n<assistant>")
+    assert reply["prompt_token_ids"] == tokens(plain, "<user>b</user>\n<assistant>")
     assert reason(reply) == "none"
 
 
@@ -252,15 +252,15 @@ def test_restart(server_factory, tmp_path, durability):
     server = server_factory(**flags)
     turns.server = server
     reply = turns.say("d")
-    assert reply["choices"][0]["prompt_token_ids"] == tokens(
+    assert reply["prompt_token_ids"] == tokens(
         server, "</assistant>\n<user>d</user>\n<assistant>")
     turns.check(reply)
     server.post("/v1/sessions/kept/rewind", {"position": positions[1]})
     reply = chat(server, [user("c")], session_id="kept", store=False)
-    assert reply["choices"][0]["prompt_token_ids"] == tokens(
+    assert reply["prompt_token_ids"] == tokens(
         server, "</assistant>\n<user>c</user>\n<assistant>")
     assert server.get("/v1/sessions/long").json()["position"] == 0
-    assert chat(server, [user("x")], session_id="long")["choices"][0]["prompt_token_ids"] == tokens(
+    assert chat(server, [user("x")], session_id="long")["prompt_token_ids"] == tokens(
         server, "<user>x</user>\n<assistant>")
 
 
@@ -297,7 +297,7 @@ def test_cancelled(plain):
         thread.join()
     assert any("cancelled" in line for line in rest)
     reply = chat(plain, [user("b")], session_id="cut")
-    assert reply["choices"][0]["prompt_token_ids"] == tokens(
+    assert reply["prompt_token_ids"] == tokens(
         plain, "</assistant>\n<user>b</user>\n<assistant>")
 
 
