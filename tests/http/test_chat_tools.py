@@ -199,6 +199,26 @@ def test_calls_whole_and_streamed(reciting):
 
 
 @pytest.mark.builds("dev")
+def test_calls_in_a_session(reciting):
+    """Whose prompt is rendered later, behind the session's history."""
+    for number in (0, 1, 9):
+        wanted = reciting.conversations[number]
+        alone = reciting.message(number, tools=wanted.tools)
+        for stream in (False, True):
+            session = f"{reciting.name.replace(' ', '-')}-{number}-{stream}"
+            reply = reciting.ask(number, tools=wanted.tools, session_id=session, stream=stream)
+            if stream:
+                message, reason, _ = gathered(reply)
+            else:
+                choice = reply.json()["choices"][0]
+                message, reason = choice["message"], choice["finish_reason"]
+            assert calls_of(message) == calls_of(alone["message"])
+            assert (message["content"] or None) == alone["message"]["content"]
+            assert message.get("reasoning_content", "") == wanted.reasoning
+            assert reason == alone["finish_reason"]
+
+
+@pytest.mark.builds("dev")
 def test_without_tools_a_call_is_text(reciting):
     wanted = reciting.conversations[0]
     behind = wanted.text.split("</think>\n\n")[-1] if "</think>" in wanted.text else wanted.text
