@@ -33,21 +33,20 @@ SHORT = LOOP + "{{ m.role[0] }}{{ m.content }}\n" + "{% endfor %}a"
 INTERVAL = 16
 
 
-def make(tmp_path_factory, name, template, **flags):
-    from conftest import start
-    folder = tmp_path_factory.mktemp(name)
+def flags_of(folder, template):
     (folder / "own.jinja").write_text(template)
-    return start(folder, chat_template=folder / "own.jinja", **{"checkpoint_interval": INTERVAL, **flags})
+    return {"chat_template": folder / "own.jinja", "checkpoint_interval": INTERVAL}
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    from conftest import finish
+    from conftest import finish, start
     running = {}
 
     def of(template):
         if template not in running:
-            running[template] = make(tmp_path_factory, "template", template)
+            folder = tmp_path_factory.mktemp("template")
+            running[template] = start(folder, **flags_of(folder, template))
         return running[template]
 
     yield of
@@ -308,9 +307,8 @@ def computed(reply):
 
 
 @pytest.mark.parametrize("model", ["hybrid_regla", "mamba2", "delta_qwen3_5_text"])
-def test_30_turns_resent_whole(tmp_path_factory, model):
-    from conftest import finish
-    server = make(tmp_path_factory, "resent", PLAIN, model=GOLDEN / model)
+def test_30_turns_resent_whole(server_factory, tmp_path, model):
+    server = server_factory(model=GOLDEN / model, **flags_of(tmp_path, PLAIN))
     messages, before = [], 0
     for number in range(30):
         messages.append(user(f"This is the question of number {number}."))
@@ -320,7 +318,6 @@ def test_30_turns_resent_whole(tmp_path_factory, model):
         assert reason(reply) in ("none", "diverged") or number == 0
         before = reply["usage"]["prompt_tokens"]
         messages.append(message(reply))
-    finish(server)
 
 
 def first_token(server, messages, session_id=None, store=None):
@@ -338,13 +335,12 @@ def first_token(server, messages, session_id=None, store=None):
     return came, computed(frames[-1]), {"role": "assistant", "content": text}
 
 
-def turn_30_takes_as_long_as_turn_2(tmp_path_factory, sessions):
+def turn_30_takes_as_long_as_turn_2(server_factory, tmp_path, sessions):
     """On a hybrid so wide that its weights are most of the work, with equally many computed tokens.
     Medians of turns that alternate, since others use the machine."""
-    from conftest import finish
-    folder = tmp_path_factory.mktemp("wide") / "wide"
-    checkpoints.write_scaled(folder, "hybrid_regla", 16)
-    server = make(tmp_path_factory, "times", SHORT, model=folder, threads=1, checkpoint_interval=4096)
+    checkpoints.write_scaled(tmp_path / "wide", "hybrid_regla", 16)
+    server = server_factory(model=tmp_path / "wide", threads=1,
+                            **{**flags_of(tmp_path, SHORT), "checkpoint_interval": 4096})
     talks = {"turn-2": 1, "turn-30": 29}
     messages = {name: [] for name in talks}
     for name, turns in talks.items():
@@ -364,7 +360,6 @@ def turn_30_takes_as_long_as_turn_2(tmp_path_factory, sessions):
     counts = [statistics.median(count for _, count in times[name]) for name in talks]
     print(f"turn 2: {second * 1e3:.2f} ms, {counts[0]} computed; turn 30: {last * 1e3:.2f} ms, "
           f"{counts[1]} computed; ratio {last / second:.3f}")
-    finish(server)
     assert counts[0] == counts[1]
     assert last <= 1.2 * second
 
