@@ -202,8 +202,8 @@ struct value access_slice(struct run *run, struct value value, struct value from
         heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
     bool is_string = value.kind == VALUE_STRING;
     if (!is_string && value.kind != VALUE_LIST && value.kind != VALUE_TUPLE &&
-        value.kind != VALUE_RANGE) /* the sandbox then looks for an attribute */
-        return value_undefined(heap, "'%s object' has no such element", value_type(value));
+        value.kind != VALUE_RANGE)
+        heap_fail(heap, ERROR_INVALID, "a %s has no slices", value_type(value));
     int64_t by = step.kind == VALUE_NONE ? 1 : strings_given_int(run, step, 1, "slices");
     if (by == 0)
         heap_fail(heap, ERROR_INVALID, "slice step cannot be zero");
