@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/regex_tree.h"
 
-#include "engine/grammar/regex.h"
 #include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
 
@@ -321,10 +320,11 @@ static struct regex_node *read_character(struct parser *parser)
 
 static struct regex_node *read_atom(struct parser *parser)
 {
-    if (take(parser, "^"))
-        return node(parser, REGEX_START);
-    if (take(parser, "$"))
-        return node(parser, REGEX_END);
+    if (follows(parser, "^") || follows(parser, "$")) {
+        struct regex_node *anchor = node(parser, follows(parser, "^") ? REGEX_START : REGEX_END);
+        parser->at++;
+        return anchor;
+    }
     if (take(parser, "("))
         return read_group(parser);
     if (take(parser, "["))

@@ -66,7 +66,7 @@ static void add_magnitudes(struct builder *builder, uint32_t from, uint32_t to, 
             snprintf(digits.high, sizeof digits.high, "%llu", (unsigned long long)b);
             add_digits(&digits, from, 0, true, true);
         }
-        if (high <= last || last > UINT64_MAX / 20)
+        if (high <= last || last > UINT64_MAX / 10)
             return;
     }
 }

@@ -2,7 +2,8 @@
 /* Writes random texts that grammars allow, for tests/scripts/check_grammar.py, and times masks.
  *
  *   grammar_driver TOKENIZER            reads a case a line, writes an answer a line
- *   grammar_driver TOKENIZER --time     prints microseconds
+ *   grammar_driver TOKENIZER SCHEMA     prints microseconds for a schema in a file: to compile it,
+ *                                       and for a mask and a token, the first time and the second
  *
  * A case is {"kind", "spec", "seed", "texts", "tokens", "every"}: so many texts of at most so many
  * tokens; each token is drawn among those of the mask, and ends are likelier the longer a text is.
@@ -35,7 +36,7 @@ static uint32_t draw(struct driver *driver, uint32_t below)
 static double now_us(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
@@ -222,6 +223,69 @@ static void answer_all(struct driver *driver)
     free(line);
 }
 
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Writes texts and prints what a mask and a token take. */
+static void time_texts(struct driver *driver, struct grammar *grammar, const char *name)
+{
+    enum { TEXTS = 8, MOST = 400 };
+    static double times[TEXTS * MOST];
+    struct error err = ERROR_INIT;
+    size_t num = 0;
+    double sum = 0;
+    driver->random = 7;
+    for (int i = 0; i < TEXTS; i++) {
+        struct grammar_matcher *matcher;
+        if (grammar_matcher_create(&matcher, grammar, &err))
+            fail("matcher", &err);
+        for (size_t count = 0; count < MOST; count++) {
+            double start = now_us();
+            const uint32_t *mask = grammar_matcher_mask(matcher, &err);
+            double spent = now_us() - start;
+            if (!mask)
+                fail("mask", &err);
+            int32_t id = choose(driver, matcher, mask, count);
+            if (id < 0)
+                break;
+            start = now_us();
+            if (grammar_matcher_accept(matcher, id, &err))
+                fail("accept", &err);
+            times[num++] = spent + now_us() - start;
+            sum += times[num - 1];
+        }
+        grammar_matcher_free(matcher);
+    }
+    qsort(times, num, sizeof *times, rising);
+    printf("%-6s %zu tokens: mean %.2f us, median %.2f, 99 %% %.2f, most %.2f\n", name, num,
+           sum / (double)num, times[num / 2], times[num * 99 / 100], times[num - 1]);
+}
+
+static void time_schema(struct driver *driver, const char *path)
+{
+    struct error err = ERROR_INIT;
+    struct grammar *grammar;
+    struct grammar_matcher *matcher;
+    json_t *schema = json_load_file(path, 0, NULL);
+    double start = now_us();
+    if (grammar_compile(&grammar, GRAMMAR_JSON_SCHEMA, schema, driver->vocabulary, &err) ||
+        grammar_matcher_create(&matcher, grammar, &err))
+        fail(path, &err);
+    double compiled = now_us();
+    if (!grammar_matcher_mask(matcher, &err))
+        fail(path, &err);
+    printf("compile %.0f us, first mask %.0f us; %zu bytes\n", compiled - start,
+           now_us() - compiled, grammar_bytes(grammar));
+    grammar_matcher_free(matcher);
+    time_texts(driver, grammar, "new");
+    time_texts(driver, grammar, "seen");
+    grammar_release(grammar);
+    json_decref(schema);
+}
+
 int main(int argc, char **argv)
 {
     struct error err = ERROR_INIT;
@@ -237,7 +301,10 @@ int main(int argc, char **argv)
     fprintf(stderr, "%d tokens, vocabulary in %.0f ms, %.1f MB\n", driver.vocab_size,
             (now_us() - start) * 1e-3, (double)grammar_vocabulary_bytes(driver.vocabulary) * 1e-6);
     driver.allowed = malloc(((size_t)driver.vocab_size + 1) * sizeof *driver.allowed);
-    answer_all(&driver);
+    if (argc > 2)
+        time_schema(&driver, argv[2]);
+    else
+        answer_all(&driver);
     free(driver.allowed);
     grammar_vocabulary_free(driver.vocabulary);
     tokenizer_free(driver.tokenizer);

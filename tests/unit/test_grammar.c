@@ -72,7 +72,7 @@ static const struct {
     {GRAMMAR_REGEX, "((a{999}){999}){999}", "expected an expression of at most"},
     {GRAMMAR_REGEX, "[^\\d\\D]", "$: expected what some text can match, got what none can"},
     {GRAMMAR_CHOICE, "[]", "$: expected a list of 1 to 16384 strings, got one of 0"},
-    {GRAMMAR_CHOICE, "[\"a\",1]", "$[1]: expected a string, got an integer"},
+    {GRAMMAR_CHOICE, "[\"a\",1]", "$[1]: expected a string, got a number"},
     {GRAMMAR_GBNF, "", "expected a rule with the name root, got none"},
     {GRAMMAR_GBNF, "x ::= \"a\"", "expected a rule with the name root, got none"},
     {GRAMMAR_GBNF, "root = \"a\"", "line 1, column 6: expected '::=', got '='"},
@@ -180,7 +180,7 @@ Test(grammar, masks_are_what_is_accepted)
                      "\"maxLength\":6},\"of\":{\"items\":{\"type\":\"integer\"}}}}",
                      "{\"the\": \"\xC3\xA9"
                      "ab\",");
-        expect_masks(&texts, GRAMMAR_REGEX, "(the|of )+[a-z]{3,9}\\d", "the of t");
+        expect_masks(&texts, GRAMMAR_REGEX, "(the|of )+[a-z]{3,9}\\d", "theof t");
         expect_masks(&texts, GRAMMAR_GBNF, "root ::= \"(\" root \")\" | [a-z ]+", "((th");
         grammar_texts_close(&texts);
     }

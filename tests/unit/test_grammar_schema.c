@@ -117,18 +117,18 @@ Test(grammar_schema, any_object)
 static const struct {
     const char *spec, *message;
 } REFUSED[] = {
-    {"1", "$: expected a schema (an object, true or false), got an integer"},
+    {"1", "$: expected a schema (an object, true or false), got a number"},
     {"false", "$: expected a schema that some value satisfies, got false"},
     {"{\"not\":{}}", "$.not: expected a keyword that is supported, got \"not\""},
     {"{\"properties\":{\"x\":{\"multipleOf\":2}}}",
      "$.properties.x.multipleOf: expected a keyword that is supported, got \"multipleOf\""},
     {"{\"uniqueItems\":true}", "$.uniqueItems: expected false, got true"},
-    {"{\"items\":[{}]}", "$.items: expected a schema (an object, true or false), got an array"},
+    {"{\"items\":[{}]}", "$.items: expected a schema (an object, true or false), got a list"},
     {"{\"type\":\"text\"}",
      "$.type: expected null, boolean, integer, number, string, array or object, got \"text\""},
-    {"{\"type\":1}", "$.type: expected a type or a list of types, got an integer"},
-    {"{\"minLength\":-1}", "$.minLength: expected an integer from 0 on, got an integer"},
-    {"{\"anyOf\":[]}", "$.anyOf: expected a list of at least one schema, got an array"},
+    {"{\"type\":1}", "$.type: expected a type or a list of types, got a number"},
+    {"{\"minLength\":-1}", "$.minLength: expected an integer from 0 on, got a number"},
+    {"{\"anyOf\":[]}", "$.anyOf: expected a list of at least one schema, got a list"},
     {"{\"type\":\"number\",\"minimum\":1}", "$.minimum: expected it beside \"type\": \"integer\" "
                                             "only, got it for numbers that may have a fraction"},
     {"{\"$ref\":\"#/$defs/x\"}", "$.$ref: expected what leads to a schema, got \"#/$defs/x\""},
