@@ -101,8 +101,9 @@ static const struct option ITEMS[] = {
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,
      "largest request body; larger ones are refused with 413"},
     {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "auto", 65536, 1e15, NULL,
-     "memory for the bodies, prompts and replies of all requests together; beyond it requests get "
-     "429 or 503; auto: 512M, or a share of what is free if that is less; a body may then have a "
+     "memory for the bodies, prompts, compiled grammars and replies of all requests together; "
+     "beyond it requests get 429 or 503; auto: 512M, or a share of what is free if that is less; a "
+     "body may then have a "
      "32nd of it, and an imported state half"},
     {"prefix-cache", OPTION_FLAG, FIELD(prefix_cache), NULL, "true", 0, 0, NULL,
      "reuse the states of prompts that begin as earlier ones did"},

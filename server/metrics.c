@@ -503,7 +503,8 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
     single(&family, "regla_queue_tokens", "gauge", "Estimated tokens that wait.",
            (double)view->queue_tokens);
     single(&family, "regla_request_body_bytes", "gauge",
-           "Bytes held of bodies, prompts and replies.", (double)view->body_bytes);
+           "Bytes held of bodies, prompts, replies and compiled grammars.",
+           (double)view->body_bytes);
     single(&family, "regla_connections", "gauge", "Open connections.",
            (double)atomic_load(&m->connections));
     single(&family, "regla_log_lines_dropped_total", "counter",

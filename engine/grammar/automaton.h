@@ -41,7 +41,7 @@ struct automaton_call {
 enum automaton_state_flag {
     STATE_FINAL = 1,
     STATE_TAIL = 2,  /* nothing but the rule's end can follow: a call from it needs no frame */
-    STATE_PLAIN = 4, /* it only reads bytes */
+    STATE_PLAIN = 4, /* it neither calls nor jumps */
 };
 
 /* What leaves state i are items [x_at, that of state i + 1) of each array. */

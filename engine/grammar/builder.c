@@ -40,7 +40,7 @@ uint32_t builder_rule(struct builder *builder)
     return (uint32_t)builder->num_rules++;
 }
 
-static void add(struct builder *builder, struct builder_arc arc)
+void builder_add(struct builder *builder, struct builder_arc arc)
 {
     if (builder_failed(builder))
         return;
@@ -64,12 +64,12 @@ void builder_range(struct builder *builder, uint32_t from, uint32_t to, unsigned
         unsigned end = byte;
         while (end < last && builder->alphabet[end + 1])
             end++;
-        add(builder, (struct builder_arc){.from = from,
-                                          .to = to,
-                                          .kind = ARC_RANGE,
-                                          .first = (uint8_t)byte,
-                                          .last = (uint8_t)end,
-                                          .flags = (uint8_t)flags});
+        builder_add(builder, (struct builder_arc){.from = from,
+                                                  .to = to,
+                                                  .kind = ARC_RANGE,
+                                                  .first = (uint8_t)byte,
+                                                  .last = (uint8_t)end,
+                                                  .flags = (uint8_t)flags});
         byte = end;
     }
 }
@@ -81,13 +81,14 @@ void builder_byte(struct builder *builder, uint32_t from, uint32_t to, unsigned 
 
 void builder_jump(struct builder *builder, uint32_t from, uint32_t to)
 {
-    add(builder, (struct builder_arc){.from = from, .to = to, .kind = ARC_JUMP});
+    builder_add(builder, (struct builder_arc){.from = from, .to = to, .kind = ARC_JUMP});
 }
 
 void builder_call(struct builder *builder, uint32_t from, uint32_t to, uint32_t rule, int32_t low,
                   int32_t high)
 {
-    add(builder,
+    builder_add(
+        builder,
         (struct builder_arc){
             .from = from, .to = to, .kind = ARC_CALL, .rule = rule, .low = low, .high = high});
 }

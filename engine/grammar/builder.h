@@ -10,7 +10,7 @@
 
 enum { BUILDER_MOST_STATES = 1 << 19, BUILDER_MOST_ARCS = 1 << 21, BUILDER_MOST_RULES = 1 << 16 };
 
-enum builder_arc_kind { ARC_RANGE, ARC_CALL, ARC_JUMP };
+enum builder_arc_kind { ARC_RANGE, ARC_CALL, ARC_JUMP, ARC_NONE };
 
 struct builder_arc {
     uint32_t from, to;
@@ -40,6 +40,7 @@ uint32_t builder_state(struct builder *builder);
 /* A new rule without edges; builder->rules[id] has its states. */
 uint32_t builder_rule(struct builder *builder);
 
+void builder_add(struct builder *builder, struct builder_arc arc);
 void builder_range(struct builder *builder, uint32_t from, uint32_t to, unsigned first,
                    unsigned last, unsigned flags);
 void builder_byte(struct builder *builder, uint32_t from, uint32_t to, unsigned char byte);

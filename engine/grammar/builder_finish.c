@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/builder_finish.h"
 
+#include "engine/grammar/builder_shorten.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -245,10 +247,10 @@ static uint32_t find_cycle(const struct left *left, uint32_t num_rules, uint8_t 
 }
 
 static int find_left_recursion(const struct builder *builder, const struct automaton *automaton,
-                               uint32_t *rule)
+                               const uint8_t *empty, uint32_t *rule)
 {
     size_t states = (size_t)automaton->num_states + 1, rules = (size_t)automaton->num_rules + 1;
-    uint8_t *empty = malloc(states), *marks = calloc(rules, 1);
+    uint8_t *marks = calloc(rules, 1);
     uint32_t *path = malloc(2 * rules * sizeof *path);
     struct left left = {.automaton = automaton,
                         .empty = empty,
@@ -257,15 +259,12 @@ static int find_left_recursion(const struct builder *builder, const struct autom
                         .at = calloc(rules + 1, sizeof(uint32_t)),
                         .rules = malloc((builder->num_arcs + 1) * sizeof(uint32_t))};
     int failed = 0;
-    if (!empty || !marks || !path || !left.seen || !left.states || !left.at || !left.rules)
+    if (!marks || !path || !left.seen || !left.states || !left.at || !left.rules)
         failed = error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu states", states);
-    if (!failed)
-        failed = find_empty(builder, empty);
     for (uint32_t i = 0; !failed && i < automaton->num_rules; i++)
         list_left_calls(&left, i);
     if (!failed)
         *rule = find_cycle(&left, automaton->num_rules, marks, path, path + rules);
-    free(empty);
     free(marks);
     free(path);
     free(left.seen);
@@ -280,7 +279,7 @@ static int find_left_recursion(const struct builder *builder, const struct autom
 static bool is_possible(const struct builder *builder, const struct builder_arc *arc,
                         const uint8_t *needs)
 {
-    return needs[arc->to] != AUTOMATON_NEVER &&
+    return arc->kind != ARC_NONE && needs[arc->to] != AUTOMATON_NEVER &&
            (arc->kind != ARC_CALL || needs[builder->rules[arc->rule].start] != AUTOMATON_NEVER);
 }
 
@@ -348,26 +347,47 @@ static void pack_arcs(const struct builder *builder, const uint8_t *needs, struc
         else
             out->jumps[--from->jump_at] = arc->to;
     }
-    for (size_t i = 0; i < builder->num_rules; i++) {
+    for (size_t i = 0; i < builder->num_rules; i++)
         out->starts[i] = builder->rules[i].start;
-        struct automaton_state *final = &out->states[builder->rules[i].final];
-        final->flags |= STATE_FINAL | STATE_TAIL;
-        final->flags &= (uint8_t)~STATE_PLAIN;
-    }
 }
 
-/* States that lead nowhere but to a rule's end, by one jump each. Builders make the jumps into
- * final states late, so most chains of them are found in one pass; a call that misses one only
- * takes a frame more. */
-static void find_tails(struct automaton *out)
+/* is_final [num_states]. A tail leads nowhere but to a rule's end: it is one itself, or has one
+ * jump to a tail. Jumps mostly lead to later states, so that one pass finds most chains of them; a
+ * call that misses one only takes a frame more. */
+static void mark_ends(struct automaton *out, const bool *is_final)
 {
     for (uint32_t i = out->num_states; i-- > 0;) {
         struct automaton_state *state = &out->states[i];
-        if (!(state->flags & STATE_FINAL) && state[1].edge_at == state->edge_at &&
-            state[1].call_at == state->call_at && state[1].jump_at == state->jump_at + 1 &&
-            out->states[out->jumps[state->jump_at]].flags & STATE_TAIL)
+        bool reads = state[1].edge_at > state->edge_at || state[1].call_at > state->call_at;
+        uint32_t jumps = state[1].jump_at - state->jump_at;
+        if (is_final[i])
+            state->flags |= STATE_FINAL;
+        if (!reads && (is_final[i] ? jumps == 0
+                                   : jumps == 1 && out->states[out->jumps[state->jump_at]].flags &
+                                                       STATE_TAIL))
             state->flags |= STATE_TAIL;
     }
+}
+
+/* The automaton of states whose needs and ends are known. */
+static int pack(struct builder *builder, const uint8_t *needs, bool *is_final,
+                struct automaton *out)
+{
+    size_t counts[4] = {0};
+    for (size_t i = 0; i < builder->num_rules; i++)
+        is_final[builder->rules[i].final] = true;
+    if (builder_shorten(builder, is_final))
+        return -1;
+    for (size_t i = 0; i < builder->num_arcs; i++)
+        counts[builder->arcs[i].kind] += is_possible(builder, &builder->arcs[i], needs);
+    if (allocate(builder, counts, out))
+        return -1;
+    place(builder, needs, out);
+    pack_arcs(builder, needs, out);
+    mark_ends(out, is_final);
+    for (uint32_t i = 0; i < out->num_states; i++)
+        out->states[i].need = needs[i];
+    return 0;
 }
 
 int builder_finish(struct builder *builder, struct automaton *out, uint32_t *left_recursive)
@@ -376,26 +396,19 @@ int builder_finish(struct builder *builder, struct automaton *out, uint32_t *lef
     *left_recursive = UINT32_MAX;
     if (builder_failed(builder))
         return -1;
-    uint8_t *needs = malloc((size_t)builder->num_states + 1);
-    if (!needs)
-        return error_set(builder->err, ERROR_NO_MEMORY, "no memory for %u states",
-                         builder->num_states);
-    int failed = find_needs(builder, needs);
-    size_t counts[3] = {0};
-    for (size_t i = 0; !failed && i < builder->num_arcs; i++)
-        counts[builder->arcs[i].kind] += is_possible(builder, &builder->arcs[i], needs);
-    if (!failed)
-        failed = allocate(builder, counts, out);
-    if (!failed) {
-        place(builder, needs, out);
-        pack_arcs(builder, needs, out);
-        find_tails(out);
-        for (uint32_t i = 0; i < out->num_states; i++)
-            out->states[i].need = needs[i];
-        failed = find_left_recursion(builder, out, left_recursive);
-    }
+    size_t states = (size_t)builder->num_states + 1;
+    uint8_t *needs = malloc(states), *empty = malloc(states);
+    bool *is_final = calloc(states, sizeof *is_final);
+    int failed = 0;
+    if (!needs || !empty || !is_final)
+        failed = error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu states", states);
+    failed = failed || find_needs(builder, needs) || find_empty(builder, empty) ||
+             pack(builder, needs, is_final, out) ||
+             find_left_recursion(builder, out, empty, left_recursive);
     free(needs);
+    free(empty);
+    free(is_final);
     if (failed)
         automaton_clear(out);
-    return failed;
+    return failed ? -1 : 0;
 }

@@ -316,13 +316,16 @@ static int step_alone(struct readings *readings, size_t from, unsigned char byte
     if (!found)
         return 1;
     const struct automaton_state *to = &automaton->states[found->to];
-    if (!(to->flags & STATE_PLAIN))
+    if (!(to->flags & STATE_PLAIN) || (to->flags & STATE_FINAL && reading.frame != FRAME_BOTTOM))
         return 0;
     struct reading next;
     uint32_t deep = depth_of(readings, reading.frame) + to->need;
     if (deep > AUTOMATON_MOST_DEPTH || !follow(&reading, found, &next))
         return 1;
     readings->deepest = deep > readings->deepest ? deep : readings->deepest;
+    readings->ended = readings->ended || (to->flags & STATE_FINAL && next.low <= 0);
+    if (to->edge_at == to[1].edge_at)
+        return 1;
     return append(readings, &next, err) ? -1 : 1;
 }
 

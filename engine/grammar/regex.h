@@ -6,8 +6,6 @@
 
 #include "engine/grammar/dfa.h"
 
-enum { REGEX_MOST_BYTES = 1 << 14, REGEX_MOST_DEPTH = 100, REGEX_MOST_REPEAT = 1 << 14 };
-
 /* An automaton with choices, of the same texts. */
 int regex_read(struct nfa *out, const char *text, size_t length, bool search, struct error *err);
 

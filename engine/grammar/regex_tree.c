@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/regex_tree.h"
 
-#include "engine/grammar/regex.h"
 #include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
 

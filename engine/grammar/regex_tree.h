@@ -5,6 +5,8 @@
 
 #include "engine/grammar/charset.h"
 
+enum { REGEX_MOST_BYTES = 1 << 14, REGEX_MOST_DEPTH = 100, REGEX_MOST_REPEAT = 1 << 14 };
+
 enum regex_kind {
     REGEX_SEQUENCE, /* of its children */
     REGEX_CHOICE,   /* one of its children */

@@ -163,7 +163,7 @@ def expression(rng, depth=2):
     parts = []
     for _ in range(rng.randint(1, 3)):
         if depth > 0 and rng.random() < 0.4:
-            opening = rng.choice(["(", "(?:", "(?P<n%d>" % rng.randint(0, 10 ** 6)])
+            opening = rng.choice(["(", "(?:", f"(?P<n{rng.randint(0, 10 ** 6)}>"])
             choices = [expression(rng, depth - 1) for _ in range(rng.randint(1, 3))]
             atom = opening + "|".join(choices) + ")"
             repeat = rng.choice(["", "", "?", "{2}"])  # more, and Python's search takes for ever
