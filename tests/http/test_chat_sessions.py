@@ -345,7 +345,7 @@ def turn_30_takes_as_long_as_turn_2(server_factory, tmp_path, sessions):
     messages = {name: [] for name in talks}
     for name, turns in talks.items():
         for turn in range(turns):
-            question = user(f"{name} {10 + turn}")
+            question = user(f"{10 + turn}")
             messages[name].append(question)
             whole = [question] if sessions else messages[name]
             messages[name].append(first_token(server, whole, name if sessions else None)[2])
