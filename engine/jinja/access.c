@@ -124,7 +124,6 @@ struct value access_attribute(struct run *run, struct value value, const struct 
     case VALUE_LOOP:
         return loop_attribute(run, value, name);
     case VALUE_FUNCTION:
-    case VALUE_METHOD:
         heap_fail(heap, ERROR_INVALID, "attributes of a %s are not supported", value_type(value));
     default:
         refuse_known(run, value, name);

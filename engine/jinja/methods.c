@@ -173,6 +173,8 @@ static struct dict *make_dict(struct run *run, const struct args *args)
         const struct dict *from = args->items[0].dict;
         for (size_t i = 0; i < from->count; i++)
             value_set(heap, dict, from->entries[i].key, from->entries[i].value);
+    } else if (args->count == 1 && args->items[0].kind == VALUE_UNDEFINED) {
+        heap_fail(heap, ERROR_INVALID, "%s", args->items[0].string->bytes);
     } else if (args->count == 1) {
         const struct list *pairs = value_items(heap, args->items[0]);
         for (size_t i = 0; i < pairs->count; i++) {
