@@ -128,7 +128,8 @@ static int make_prefix(struct grammar_vocabulary *vocabulary, uint32_t state, st
     if (walk_all(walk, 0, err) || making.failed)
         return -1;
     prefix->deepest = readings->deepest;
-    qsort(prefix->counted, prefix->num_counted, sizeof *prefix->counted, rising);
+    if (prefix->num_counted > 0)
+        qsort(prefix->counted, prefix->num_counted, sizeof *prefix->counted, rising);
     vocabulary->bytes += words * sizeof *prefix->set +
                          prefix->counted_capacity * sizeof *prefix->counted +
                          prefix->ends_capacity * sizeof *prefix->ends;

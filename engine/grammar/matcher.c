@@ -252,7 +252,8 @@ int grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id, struct e
         readings_cut_frames(readings, frames);
         return -1;
     }
-    memmove(readings->items, readings->items + from, (to - from) * sizeof *readings->items);
+    if (to > from)
+        memmove(readings->items, readings->items + from, (to - from) * sizeof *readings->items);
     readings->count = to - from;
     matcher->may_end = readings->ended;
     mask_release(matcher->held);

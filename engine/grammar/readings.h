@@ -13,7 +13,7 @@
 enum {
     READINGS_MOST = 1 << 16,        /* in the array */
     READINGS_MOST_FRAMES = 1 << 18, /* at once */
-    READINGS_MOST_WORK = 1 << 25,   /* steps for one mask or token */
+    READINGS_MOST_WORK = 1 << 21,   /* steps for one mask or token */
 };
 
 /* The frames that are always there: below all, and below what is not known. */
