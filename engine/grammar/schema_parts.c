@@ -319,7 +319,7 @@ static int add(const struct schema_document *document, struct schema_parts *part
     if (check_keywords(document, schema, place, &asks))
         return -1;
     if (asks)
-        parts->items[parts->count++] = (struct schema_part){schema, place, false};
+        parts->items[parts->count++] = (struct schema_part){.schema = schema, .place = place};
     const json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
     const json_t *target = NULL;
     if (ref && (resolve(document, json_string_value(ref), place, &target) ||
