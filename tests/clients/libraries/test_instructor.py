@@ -43,7 +43,6 @@ def test_tools_reach_the_template(server, ask, tool):
     assert ask(tools=[tool]).choices[0].message.content == server.said(tools=[tool])
 
 
-@pytest.mark.xfail(strict=True, reason="waits for response_format json_schema")
 def test_a_model_is_what_comes(ask):
     assert ask(response_model=Answer, max_tokens=64).yes in ("yes", "no")
 
