@@ -249,7 +249,9 @@ static void add_body(struct schema_compiler *compiler, const struct schema_parts
             }
     for (size_t i = 0; i < parts->count; i++) {
         if (schema_has(&parts->items[i], "enum", &value)) {
-            add_values(compiler, parts, value, rule);
+            struct schema_parts others = *parts; /* not each value against its own list */
+            others.items[i].listed = true;
+            add_values(compiler, &others, value, rule);
             return;
         }
         if (schema_has(&parts->items[i], "const", &value)) {

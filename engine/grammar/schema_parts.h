@@ -23,6 +23,7 @@ struct schema_part {
     const json_t *schema; /* borrowed: an object or a boolean */
     const struct schema_place *place;
     bool chosen; /* its anyOf and oneOf have been taken apart, so they ask for nothing more */
+    bool listed; /* the same of its enum */
 };
 
 struct schema_parts {

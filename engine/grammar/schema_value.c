@@ -212,7 +212,7 @@ static bool fits_enum(const json_t *value, const struct schema_part *part)
 {
     const json_t *list = json_object_get(part->schema, "enum");
     const json_t *constant = json_object_get(part->schema, "const");
-    bool any = !list;
+    bool any = !list || part->listed;
     for (size_t i = 0; i < json_array_size(list) && !any; i++)
         any = same_value(value, json_array_get(list, i));
     return any && (!constant || same_value(value, constant));

@@ -292,3 +292,69 @@ Test(grammar, long_texts)
     grammar_release(grammar);
     grammar_texts_close(&texts);
 }
+
+/* Draws tokens among those of the mask, and ends as soon as it may. Returns bytes of text. */
+static size_t draw_text(const struct grammar_texts *texts, struct grammar *grammar,
+                        uint64_t *random, char *text, size_t most)
+{
+    struct error err = ERROR_INIT;
+    struct grammar_matcher *matcher;
+    size_t used = 0;
+    cr_assert_eq(grammar_matcher_create(&matcher, grammar, &err), 0);
+    while (!grammar_matcher_may_end(matcher) && used < most) {
+        const uint32_t *mask = grammar_matcher_mask(matcher, &err);
+        int32_t chosen = -1, seen = 0;
+        for (int32_t id = 0; id < texts->vocab_size; id++) {
+            size_t length;
+            tokenizer_token_bytes(texts->tokenizer, id, &length);
+            if (!(mask[id / 32] >> id % 32 & 1) || (used > 40 && length > 1 && chosen >= 0))
+                continue;
+            *random = *random * UINT64_C(6364136223846793005) + 1;
+            if (*random >> 33 < (UINT64_C(1) << 31) / (uint64_t)++seen)
+                chosen = id;
+        }
+        cr_assert_geq(chosen, 0, "a text that can neither go on nor end: %.*s", (int)used, text);
+        cr_assert_eq(grammar_matcher_accept(matcher, chosen, &err), 0, "%s", err.message);
+        size_t length;
+        const char *bytes = tokenizer_token_bytes(texts->tokenizer, chosen, &length);
+        memcpy(text + used, bytes, length);
+        used += length;
+    }
+    bool whole = grammar_matcher_may_end(matcher);
+    grammar_matcher_free(matcher);
+    return whole ? used : 0;
+}
+
+Test(grammar, random_texts_are_json)
+{
+    static const char *const models[] = {GRAMMAR_MODEL, GRAMMAR_LLAMA,
+                                         REGLA_SOURCE_DIR "/tests/data/tokenizer/neox.json",
+                                         REGLA_SOURCE_DIR "/tests/data/tokenizer/llama3.json"};
+    enum { TEXTS = 40, MOST = 2000 };
+    static char text[MOST + 4096];
+    uint64_t random = 1;
+    for (int i = 0; i < 4; i++) {
+        struct grammar_texts texts;
+        struct error err = ERROR_INIT;
+        int whole = 0;
+        grammar_texts_open(&texts, models[i]);
+        struct grammar *grammar = grammar_texts_compile(
+            &texts, GRAMMAR_JSON_SCHEMA,
+            "{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":{\"type\":\"string\",\"format\":"
+            "\"date-time\"},\"c\":{\"type\":[\"integer\",\"array\"],\"maxItems\":2}},"
+            "\"required\":[\"b\"],\"additionalProperties\":{\"type\":\"number\"}}",
+            &err);
+        cr_assert_not_null(grammar, "%s", err.message);
+        for (int k = 0; k < TEXTS; k++) {
+            size_t length = draw_text(&texts, grammar, &random, text, MOST);
+            json_t *value = length > 0 ? json_loadb(text, length, 0, NULL) : NULL;
+            cr_assert(length == 0 || value, "%.*s", (int)length, text);
+            cr_assert(!value || json_is_string(json_object_get(value, "b")));
+            whole += value != NULL;
+            json_decref(value);
+        }
+        cr_assert_gt(whole, 0, "%s", models[i]);
+        grammar_release(grammar);
+        grammar_texts_close(&texts);
+    }
+}
