@@ -64,6 +64,14 @@ int charset_negate(struct charset *set, struct error *err)
     return failed;
 }
 
+int charset_hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 bool charset_has(const struct charset *set, uint32_t c)
 {
     size_t low = 0, high = set->count;

@@ -27,6 +27,8 @@ int charset_add_all(struct charset *set, const struct charset *other, struct err
 /* Sorts and joins what was added. The functions below want that. */
 void charset_normalize(struct charset *set);
 int charset_negate(struct charset *set, struct error *err);
+/* The value of a hex digit, or -1. */
+int charset_hex_digit(char c);
 bool charset_has(const struct charset *set, uint32_t c);
 bool charset_equal(const struct charset *a, const struct charset *b);
 void charset_clear(struct charset *set);

@@ -146,9 +146,7 @@ static int read_hex(struct parser *parser, int count, uint32_t *c)
     *c = 0;
     for (int i = 0; i < count; i++) {
         char digit = parser->at < parser->length ? parser->text[parser->at] : 0;
-        int value = digit >= '0' && digit <= '9'                     ? digit - '0'
-                    : (digit | 0x20) >= 'a' && (digit | 0x20) <= 'f' ? (digit | 0x20) - 'a' + 10
-                                                                     : -1;
+        int value = charset_hex_digit(digit);
         if (value < 0)
             return expect(parser, "hex digits");
         *c = *c << 4 | (uint32_t)value;

@@ -104,21 +104,13 @@ static struct regex_node *set_node(struct parser *parser, struct charset *set)
     return made;
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Exactly `count` digits, or with a brace behind as many as there are until it closes. */
 static int read_hex(struct parser *parser, int count, uint32_t *c)
 {
     bool braced = count == 4 && take(parser, "{");
     int digits = 0;
     for (*c = 0; digits < (braced ? 6 : count) && parser->at < parser->length; digits++) {
-        int value = hex_value(parser->text[parser->at]);
+        int value = charset_hex_digit(parser->text[parser->at]);
         if (value < 0)
             break;
         *c = *c * 16 + (uint32_t)value;

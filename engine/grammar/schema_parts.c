@@ -2,6 +2,7 @@
 #include "engine/grammar/schema_parts.h"
 
 #include "engine/base/fields.h"
+#include "engine/grammar/charset.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -216,13 +217,6 @@ static int check_keywords(const struct schema_document *document, const json_t *
 
 /* --- References --- */
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'                     ? c - '0'
-           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                    : -1;
-}
-
 /* One step of a JSON pointer in a URI: ~1 is a slash, ~0 a tilde, %41 a byte. Returns the length of
  * what it names, *used that of the step; -1: it is too long. */
 static int read_step(const char *step, char *name, size_t size, size_t *used)
@@ -230,8 +224,8 @@ static int read_step(const char *step, char *name, size_t size, size_t *used)
     size_t length = 0, at = 0;
     while (step[at] && step[at] != '/' && length + 1 < size) {
         char c = step[at++];
-        if (c == '%' && hex(step[at]) >= 0 && hex(step[at + 1]) >= 0) {
-            c = (char)(hex(step[at]) * 16 + hex(step[at + 1]));
+        if (c == '%' && charset_hex_digit(step[at]) >= 0 && charset_hex_digit(step[at + 1]) >= 0) {
+            c = (char)(charset_hex_digit(step[at]) * 16 + charset_hex_digit(step[at + 1]));
             at += 2;
         }
         if (c == '~' && (step[at] == '0' || step[at] == '1'))
