@@ -146,7 +146,8 @@ struct kernels {
     /* Writes inputs [first, end) of x [rows, in] to out [rows, arranged_row] in the order in which
      * `product` reads them: by tiles of rows, then by inputs. Formats with scales: by blocks of
      * inputs first, times a factor (q8: Q8_INPUT) or in fixed point; with minima a block's inputs
-     * are followed by their sums. x rounded to bf16: by pairs of inputs. rows is at most BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
+     * are followed by their sums. x rounded to bf16: by pairs of inputs. rows is at most
+     * BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
     unsigned fixes; /* formats whose products take x in fixed point: a bit each, or none */
@@ -194,8 +195,8 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
 }
 
 /* NULL where the instruction set was not compiled. avx512vnni differs from avx512 in products of
- * q8, q4 and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni and prefetch as
- * those cores need it. */
+ * q8, q4 and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni and
+ * prefetch as those cores need it. */
 extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;

@@ -4,8 +4,8 @@
  * Per output, over blocks of 32 inputs in order, whatever the number of rows:
  *   acc = fma(sum of x, minimum, acc)        in formats that have minima
  *   acc = fma(sum of x * quant, scale, acc)
- * The second sum goes over the block's inputs in order, each a fused multiply-add; the first is made
- * when x is arranged. */
+ * The second sum goes over the block's inputs in order, each a fused multiply-add; the first is
+ * made when x is arranged. */
 #ifndef ENGINE_CPU_KERNELS_BLOCKS_H
 #define ENGINE_CPU_KERNELS_BLOCKS_H
 
@@ -13,7 +13,7 @@
 #include "engine/cpu/kernels_q8.h"
 
 enum {
-    BLOCK = Q8_BLOCK, /* inputs of a block, in every such format */
+    BLOCK = Q8_BLOCK,               /* inputs of a block, in every such format */
     QUANT_ROWS = TILE_ROWS * 2 / 3, /* most rows that multiply quants as they become f32 */
 };
 
@@ -24,15 +24,15 @@ struct block_numbers {
 
 /* The floats of so many inputs of a block, as `arrange` writes them: they and, with minima, their
  * sum. */
-static inline __attribute__((always_inline)) int64_t arranged_inputs(const enum weight_format format,
-                                                                     int64_t n)
+static inline __attribute__((always_inline)) int64_t
+arranged_inputs(const enum weight_format format, int64_t n)
 {
     return n + weight_format_minimum(format);
 }
 
 /* Those of the inputs before input k, the first of a block. */
-static inline __attribute__((always_inline)) int64_t arranged_before(const enum weight_format format,
-                                                                     int64_t k)
+static inline __attribute__((always_inline)) int64_t
+arranged_before(const enum weight_format format, int64_t k)
 {
     return k / BLOCK * arranged_inputs(format, BLOCK);
 }
@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) int group_inputs(const enum weight_
 typedef const uint8_t (*quad_bytes)[4];
 
 static inline __attribute__((always_inline)) quad_bytes group_dwords(const unsigned char *block,
-                                                                 int group)
+                                                                     int group)
 {
     return (quad_bytes)(block + (size_t)group * PANEL * sizeof(int32_t));
 }
@@ -74,9 +74,8 @@ static inline __attribute__((always_inline)) vec load_minima(const enum weight_f
                                 : vec_set(0.0f);
 }
 
-static inline __attribute__((always_inline)) void unpack_ends(const enum weight_format format,
-                                                              const unsigned char *block,
-                                                              struct block_numbers *out)
+static inline __attribute__((always_inline)) void
+unpack_ends(const enum weight_format format, const unsigned char *block, struct block_numbers *out)
 {
     for (int j = 0; j < PANEL; j += LANES) {
         vec_store(out->scales + j, load_scales(format, block, j));
@@ -85,9 +84,8 @@ static inline __attribute__((always_inline)) void unpack_ends(const enum weight_
     }
 }
 
-static inline __attribute__((always_inline)) void unpack_block(const enum weight_format format,
-                                                               const unsigned char *block,
-                                                               struct block_numbers *out)
+static inline __attribute__((always_inline)) void
+unpack_block(const enum weight_format format, const unsigned char *block, struct block_numbers *out)
 {
     const int inputs = group_inputs(format);
     unpack_ends(format, block, out);
@@ -171,16 +169,17 @@ quant_tile(const enum weight_format format, const int m, const int pairs, const 
 
 /* sums [1][BLOCK_ROWS][32] (+)= x [n, m] * a block, for any m from 2 to QUANT_ROWS. For so few rows
  * writing the block to scratch as f32 would take longer than multiplying. */
-static inline __attribute__((always_inline)) void
-quant_rows(const enum weight_format format, int m, const float *x, int64_t n,
-           const unsigned char *block, float *sums, bool add)
+static inline __attribute__((always_inline)) void quant_rows(const enum weight_format format, int m,
+                                                             const float *x, int64_t n,
+                                                             const unsigned char *block,
+                                                             float *sums, bool add)
 {
     struct block_numbers numbers;
     unpack_ends(format, block, &numbers);
     for (int p = 0; p < PAIRS; p += pairs_at_once(WEIGHTS_F32, m))
         FOR_ROWS(m, 2, QUANT_ROWS,
-                 quant_tile(format, M, pairs_at_once(WEIGHTS_F32, M), x, n, block, p, &numbers, sums,
-                            add))
+                 quant_tile(format, M, pairs_at_once(WEIGHTS_F32, M), x, n, block, p, &numbers,
+                            sums, add))
 }
 
 /* Adds n inputs of one group of each panel, at most all, to sums of quants. */
@@ -193,7 +192,7 @@ static inline __attribute__((always_inline)) void add_group(const enum weight_fo
     for (int u = 0; u < PANEL_PAIR * 2 * PAIRS; u++) {
         vec *sum = &sums[u / (2 * PAIRS)].sums[u % (2 * PAIRS)];
         quad_bytes at = group_dwords(blocks + u / (2 * PAIRS) * row_bytes(format), group) +
-                    row_column(u % (2 * PAIRS));
+                        row_column(u % (2 * PAIRS));
 #pragma GCC unroll 8
         for (int i = 0; i < group_inputs(format); i++)
             if (i < n)
@@ -202,8 +201,8 @@ static inline __attribute__((always_inline)) void add_group(const enum weight_fo
 }
 
 /* Adds x, the n inputs of a block, * blocks [2] to the sums of one row [2]. Such a row waits for
- * memory, so it prefetches Q8_AHEAD bytes ahead (Zen 3, 2 threads, q8: 0.88 of the speed of reading,
- * without 0.46). */
+ * memory, so it prefetches Q8_AHEAD bytes ahead (Zen 3, 2 threads, q8: 0.88 of the speed of
+ * reading, without 0.46). */
 static inline __attribute__((always_inline)) void add_block(const enum weight_format format,
                                                             const float *x, int n,
                                                             const unsigned char *blocks,
@@ -235,9 +234,10 @@ static inline __attribute__((always_inline)) void add_block(const enum weight_fo
 }
 
 /* Adds x of n inputs * blocks [ceil(n / 32)][2] to the sums of one row [2]. */
-static inline __attribute__((always_inline)) void
-add_block_row(const enum weight_format format, const float *x, int64_t n,
-              const unsigned char *blocks, struct row *rows)
+static inline __attribute__((always_inline)) void add_block_row(const enum weight_format format,
+                                                                const float *x, int64_t n,
+                                                                const unsigned char *blocks,
+                                                                struct row *rows)
 {
     for (int64_t k = 0; k < n; k += BLOCK, blocks += PANEL_PAIR * row_bytes(format)) {
         add_block(format, x, n - k < BLOCK ? (int)(n - k) : BLOCK, blocks, rows);

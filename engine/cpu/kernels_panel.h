@@ -8,8 +8,9 @@
 #include "engine/cpu/kernels.h"
 
 enum {
-    PAIRS = 16 / LANES,    /* pairs of vectors in a panel's row: columns j and j + 16 */
-    ROW_BYTES = 4 * PANEL, /* bytes of a row of the panels that alternate, where each stands alone */
+    PAIRS = 16 / LANES, /* pairs of vectors in a panel's row: columns j and j + 16 */
+    ROW_BYTES =
+        4 * PANEL, /* bytes of a row of the panels that alternate, where each stands alone */
     PANEL_SUMS = BLOCK_ROWS * PANEL, /* sums of one panel, for the rows that meet it together */
     MANY_REGISTERS = LANES == 16,    /* 32 of them, not 16 */
     ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
@@ -117,8 +118,8 @@ static inline __attribute__((always_inline)) void start_tile(const int m, const 
     }
 }
 
-/* What ends the sums of a block of inputs: scales and minima [32], and its rows' sums of inputs [m].
- * NULL where there are none. */
+/* What ends the sums of a block of inputs: scales and minima [32], and its rows' sums of inputs
+ * [m]. NULL where there are none. */
 struct block_end {
     const float *scales, *minima, *inputs;
 };
@@ -148,9 +149,9 @@ static inline __attribute__((always_inline)) void end_tile(const int m, const in
     }
 }
 
-/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], as `end` says, for the columns of
- * `pairs` pairs from `pair` on. wide [n][pairs][32], if not NULL, becomes these
- * columns in f32. format, m and pairs are constants at each call. */
+/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], as `end` says, for the columns
+ * of `pairs` pairs from `pair` on. wide [n][pairs][32], if not NULL, becomes these columns in f32.
+ * format, m and pairs are constants at each call. */
 static inline __attribute__((always_inline)) void
 panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
            const unsigned char *w, struct block_end end, struct ahead ahead, int pair, float *wide,
@@ -257,25 +258,26 @@ static bool one_pass(enum weight_format format, int rows)
 /* Sums of all columns, for any m from 2 to `most`. */
 static inline __attribute__((always_inline)) void
 panel_passes(const enum weight_format format, const int most, int m, const float *x, int64_t n,
-             const unsigned char *w, struct block_end end, struct ahead ahead, float *sums, bool add)
+             const unsigned char *w, struct block_end end, struct ahead ahead, float *sums,
+             bool add)
 {
     const int pairs = pairs_at_once(format, m);
     ahead.step = ahead.step * pairs / pairs_together(format);
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
         FOR_ROWS(m, 2, TILE_ROWS,
-                 if (M <= most) panel_tile(format, M, pairs_at_once(format, M), x, n, w, end,
-                                           ahead, p, NULL, sums, add))
+                 if (M <= most) panel_tile(format, M, pairs_at_once(format, M), x, n, w, end, ahead,
+                                           p, NULL, sums, add))
 }
 
-/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], as `end` says, for any m from 2 to TILE_ROWS. */
+/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], as `end` says, for any m from 2
+ * to TILE_ROWS. */
 static inline __attribute__((always_inline)) void
 panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
            const unsigned char *w, struct block_end end, struct ahead ahead, float *sums, bool add)
 {
     if (TWO_STEPS && ahead.once) {
         ahead.once = true; /* a constant, as in the other branch */
-        panel_passes(format, TILE_ROWS / pairs_together(format), m, x, n, w, end, ahead, sums,
-                     add);
+        panel_passes(format, TILE_ROWS / pairs_together(format), m, x, n, w, end, ahead, sums, add);
     } else {
         ahead.once = false;
         panel_passes(format, TILE_ROWS, m, x, n, w, end, ahead, sums, add);

@@ -3,21 +3,22 @@
  *
  * Each output has one running sum over the input, in order: acc = fma(x[k], w[k][j], acc). The
  * number of rows and the tile's shape change only which sums run beside each other. 16-bit weights
- * become f32 in registers, exactly; q8 and q4 have such a sum per block (kernels_blocks.h). So a sum
- * of n products errs by at most n 2^-23 of the sum of their sizes, in every format; in q4 of the sizes
- * of their quants and minima.
+ * become f32 in registers, exactly; q8 and q4 have such a sum per block (kernels_blocks.h). So a
+ * sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format; in q4 of
+ * the sizes of their quants and minima.
  *
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
- * out weights of 4, 2, 2, 34/32 or 20/32 bytes. x is arranged first, once a product (8 bytes a number), so
- * that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the second cache for
- * GROUP_PANELS panels. A single row walks its panels as one stream and prefetches (ahead.h).
+ * out weights of 4, 2, 2, 34/32 or 20/32 bytes. x is arranged first, once a product (8 bytes a
+ * number), so that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the second
+ * cache for GROUP_PANELS panels. A single row walks its panels as one stream and prefetches
+ * (ahead.h).
  *
  * Figures, and what was tried instead: loadtest/FIGURES.md, "Choices of the kernels". */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
-#include "engine/cpu/kernels_elementwise.h"
 #include "engine/cpu/kernels_blocks.h"
+#include "engine/cpu/kernels_elementwise.h"
 
 enum {
     FEW_ROWS = MANY_REGISTERS ? 24 : 18, /* bound by the stream of panels */
@@ -94,9 +95,11 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
 }
 
 /* What products of a format multiply x with beforehand. */
-static const float input_factors[WEIGHT_FORMAT_COUNT] = {
-    [WEIGHTS_F32] = 1.0f, [WEIGHTS_BF16] = 1.0f, [WEIGHTS_F16] = 1.0f,
-    [WEIGHTS_Q8] = Q8_INPUT, [WEIGHTS_Q4] = Q4_INPUT};
+static const float input_factors[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = 1.0f,
+                                                         [WEIGHTS_BF16] = 1.0f,
+                                                         [WEIGHTS_F16] = 1.0f,
+                                                         [WEIGHTS_Q8] = Q8_INPUT,
+                                                         [WEIGHTS_Q4] = Q4_INPUT};
 
 /* out [m] = the sums over n inputs of a tile x [n, m]: each of four sums of every fourth input. */
 static void sum_tile(const float *x, int m, int64_t n, float *out)
@@ -160,9 +163,8 @@ wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_s
     for (int pair = 0; pair < PANEL_PAIR; pair++, ahead.at += n * ROW_BYTES / PANEL_PAIR) {
         float *to = sums + pair * PANEL_SUMS;
         struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes, false};
-        FOR_ROWS(
-            m, TILE_ROWS / 2 + 1, TILE_ROWS,
-            panel_tile(format, M, 1, x + skipped * M, n, w, (struct block_end){0}, first, pair,
+        FOR_ROWS(m, TILE_ROWS / 2 + 1, TILE_ROWS,
+                 panel_tile(format, M, 1, x + skipped * M, n, w, (struct block_end){0}, first, pair,
                             wide[0], sums, add))
         first.at += n * first.step;
         block_sums(panel_rows_f32, rows - m, x + m * x_stride, x_stride, skipped, n, wide,
@@ -183,10 +185,11 @@ static void wide_sums_f16(int rows, const float *x, int64_t x_stride, int64_t sk
 }
 
 /* Rows of x against inputs [k, end) of two panels in blocks. `function` takes a block as f32. */
-static inline __attribute__((always_inline)) void
-quant_sums(const enum weight_format format, panel_rows_function *function,
-           const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
-           int64_t panel, float *sums)
+static inline __attribute__((always_inline)) void quant_sums(const enum weight_format format,
+                                                             panel_rows_function *function,
+                                                             const struct weight *weight, int rows,
+                                                             const float *x, int64_t k, int64_t end,
+                                                             int64_t panel, float *sums)
 {
     struct block_numbers numbers;
     for (; k < end; k += BLOCK)

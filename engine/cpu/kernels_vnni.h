@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with q8 and q4 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact integers.
+/* Products with q8 and q4 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact
+ * integers.
  *
  * Each block of 32 inputs of x becomes fixed point with three digits of base 256, so a block's sum
  * of quant * digit is exact. Per output, over the blocks in order:
@@ -7,9 +8,10 @@
  *   acc = fma(sum of x, minimum, acc)        with q4
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  *
- * Four bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64 bytes, where f32 takes 64 of 16 numbers.
- * Activations of 16 bits (two digits) take 32, of 8 bits (one digit) 16. Weights are read once per
- * BLOCK_ROWS rows, 34/32 or 20/32 bytes each; 32 numbers of x once per pair of panels, 108, 76 or 44 bytes.
+ * Four bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64 bytes,
+ * where f32 takes 64 of 16 numbers. Activations of 16 bits (two digits) take 32, of 8 bits (one
+ * digit) 16. Weights are read once per BLOCK_ROWS rows, 34/32 or 20/32 bytes each; 32 numbers of x
+ * once per pair of panels, 108, 76 or 44 bytes.
  *
  * The error is that of x in fixed point, half of its scale (and with three digits two roundings of
  * x) times the sum of a block's |w|, and of 5 roundings a block. How fast it is:
@@ -47,8 +49,8 @@ static inline __m512i take_digit(__m512i *number)
  * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
- * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, or with
- * minima the sum of x in f32; the digits, all d[0] first, four inputs to a dword. */
+ * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, or
+ * with minima the sum of x in f32; the digits, all d[0] first, four inputs to a dword. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
     return (3 + 8 * d + four) * m;
@@ -96,7 +98,8 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
 }
 
 /* Row i of a tile of m. */
-INLINE void fix_row(const enum weight_format format, const int digits, const int m, int i, const float *x, int64_t n, int32_t *out)
+INLINE void fix_row(const enum weight_format format, const int digits, const int m, int i,
+                    const float *x, int64_t n, int32_t *out)
 {
     for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
         uint32_t present = n - k >= 32 ? UINT32_MAX : (1u << (n - k)) - 1;
@@ -109,8 +112,9 @@ INLINE void fix_row(const enum weight_format format, const int digits, const int
 }
 
 /* Inputs [first, end) of n. */
-INLINE void fix_rows(const int digits, const enum weight_format format, const float *x, int64_t x_stride, int rows, int64_t n,
-                     int64_t first, int64_t end, int32_t *out)
+INLINE void fix_rows(const int digits, const enum weight_format format, const float *x,
+                     int64_t x_stride, int rows, int64_t n, int64_t first, int64_t end,
+                     int32_t *out)
 {
     const int64_t words = (n + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
     const int64_t before = first / Q8_BLOCK * fixed_words(digits), count = end - first;
@@ -322,8 +326,7 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
         for (int half = 0; half < 2; half++) {
             float *sum = sums + i * PANEL + half * 16;
             vec start = first ? vec_set(0.0f) : vec_load(sum);
-            vec_store(sum,
-                      end_block(format, digits, m, p[i], x + i, w, scales[half], half, start));
+            vec_store(sum, end_block(format, digits, m, p[i], x + i, w, scales[half], half, start));
         }
 }
 

@@ -133,7 +133,8 @@ static inline vec_ints vec_raise_byte(vec_ints dwords, const int i)
     return i == 0 ? raised : raised & -(1 << 24);
 }
 
-/* Nibble 2i of each dword as a number, for i from 0 to 3, and nibble 2(i - 4) + 1 for i from 4 on. */
+/* Nibble 2i of each dword as a number, for i from 0 to 3, and nibble 2(i - 4) + 1 for i from 4 on.
+ */
 static inline vec vec_nibbles(vec_ints dwords, const int i)
 {
     vec_ints lowest = dwords >> (i < 4 ? 8 * i : 8 * (i - 4) + 4);

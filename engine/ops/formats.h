@@ -28,10 +28,10 @@
  * round to.
  *   q8: int8, with one f16 scale per 32 weights of a row
  *   q4: four bits, with an f16 scale and an f16 minimum per 32 weights of a row; the head is q8 */
-#define WEIGHT_FORMATS(X)                                 \
-    X(WEIGHTS_F32, "f32", 1, 4, 0)                        \
-    X(WEIGHTS_BF16, "bf16", 1, 2, 1 << ACTIVATIONS_16BIT) \
-    X(WEIGHTS_F16, "f16", 1, 2, 0)                        \
+#define WEIGHT_FORMATS(X)                                                       \
+    X(WEIGHTS_F32, "f32", 1, 4, 0)                                              \
+    X(WEIGHTS_BF16, "bf16", 1, 2, 1 << ACTIVATIONS_16BIT)                       \
+    X(WEIGHTS_F16, "f16", 1, 2, 0)                                              \
     X(WEIGHTS_Q8, "q8", 32, 34, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
     X(WEIGHTS_Q4, "q4", 32, 20, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT)
 

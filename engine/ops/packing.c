@@ -214,7 +214,7 @@ static inline float block_dot(const float *a, const float *b)
 /* A choice of scale and minimum, and the best so far. */
 struct q4_search {
     const float *from;
-    float sum; /* of the numbers */
+    float sum;   /* of the numbers */
     float least; /* squared error */
     uint16_t scale, minimum;
 };

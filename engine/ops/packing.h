@@ -37,7 +37,8 @@ void packing_done(const struct matrix *parts, int num_parts, int64_t row, int64_
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
 bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
                     uint16_t bits[PACKING_BLOCK]); /* of each */
-/* A block of a row as integers: a weight is quant * scale, and + minimum in formats that have one. */
+/* A block of a row as integers: a weight is quant * scale, and + minimum in formats that have one.
+ */
 struct packing_quants {
     int8_t quants[PACKING_BLOCK];
     uint16_t scale, minimum; /* f16 */

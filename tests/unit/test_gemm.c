@@ -464,7 +464,8 @@ Test(gemm, blocks_and_rounded_inputs_take_any_row)
 {
     for (int s = 0; s < NUM_SETS; s++)
         for (int k = 0; k < NUM_KINDS; k++)
-            if (weight_format_block(kinds[k].weights) > 1 || kinds[k].activations != ACTIVATIONS_F32)
+            if (weight_format_block(kinds[k].weights) > 1 ||
+                kinds[k].activations != ACTIVATIONS_F32)
                 take_any_row(bench_sets[s], kinds[k]);
 }
 
