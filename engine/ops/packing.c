@@ -263,8 +263,8 @@ static bool quantize_q4(const float *from, struct packing_quants *out)
         highest - lowest > 15 * 65504.0f)
         return false;
     for (int i = 0; i < RANGES; i++) {
-        float scale = (highest - lowest) / (14.5f + (float)i);
-        float minimum = lowest + scale * 0.5f * ((float)i - 0.5f);
+        float scale = (highest - lowest) / (14.0f + (float)i);
+        float minimum = lowest + scale * 0.5f * ((float)i - 1.0f);
         for (int step = 0; step < STEPS; step++)
             if (!try_q4(&search, &scale, &minimum))
                 break;
@@ -287,7 +287,7 @@ bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK]
     float numbers[PACKING_BLOCK];
     if (n == PACKING_BLOCK)
         return quantizers[format](from, out);
-    for (int64_t i = 0; i < PACKING_BLOCK; i++) /* the last one once more changes no range */
-        numbers[i] = from[i < n ? i : n - 1];
+    for (int64_t i = 0; i < PACKING_BLOCK; i++) /* repeated, they change no range */
+        numbers[i] = from[i % n];
     return quantizers[format](numbers, out);
 }
