@@ -120,6 +120,11 @@ int device_open(const struct ops **ops, struct backend **backend,
     int device;
     if (find(options->device, &device, err) != 0)
         return -1;
-    return device == CPU ? open_cpu(ops, backend, options, err)
-                         : open_cuda(ops, backend, device, options, err);
+    if (device == CPU)
+        return open_cpu(ops, backend, options, err);
+    if (options->weights == WEIGHTS_Q4)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "weights: expected another format than q4 on cuda:%d; the CPU has it",
+                         device);
+    return open_cuda(ops, backend, device, options, err);
 }

@@ -193,7 +193,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
         if (open_layer(forward, &model->layers[i], err) != 0)
             return error_prefix(err, "layer %d", i);
     }
-    if (mixer_pack(&forward->context, &forward->head, &model->lm_head, 1, 1, err) != 0)
+    if (mixer_pack_head(&forward->context, &forward->head, &model->lm_head, err) != 0)
         return -1;
     model_all_packed(model);
     if (options->progress != NULL)

@@ -68,9 +68,9 @@ bits() { # preset, format of the weights, of KV, activations
 # Where the processor rounds them; elsewhere --activations is refused (tests/unit/test_instruction_set.c).
 rounded_bits() { # preset
     if grep -qw avx512_vnni /proc/cpuinfo; then
-        bits "$1" q8 f16 16bit && bits "$1" q8 f16 8bit || return
+        bits "$1" q8 f16 16bit && bits "$1" q8 f16 8bit && bits "$1" q4 f16 8bit || return
     else
-        echo "SKIP  bits of q8 with rounded activations: no avx512_vnni"
+        echo "SKIP  bits of q8 and q4 with rounded activations: no avx512_vnni"
     fi
     if grep -qw avx512_bf16 /proc/cpuinfo; then
         bits "$1" bf16 f16 16bit
@@ -91,7 +91,7 @@ stage_build() { build dev; }
 stage_unit() { unit dev; }
 stage_golden() {
     golden dev tests/golden/*/ tests/golden/*/model.gguf && bits dev bf16 f16 && bits dev f16 bf16 &&
-        bits dev q8 f16 && rounded_bits dev
+        bits dev q8 f16 && bits dev q4 f16 && rounded_bits dev
 }
 stage_http() { http dev 300; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.

@@ -35,8 +35,8 @@ struct backend {
 
 /* The best instruction set of this machine, or the named one. NULL with an error. */
 const struct kernels *instruction_set_choose(const char *name, struct error *err);
-/* Whether an instruction set that runs here can round the inputs of products with bf16 or q8
- * weights. */
+/* Whether an instruction set that runs here can round the inputs of products with bf16, q8 or
+ * q4 weights. */
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights);
 
 /* Each task is one text (or group of queries), task / heads, and one head, task % heads. */

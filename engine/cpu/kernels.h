@@ -30,6 +30,7 @@ enum {
  *     bf16  [in][2][16] pairs: output j in the lower half of a dword, j + 16 in the upper half, so
  *           that a shift and a mask separate them
  *     q8    [ceil(in / 32)][2] struct q8_block
+ *     q4    [ceil(in / 32)][2] struct q4_block
  */
 struct weight {
     enum weight_format format;          /* never auto */
@@ -52,11 +53,23 @@ struct q8_block {
 };
 _Static_assert(sizeof(struct q8_block) == PANEL * WEIGHTS_Q8_BYTES, "a block of a panel's rows");
 
+/* The same in four bits: w = quant * scale + minimum. A byte has the quants of two inputs, 4 apart:
+ * byte i of dword g those of inputs 8g + i, in its lower half, and 8g + 4 + i. */
+struct q4_block {
+    uint8_t quants[Q8_BLOCK / 8][PANEL][4];
+    uint16_t scales[PANEL], minima[PANEL]; /* f16 */
+};
+_Static_assert(sizeof(struct q4_block) == PANEL * WEIGHTS_Q4_BYTES, "a block of a panel's rows");
+
 /* Where q8 multiplies x in f32, quants count 2^24 times, since they lie in the highest byte of a
  * dword, and x counts Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
  * 0, and no block's sum of finite x overflows. */
 #define Q8_INPUT 0x1p-36f
 #define Q8_SCALE 0x1p12f
+/* There x counts Q4_INPUT times with q4, and scales and minima compensate it too: no block's sum of
+ * finite x overflows. */
+#define Q4_INPUT 0x1p-12f
+#define Q4_SCALE 0x1p12f
 
 /* The number of panels whose rows alternate. */
 static inline __attribute__((always_inline)) int panels_together(enum weight_format format)
@@ -86,19 +99,14 @@ static inline unsigned char *panel_at(const struct weight *weight, int64_t panel
            (size_t)place * row_bytes(weight->format);
 }
 
-static inline struct q8_block *q8_panel(const struct weight *weight, int64_t panel)
-{
-    return (struct q8_block *)(void *)panel_at(weight, panel);
-}
-
-/* The number of digits of x in fixed point, where q8 multiplies bytes (kernels_vnni.h). */
+/* The number of digits of x in fixed point, where bytes are multiplied (kernels_vnni.h). */
 enum { MOST_DIGITS = 3 };
 static inline __attribute__((always_inline)) int digits_of(enum activation_format activations)
 {
     return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
 }
 
-/* The dwords of a row of Q8_BLOCK inputs there: scale, two sums, digits. */
+/* The dwords of a row of Q8_BLOCK inputs there: scale, two of sums, digits. */
 static inline __attribute__((always_inline)) int fixed_words(const int digits)
 {
     return 3 + Q8_BLOCK / 4 * digits;
@@ -137,11 +145,12 @@ struct kernels {
     void (*product)(const struct product *);
     /* Writes inputs [first, end) of x [rows, in] to out [rows, arranged_row] in the order in which
      * `product` reads them: by tiles of rows, then by inputs. Formats with scales: by blocks of
-     * inputs first, times a factor (q8: Q8_INPUT) or in fixed point. x rounded to bf16: by pairs of
-     * inputs. rows is at most BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
+     * inputs first, times a factor (q8: Q8_INPUT) or in fixed point; with minima a block's inputs
+     * are followed by their sums. x rounded to bf16: by pairs of inputs. rows is at most
+     * BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
-    unsigned fixes; /* formats whose products take x in fixed point: 1 << WEIGHTS_Q8, or none */
+    unsigned fixes; /* formats whose products take x in fixed point: a bit each, or none */
     /* for rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
@@ -179,13 +188,15 @@ static inline bool fixes_inputs(const struct kernels *kernels, enum weight_forma
 static inline int64_t arranged_row(const struct kernels *kernels, const struct weight *weight)
 {
     if (!fixes_inputs(kernels, weight->format))
-        return weight->in;
+        return weight->in + (weight_format_minimum(weight->format)
+                                 ? panel_rows_of(weight->format, weight->in)
+                                 : 0);
     return panel_rows_of(weight->format, weight->in) * fixed_words(digits_of(weight->activations));
 }
 
-/* NULL where the instruction set was not compiled. avx512vnni differs from avx512 in products of q8
- * and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni and prefetch as
- * those cores need it. */
+/* NULL where the instruction set was not compiled. avx512vnni differs from avx512 in products of
+ * q8, q4 and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni and
+ * prefetch as those cores need it. */
 extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;

@@ -112,7 +112,7 @@ BF16_INLINE void pair_tile(const int m, const int pairs, const float *x, int64_t
     }
     if (k < n)
         tile_two(m, pairs, x, w + k * ROW_BYTES, pair, false, sum);
-    end_tile(m, pairs, pair, sum, NULL, sums, add);
+    end_tile(m, pairs, pair, sum, (struct block_end){0}, sums, add);
 }
 
 /* Like panel_rows. */

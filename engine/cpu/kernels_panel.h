@@ -8,8 +8,9 @@
 #include "engine/cpu/kernels.h"
 
 enum {
-    PAIRS = 16 / LANES,    /* pairs of vectors in a panel's row: columns j and j + 16 */
-    ROW_BYTES = 4 * PANEL, /* bytes of a row of the panels that alternate, in all formats but q8 */
+    PAIRS = 16 / LANES, /* pairs of vectors in a panel's row: columns j and j + 16 */
+    ROW_BYTES =
+        4 * PANEL, /* bytes of a row of the panels that alternate, where each stands alone */
     PANEL_SUMS = BLOCK_ROWS * PANEL, /* sums of one panel, for the rows that meet it together */
     MANY_REGISTERS = LANES == 16,    /* 32 of them, not 16 */
     ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
@@ -117,9 +118,16 @@ static inline __attribute__((always_inline)) void start_tile(const int m, const 
     }
 }
 
-/* Ends a tile: sums [panels][BLOCK_ROWS][32] = sum [m][pairs], or (+)= sum times scales [32]. */
+/* What ends the sums of a block of inputs: scales and minima [32], and its rows' sums of inputs
+ * [m]. NULL where there are none. */
+struct block_end {
+    const float *scales, *minima, *inputs;
+};
+
+/* Ends a tile: sums [panels][BLOCK_ROWS][32] = sum [m][pairs], or (+)= inputs times minima, += sum
+ * times scales. */
 static inline __attribute__((always_inline)) void end_tile(const int m, const int pairs, int pair,
-                                                           vec sum[][2], const float *scales,
+                                                           vec sum[][2], struct block_end end,
                                                            float *sums, bool add)
 {
 #pragma GCC unroll 32
@@ -127,9 +135,13 @@ static inline __attribute__((always_inline)) void end_tile(const int m, const in
         float *to = pair_sums(sums, i / pairs, pair + i % pairs);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
-            if (scales != NULL) {
-                vec scale = vec_load(scales + (pair + i % pairs) * LANES + half * 16);
+            if (end.scales != NULL) {
+                const int column = (pair + i % pairs) * LANES + half * 16;
+                vec scale = vec_load(end.scales + column);
                 vec start = add ? vec_load(to + half * 16) : vec_set(0.0f);
+                if (end.minima != NULL)
+                    start = vec_fma(vec_set(end.inputs[i / pairs]), vec_load(end.minima + column),
+                                    start);
                 sum[i][half] = vec_fma(sum[i][half], scale, start);
             }
             vec_store(to + half * 16, sum[i][half]);
@@ -137,16 +149,16 @@ static inline __attribute__((always_inline)) void end_tile(const int m, const in
     }
 }
 
-/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), for
- * the columns of `pairs` pairs from `pair` on. wide [n][pairs][32], if not NULL, becomes these
- * columns in f32. format, m and pairs are constants at each call. */
+/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], as `end` says, for the columns
+ * of `pairs` pairs from `pair` on. wide [n][pairs][32], if not NULL, becomes these columns in f32.
+ * format, m and pairs are constants at each call. */
 static inline __attribute__((always_inline)) void
 panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
-           const unsigned char *w, const float *scales, struct ahead ahead, int pair, float *wide,
+           const unsigned char *w, struct block_end end, struct ahead ahead, int pair, float *wide,
            float *sums, bool add)
 {
     vec sum[2 * TILE_ROWS][2];
-    start_tile(m, pairs, pair, sums, add && scales == NULL, sum);
+    start_tile(m, pairs, pair, sums, add && end.scales == NULL, sum);
     int64_t k = 0;
     for (; k + TILE_INPUTS <= n; k += TILE_INPUTS) {
         ask(ahead, k, TILE_INPUTS);
@@ -158,7 +170,7 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
     for (; k < n; k++)
         tile_input(format, m, pairs, x + k * m, w + k * ROW_BYTES, pair,
                    wide == NULL ? NULL : wide + k * pairs * PANEL, sum);
-    end_tile(m, pairs, pair, sum, scales, sums, add);
+    end_tile(m, pairs, pair, sum, end, sums, add);
 }
 
 /* Prefetches what one row of x reads ROW_AHEAD later, or one line of it. f32 with AVX2 leaves that
@@ -246,48 +258,48 @@ static bool one_pass(enum weight_format format, int rows)
 /* Sums of all columns, for any m from 2 to `most`. */
 static inline __attribute__((always_inline)) void
 panel_passes(const enum weight_format format, const int most, int m, const float *x, int64_t n,
-             const unsigned char *w, const float *scales, struct ahead ahead, float *sums, bool add)
+             const unsigned char *w, struct block_end end, struct ahead ahead, float *sums,
+             bool add)
 {
     const int pairs = pairs_at_once(format, m);
     ahead.step = ahead.step * pairs / pairs_together(format);
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
         FOR_ROWS(m, 2, TILE_ROWS,
-                 if (M <= most) panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales,
-                                           ahead, p, NULL, sums, add))
+                 if (M <= most) panel_tile(format, M, pairs_at_once(format, M), x, n, w, end, ahead,
+                                           p, NULL, sums, add))
 }
 
-/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), for
- * any m from 2 to TILE_ROWS. */
+/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], as `end` says, for any m from 2
+ * to TILE_ROWS. */
 static inline __attribute__((always_inline)) void
 panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
-           const unsigned char *w, const float *scales, struct ahead ahead, float *sums, bool add)
+           const unsigned char *w, struct block_end end, struct ahead ahead, float *sums, bool add)
 {
     if (TWO_STEPS && ahead.once) {
         ahead.once = true; /* a constant, as in the other branch */
-        panel_passes(format, TILE_ROWS / pairs_together(format), m, x, n, w, scales, ahead, sums,
-                     add);
+        panel_passes(format, TILE_ROWS / pairs_together(format), m, x, n, w, end, ahead, sums, add);
     } else {
         ahead.once = false;
-        panel_passes(format, TILE_ROWS, m, x, n, w, scales, ahead, sums, add);
+        panel_passes(format, TILE_ROWS, m, x, n, w, end, ahead, sums, add);
     }
 }
 
 static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w,
                            struct ahead ahead, float *sums, bool add)
 {
-    panel_rows(WEIGHTS_F32, m, x, n, w, NULL, ahead, sums, add);
+    panel_rows(WEIGHTS_F32, m, x, n, w, (struct block_end){0}, ahead, sums, add);
 }
 
 static void panel_rows_bf16(int m, const float *x, int64_t n, const unsigned char *w,
                             struct ahead ahead, float *sums, bool add)
 {
-    panel_rows(WEIGHTS_BF16, m, x, n, w, NULL, ahead, sums, add);
+    panel_rows(WEIGHTS_BF16, m, x, n, w, (struct block_end){0}, ahead, sums, add);
 }
 
 static void panel_rows_f16(int m, const float *x, int64_t n, const unsigned char *w,
                            struct ahead ahead, float *sums, bool add)
 {
-    panel_rows(WEIGHTS_F16, m, x, n, w, NULL, ahead, sums, add);
+    panel_rows(WEIGHTS_F16, m, x, n, w, (struct block_end){0}, ahead, sums, add);
 }
 
 #endif

@@ -3,20 +3,22 @@
  *
  * Each output has one running sum over the input, in order: acc = fma(x[k], w[k][j], acc). The
  * number of rows and the tile's shape change only which sums run beside each other. 16-bit weights
- * become f32 in registers, exactly; q8 has such a sum per block (kernels_q8.h). So a sum of n
- * products errs by at most n 2^-23 of the sum of their sizes, in every format.
+ * become f32 in registers, exactly; q8 and q4 have such a sum per block (kernels_blocks.h). So a
+ * sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format; in q4 of
+ * the sizes of their quants and minima.
  *
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
- * out weights of 4, 2, 2 or 34/32 bytes. x is arranged first, once a product (8 bytes a number), so
- * that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the second cache for
- * GROUP_PANELS panels. A single row walks its panels as one stream and prefetches (ahead.h).
+ * out weights of 4, 2, 2, 34/32 or 20/32 bytes. x is arranged first, once a product (8 bytes a
+ * number), so that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the second
+ * cache for GROUP_PANELS panels. A single row walks its panels as one stream and prefetches
+ * (ahead.h).
  *
  * Figures, and what was tried instead: loadtest/FIGURES.md, "Choices of the kernels". */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
+#include "engine/cpu/kernels_blocks.h"
 #include "engine/cpu/kernels_elementwise.h"
-#include "engine/cpu/kernels_q8.h"
 
 enum {
     FEW_ROWS = MANY_REGISTERS ? 24 : 18, /* bound by the stream of panels */
@@ -93,8 +95,22 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
 }
 
 /* What products of a format multiply x with beforehand. */
-static const float input_factors[WEIGHT_FORMAT_COUNT] = {
-    [WEIGHTS_F32] = 1.0f, [WEIGHTS_BF16] = 1.0f, [WEIGHTS_F16] = 1.0f, [WEIGHTS_Q8] = Q8_INPUT};
+static const float input_factors[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = 1.0f,
+                                                         [WEIGHTS_BF16] = 1.0f,
+                                                         [WEIGHTS_F16] = 1.0f,
+                                                         [WEIGHTS_Q8] = Q8_INPUT,
+                                                         [WEIGHTS_Q4] = Q4_INPUT};
+
+/* out [m] = the sums over n inputs of a tile x [n, m]: each of four sums of every fourth input. */
+static void sum_tile(const float *x, int m, int64_t n, float *out)
+{
+    for (int i = 0; i < m; i++) {
+        float sums[4] = {0};
+        for (int64_t k = 0; k < n; k++)
+            sums[k % 4] += x[k * m + i];
+        out[i] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+}
 
 static void kernel_arrange(const struct weight *weight, const float *x, int64_t x_stride, int rows,
                            int64_t first, int64_t end, float *out)
@@ -106,8 +122,12 @@ static void kernel_arrange(const struct weight *weight, const float *x, int64_t 
         count = end - k < block ? end - k : block;
         for (int r = 0, m; r < rows; r += m) {
             m = tile_height(rows - r);
-            float *tile = blocks ? out + rows * k + r * count : out + r * weight->in + m * k;
+            float *tile = blocks ? out + rows * arranged_before(weight->format, k) +
+                                       r * arranged_inputs(weight->format, count)
+                                 : out + r * weight->in + m * k;
             arrange_tile(x + r * x_stride + k, x_stride, m, count, factor, tile);
+            if (weight_format_minimum(weight->format))
+                sum_tile(tile, m, count, tile + count * m);
         }
     }
 }
@@ -143,9 +163,9 @@ wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_s
     for (int pair = 0; pair < PANEL_PAIR; pair++, ahead.at += n * ROW_BYTES / PANEL_PAIR) {
         float *to = sums + pair * PANEL_SUMS;
         struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes, false};
-        FOR_ROWS(
-            m, TILE_ROWS / 2 + 1, TILE_ROWS,
-            panel_tile(format, M, 1, x + skipped * M, n, w, NULL, first, pair, wide[0], sums, add))
+        FOR_ROWS(m, TILE_ROWS / 2 + 1, TILE_ROWS,
+                 panel_tile(format, M, 1, x + skipped * M, n, w, (struct block_end){0}, first, pair,
+                            wide[0], sums, add))
         first.at += n * first.step;
         block_sums(panel_rows_f32, rows - m, x + m * x_stride, x_stride, skipped, n, wide,
                    (struct ahead){first.at, first.step * (passes - 1), false}, to + m * PANEL, add);
@@ -164,25 +184,42 @@ static void wide_sums_f16(int rows, const float *x, int64_t x_stride, int64_t sk
     wide_sums(WEIGHTS_F16, rows, x, x_stride, skipped, n, w, ahead, sums, add);
 }
 
+/* Rows of x against inputs [k, end) of two panels in blocks. `function` takes a block as f32. */
+static inline __attribute__((always_inline)) void quant_sums(const enum weight_format format,
+                                                             panel_rows_function *function,
+                                                             const struct weight *weight, int rows,
+                                                             const float *x, int64_t k, int64_t end,
+                                                             int64_t panel, float *sums)
+{
+    struct block_numbers numbers;
+    for (; k < end; k += BLOCK)
+        for (int i = 0; i < PANEL_PAIR; i++) {
+            const size_t at = (size_t)(k / BLOCK * PANEL_PAIR) * row_bytes(format);
+            const unsigned char *w = panel_at(weight, panel + i) + at, *ahead = w + TILE_AHEAD;
+            const float *inputs = x + rows * arranged_before(format, k);
+            int64_t n = end - k < BLOCK ? end - k : BLOCK;
+            for (size_t line = 0; line < row_bytes(format); line += LINE)
+                __builtin_prefetch(ahead + line, 0, TILE_CACHES);
+            if (rows <= QUANT_ROWS) {
+                quant_rows(format, rows, inputs, n, w, sums + i * PANEL_SUMS, k > 0);
+                continue;
+            }
+            unpack_block(format, w, &numbers);
+            block_sums(function, rows, inputs, arranged_inputs(format, n), 0, n, &numbers,
+                       (struct ahead){ahead, 0, false}, sums + i * PANEL_SUMS, k > 0);
+        }
+}
+
 static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
                     int64_t panel, float *sums)
 {
-    struct q8_numbers numbers;
-    for (; k < end; k += Q8_BLOCK)
-        for (int i = 0; i < PANEL_PAIR; i++) {
-            const struct q8_block *w = q8_panel(weight, panel + i) + k / Q8_BLOCK * PANEL_PAIR;
-            const unsigned char *ahead = (const unsigned char *)w + TILE_AHEAD;
-            int64_t n = end - k < Q8_BLOCK ? end - k : Q8_BLOCK;
-            for (size_t line = 0; line < sizeof *w; line += LINE)
-                __builtin_prefetch(ahead + line, 0, TILE_CACHES);
-            if (rows <= Q8_ROWS) {
-                q8_rows(rows, x + k * rows, n, w, sums + i * PANEL_SUMS, k > 0);
-                continue;
-            }
-            unpack_q8(w, &numbers);
-            block_sums(panel_rows_q8, rows, x + k * rows, n, 0, n, &numbers,
-                       (struct ahead){ahead, 0, false}, sums + i * PANEL_SUMS, k > 0);
-        }
+    quant_sums(WEIGHTS_Q8, panel_rows_q8, weight, rows, x, k, end, panel, sums);
+}
+
+static void q4_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
+                    int64_t panel, float *sums)
+{
+    quant_sums(WEIGHTS_Q4, panel_rows_q4, weight, rows, x, k, end, panel, sums);
 }
 
 /* How rows of x meet panels of a format. */
@@ -324,7 +361,8 @@ static inline __attribute__((always_inline)) void finish_sums(const struct produ
 PRODUCT_ROW(f32, WEIGHTS_F32, add_row)
 PRODUCT_ROW(bf16, WEIGHTS_BF16, add_row)
 PRODUCT_ROW(f16, WEIGHTS_F16, add_row)
-PRODUCT_ROW(q8, WEIGHTS_Q8, add_q8_row)
+PRODUCT_ROW(q8, WEIGHTS_Q8, add_block_row)
+PRODUCT_ROW(q4, WEIGHTS_Q4, add_block_row)
 
 /* Asks for what the ends of the rows' panels will write, while their weights come. */
 static inline void prepare_rows(const struct product *p, int64_t panel, int64_t panels)
@@ -372,7 +410,8 @@ static void kernel_product(const struct product *p)
         [WEIGHTS_F32] = {product_row_f32, 1, .rows = panel_rows_f32},
         [WEIGHTS_BF16] = {product_row_bf16, 1, .rows = panel_rows_bf16, .wide = wide_sums_bf16},
         [WEIGHTS_F16] = {product_row_f16, 1, .rows = panel_rows_f16, .wide = wide_sums_f16},
-        [WEIGHTS_Q8] = {product_row_q8, 1, .blocks = q8_sums}};
+        [WEIGHTS_Q8] = {product_row_q8, 1, .blocks = q8_sums},
+        [WEIGHTS_Q4] = {product_row_q4, 1, .blocks = q4_sums}};
     product_by(&ways[p->weight->format], p);
 }
 

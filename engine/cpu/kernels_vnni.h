@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with q8 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact integers.
+/* Products with q8 and q4 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact
+ * integers.
  *
  * Each block of 32 inputs of x becomes fixed point with three digits of base 256, so a block's sum
  * of quant * digit is exact. Per output, over the blocks in order:
  *
+ *   acc = fma(sum of x, minimum, acc)        with q4
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  *
- * 1,024 weights and a row take 48 multiplications of 64 bytes, where f32 takes 64 of 16 numbers.
- * Activations of 16 bits (two digits) take 32, of 8 bits (one digit) 16. Weights are read once per
- * BLOCK_ROWS rows, 34/32 bytes each; 32 numbers of x once per pair of panels, 108, 76 or 44 bytes.
+ * Four bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64 bytes,
+ * where f32 takes 64 of 16 numbers. Activations of 16 bits (two digits) take 32, of 8 bits (one
+ * digit) 16. Weights are read once per BLOCK_ROWS rows, 34/32 or 20/32 bytes each; 32 numbers of x
+ * once per pair of panels, 108, 76 or 44 bytes.
  *
  * The error is that of x in fixed point, half of its scale (and with three digits two roundings of
  * x) times the sum of a block's |w|, and of 5 roundings a block. How fast it is:
@@ -21,7 +24,7 @@
 #include <immintrin.h>
 
 /* Formats that are multiplied so, a bit each. */
-#define VNNI_FORMATS (1u << WEIGHTS_Q8)
+#define VNNI_FORMATS (1u << WEIGHTS_Q8 | 1u << WEIGHTS_Q4)
 
 #define VNNI __attribute__((target("avx512vnni")))
 #define VNNI_INLINE VNNI INLINE
@@ -46,15 +49,16 @@ static inline __m512i take_digit(__m512i *number)
  * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
- * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of the quants; the
- * digits, all d[0] first, four inputs to a dword. */
+ * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, or
+ * with minima the sum of x in f32; the digits, all d[0] first, four inputs to a dword. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
     return (3 + 8 * d + four) * m;
 }
 
 /* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows, m apart. */
-INLINE void fix_block(const int digits, const int m, const __m512 x[2], int32_t *out)
+INLINE void fix_block(const enum weight_format format, const int digits, const int m,
+                      const __m512 x[2], int32_t *out)
 {
     const int32_t most = digits == 1 ? 127 : digits == 2 ? 32639 : 8355711;
     __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
@@ -85,12 +89,17 @@ INLINE void fix_block(const int digits, const int m, const __m512 x[2], int32_t 
     sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
     float scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
     out[0] = (int32_t)bits_of_float(scale);
-    out[m] = -128 * _mm512_reduce_add_epi32(sum);
-    out[2 * m] = -128 * _mm512_reduce_add_epi32(top_sum);
+    const int32_t low_sum = _mm512_reduce_add_epi32(sum);
+    const int32_t high_sum = _mm512_reduce_add_epi32(top_sum);
+    const float whole = (float)high_sum * 65536.0f + (float)low_sum;
+    const bool minima = weight_format_minimum(format);
+    out[m] = minima ? (int32_t)bits_of_float(whole * scale) : -128 * low_sum;
+    out[2 * m] = minima ? 0 : -128 * high_sum;
 }
 
 /* Row i of a tile of m. */
-INLINE void fix_row(const int digits, const int m, int i, const float *x, int64_t n, int32_t *out)
+INLINE void fix_row(const enum weight_format format, const int digits, const int m, int i,
+                    const float *x, int64_t n, int32_t *out)
 {
     for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
         uint32_t present = n - k >= 32 ? UINT32_MAX : (1u << (n - k)) - 1;
@@ -98,13 +107,14 @@ INLINE void fix_row(const int digits, const int m, int i, const float *x, int64_
         for (int half = 0; half < 2; half++)
             numbers[half] =
                 _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + k + 16 * half);
-        fix_block(digits, m, numbers, out + i);
+        fix_block(format, digits, m, numbers, out + i);
     }
 }
 
 /* Inputs [first, end) of n. */
-INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int rows, int64_t n,
-                     int64_t first, int64_t end, int32_t *out)
+INLINE void fix_rows(const int digits, const enum weight_format format, const float *x,
+                     int64_t x_stride, int rows, int64_t n, int64_t first, int64_t end,
+                     int32_t *out)
 {
     const int64_t words = (n + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
     const int64_t before = first / Q8_BLOCK * fixed_words(digits), count = end - first;
@@ -114,10 +124,10 @@ INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int row
         m = rows - r < vnni_rows_of(digits) ? rows - r : vnni_rows_of(digits);
         claim_lines(tile, x_stride, m, count, out + m * before, m * claimed);
         if (m == 1)
-            fix_row(digits, 1, 0, tile, count, out + before);
+            fix_row(format, digits, 1, 0, tile, count, out + before);
         else
             for (int i = 0; i < m; i++)
-                fix_row(digits, m, i, tile + i * x_stride, count, out + m * before);
+                fix_row(format, digits, m, i, tile + i * x_stride, count, out + m * before);
     }
 }
 
@@ -138,31 +148,54 @@ INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int row
 static void kernel_arrange_vnni(const struct weight *weight, const float *x, int64_t x_stride,
                                 int rows, int64_t first, int64_t end, float *out)
 {
-    if (!(VNNI_FORMATS >> weight->format & 1))
+    int32_t *fixed = (int32_t *)(void *)out;
+    if (weight->format == WEIGHTS_Q8) {
+        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q8, x, x_stride, rows, weight->in, first, end, fixed)
+    } else if (weight->format == WEIGHTS_Q4) {
+        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q4, x, x_stride, rows, weight->in, first, end, fixed)
+    } else {
         kernel_arrange_bf16(weight, x, x_stride, rows, first, end, out);
-    else
-        FOR_DIGITS(fix_rows, weight, x, x_stride, rows, weight->in, first, end,
-                   (int32_t *)(void *)out)
+    }
 }
 
-static inline vec weight_scales(const struct q8_block *w, int half)
+/* Of 16 outputs of a block. */
+INLINE vec weight_scales(const enum weight_format format, const unsigned char *block, int half)
 {
-    return vec_load_f16(w->scales + half * 16);
+    const void *w = block;
+    const uint16_t *scales = format == WEIGHTS_Q4 ? ((const struct q4_block *)w)->scales
+                                                  : ((const struct q8_block *)w)->scales;
+    return vec_load_f16(scales + half * 16);
 }
 
-static inline vec input_scale(const int32_t *x)
+INLINE vec weight_minima(const unsigned char *block, int half)
+{
+    return vec_load_f16(((const struct q4_block *)(const void *)block)->minima + half * 16);
+}
+
+/* A dword of x as a number, for every output. */
+INLINE vec input_number(const int32_t *x)
 {
     return _mm512_castsi512_ps(_mm512_set1_epi32(*x));
 }
 
-/* The sums by digit before the first quant. They compensate that quants are 128 too large. */
-INLINE void start_sums(const int digits, const int m, __m512i p[MOST_DIGITS][2], const int32_t *x)
+/* Dwords of a group (group_inputs) as quants of its part-th four inputs. */
+INLINE __m512i part_quants(const enum weight_format format, __m512i group, const int part)
 {
-    p[0][0] = p[0][1] = _mm512_set1_epi32(x[m]);
+    if (format != WEIGHTS_Q4)
+        return group;
+    return _mm512_and_si512(part == 0 ? group : _mm512_srli_epi16(group, 4), _mm512_set1_epi8(15));
+}
+
+/* The sums by digit before the first quant. They compensate that q8's quants are 128 too large. */
+INLINE void start_sums(const enum weight_format format, const int digits, const int m,
+                       __m512i p[MOST_DIGITS][2], const int32_t *x)
+{
+    const bool offset = format == WEIGHTS_Q8;
+    p[0][0] = p[0][1] = offset ? _mm512_set1_epi32(x[m]) : _mm512_setzero_si512();
     if (digits > 1)
         p[1][0] = p[1][1] = _mm512_setzero_si512();
     if (digits > 2)
-        p[2][0] = p[2][1] = _mm512_set1_epi32(x[2 * m]);
+        p[2][0] = p[2][1] = offset ? _mm512_set1_epi32(x[2 * m]) : _mm512_setzero_si512();
 }
 
 /* What a block adds to 16 outputs of a row. p: the exact sums by digit; only the sum of the lower
@@ -186,48 +219,67 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *
     return sum;
 }
 
+/* 16 outputs' sums after a block of one of m rows of x. */
+INLINE vec end_block(const enum weight_format format, const int digits, const int m,
+                     const __m512i p[MOST_DIGITS][2], const int32_t *x, const unsigned char *w,
+                     vec scales, int half, vec sum)
+{
+    if (weight_format_minimum(format))
+        sum = vec_fma(weight_minima(w, half), input_number(x + m), sum);
+    return vec_fma(block_value(digits, p, half), scales * input_number(x), sum);
+}
+
 /* Prefetches line `line` of the block Q8_AHEAD after w. The first line shows the next page to a
  * core that prefetches by itself. */
-INLINE void ask_block(const struct q8_block *w, int line)
+INLINE void ask_block(const unsigned char *w, int line)
 {
     if (ROW_EVERY_LINE || line == 0)
         ask_once((const char *)w + line * LINE + Q8_AHEAD, Q8_AHEAD);
 }
 
+enum { GROUP_LINES = PANEL * sizeof(int32_t) / LINE };
+
 /* Adds a block to the sums of one row. Such a row waits for memory, so it prefetches (what that
  * gives: loadtest/FIGURES.md, "Kernels"). */
-VNNI_INLINE void vnni_row(const int digits, const int32_t *x, const struct q8_block *w,
-                          struct row *row)
+VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, const int32_t *x,
+                          const unsigned char *w, struct row *row)
 {
+    const int parts = group_inputs(format) / 4, groups = 8 / parts;
     __m512i p[MOST_DIGITS][2];
-    start_sums(digits, 1, p, x);
-    ask_block(w, 16); /* its scales */
+    start_sums(format, digits, 1, p, x);
+#pragma GCC unroll 2
+    for (int line = groups * GROUP_LINES; line < (int)row_bytes(format) / LINE; line++)
+        ask_block(w, line); /* its scales */
 #pragma GCC unroll 8
-    for (int four = 0; four < 8; four++) {
-        ask_block(w, 2 * four);
-        ask_block(w, 2 * four + 1);
-        __m512i low = _mm512_loadu_si512(w->quants[four][0]);
-        __m512i high = _mm512_loadu_si512(w->quants[four][16]);
+    for (int group = 0; group < groups; group++) {
+        ask_block(w, 2 * group);
+        ask_block(w, 2 * group + 1);
+        __m512i low = _mm512_loadu_si512(group_dwords(w, group));
+        __m512i high = _mm512_loadu_si512(group_dwords(w, group) + 16);
         __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
+#pragma GCC unroll 2
+        for (int part = 0; part < parts; part++)
 #pragma GCC unroll 3
-        for (int d = 0; d < digits; d++) {
-            p[d][0] = multiply_four(p[d][0], low, x + fixed_four(1, d, four));
-            p[d][1] = multiply_four(p[d][1], high, x + fixed_four(1, d, four));
-        }
+            for (int d = 0; d < digits; d++) {
+                const int32_t *four = x + fixed_four(1, d, group * parts + part);
+                p[d][0] = multiply_four(p[d][0], part_quants(format, low, part), four);
+                p[d][1] = multiply_four(p[d][1], part_quants(format, high, part), four);
+            }
     }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
-        row->sums[half] = vec_fma(block_value(digits, p, half),
-                                  weight_scales(w, half) * input_scale(x), row->sums[half]);
+        row->sums[half] = end_block(format, digits, 1, p, x, w, weight_scales(format, w, half),
+                                    half, row->sums[half]);
 }
 
 /* One row, whose panels come in pairs. */
-VNNI_INLINE void product_row_vnni(const int digits, const struct product *p)
+VNNI_INLINE void product_row_vnni(const int digits, const enum weight_format format,
+                                  const struct product *p)
 {
     const int64_t blocks = (p->weight->in + 31) / 32;
     const int32_t *x = (const int32_t *)(const void *)p->x;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
-        const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
+        const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
         struct row rows[PANEL_PAIR];
 #pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++) {
@@ -236,27 +288,29 @@ VNNI_INLINE void product_row_vnni(const int digits, const struct product *p)
         }
         for (int64_t b = 0; b < blocks; b++)
 #pragma GCC unroll 2
-            for (int i = 0; i < PANEL_PAIR; i++)
-                vnni_row(digits, x + b * fixed_words(digits), w++, &rows[i]);
+            for (int i = 0; i < PANEL_PAIR; i++, w += row_bytes(format))
+                vnni_row(format, digits, x + b * fixed_words(digits), w, &rows[i]);
 #pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_sums(p, panel + i, &rows[i]);
     }
 }
 
-/* sums [m, 32] (+)= x [m] * w, a block each; digits and m are constants at each call. */
-VNNI_INLINE void vnni_block(const int digits, const int m, const int32_t *x,
-                            const struct q8_block *w, bool first, float *sums)
+/* sums [m, 32] (+)= x [m] * w, a block each; format, digits and m are constants at each call. */
+VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, const int m,
+                            const int32_t *x, const unsigned char *w, bool first, float *sums)
 {
+    const int parts = group_inputs(format) / 4;
     __m512i p[FIXED_ROWS][MOST_DIGITS][2];
-    const vec scales[2] = {weight_scales(w, 0), weight_scales(w, 1)};
+    const vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
 #pragma GCC unroll 12
     for (int i = 0; i < m; i++)
-        start_sums(digits, m, p[i], x + i);
+        start_sums(format, digits, m, p[i], x + i);
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
-        __m512i low = _mm512_loadu_si512(w->quants[four][0]);
-        __m512i high = _mm512_loadu_si512(w->quants[four][16]);
+        const uint8_t(*group)[4] = group_dwords(w, four / parts);
+        __m512i low = part_quants(format, _mm512_loadu_si512(group), four % parts);
+        __m512i high = part_quants(format, _mm512_loadu_si512(group + 16), four % parts);
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++)
 #pragma GCC unroll 3
@@ -272,65 +326,83 @@ VNNI_INLINE void vnni_block(const int digits, const int m, const int32_t *x,
         for (int half = 0; half < 2; half++) {
             float *sum = sums + i * PANEL + half * 16;
             vec start = first ? vec_set(0.0f) : vec_load(sum);
-            vec_store(sum, vec_fma(block_value(digits, p[i], half),
-                                   scales[half] * input_scale(x + i), start));
+            vec_store(sum, end_block(format, digits, m, p[i], x + i, w, scales[half], half, start));
         }
 }
 
 /* m rows of sums [panels, BLOCK_ROWS, 32]: x [m, n blocks] * w [n, PANEL_PAIR], one panel or both
- * of the pair. digits and m are constants at each call. Prefetches `ahead` bytes ahead, if not 0.
- */
-VNNI_INLINE void vnni_tile(const int digits, const int m, const int32_t *x, int64_t n,
-                           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
+ * of the pair. format, digits and m are constants at each call. Prefetches `ahead` bytes ahead, if
+ * not 0. */
+VNNI_INLINE void vnni_tile(const enum weight_format format, const int digits, const int m,
+                           const int32_t *x, int64_t n, const unsigned char *pair, int panels,
+                           int64_t ahead, float *sums)
 {
+    const size_t bytes = row_bytes(format);
     for (int64_t b = 0; b < n; b++, x += m * fixed_words(digits))
         for (int panel = 0; panel < panels; panel++) {
-            const struct q8_block *w = pair + b * PANEL_PAIR + panel;
-            for (size_t line = 0; ahead != 0 && line < sizeof *w; line += 64)
-                __builtin_prefetch((const char *)w + ahead + line, 0, TILE_CACHES);
-            vnni_block(digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
+            const unsigned char *w = pair + (size_t)(b * PANEL_PAIR + panel) * bytes;
+            for (size_t line = 0; ahead != 0 && line < bytes; line += 64)
+                __builtin_prefetch(w + ahead + line, 0, TILE_CACHES);
+            vnni_block(format, digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
         }
 }
 
-VNNI_INLINE void vnni_rows(const int digits, int m, const int32_t *x, int64_t n,
-                           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
+VNNI_INLINE void vnni_rows(const enum weight_format format, const int digits, int m,
+                           const int32_t *x, int64_t n, const unsigned char *pair, int panels,
+                           int64_t ahead, float *sums)
 {
     FOR_ROWS(m, 1, TILE_ROWS,
-             if (M <= vnni_rows_of(digits)) vnni_tile(digits, M, x, n, pair, panels, ahead, sums))
+             if (M <= vnni_rows_of(digits))
+                 vnni_tile(format, digits, M, x, n, pair, panels, ahead, sums))
 }
 
 /* The first tile of rows loads both panels as one stream; the others find each panel in the first
  * cache. */
-VNNI_INLINE void product_rows_vnni(const int digits, const struct product *p)
+VNNI_INLINE void product_rows_vnni(const int digits, const enum weight_format format,
+                                   const struct product *p)
 {
     const int most = vnni_rows_of(digits), rows = p->num_rows, m = rows < most ? rows : most;
     const int32_t *x = (const int32_t *)(const void *)p->x;
     float sums[PANEL_PAIR][PANEL_SUMS];
     int64_t blocks = (p->weight->in + 31) / 32;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
-        const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
-        vnni_rows(digits, m, x, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
-        for (int j = 0; j < PANEL_PAIR; j++)
+        const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
+        vnni_rows(format, digits, m, x, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
+        for (int j = 0; j < PANEL_PAIR; j++, w += row_bytes(format))
             for (int i = m; i < rows; i += most)
-                vnni_rows(digits, rows - i < most ? rows - i : most, x + i * p->x_stride, blocks,
-                          w + j, 1, 0, sums[j] + i * PANEL);
+                vnni_rows(format, digits, rows - i < most ? rows - i : most, x + i * p->x_stride,
+                          blocks, w, 1, 0, sums[j] + i * PANEL);
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_panel(p, panel + i, sums[i]);
     }
 }
 
+VNNI static void product_q8_vnni(const struct product *p)
+{
+    if (p->num_rows == 1)
+        FOR_DIGITS(product_row_vnni, p->weight, WEIGHTS_Q8, p)
+    else
+        FOR_DIGITS(product_rows_vnni, p->weight, WEIGHTS_Q8, p)
+}
+
+VNNI static void product_q4_vnni(const struct product *p)
+{
+    if (p->num_rows == 1)
+        FOR_DIGITS(product_row_vnni, p->weight, WEIGHTS_Q4, p)
+    else
+        FOR_DIGITS(product_rows_vnni, p->weight, WEIGHTS_Q4, p)
+}
+
 VNNI static void kernel_product_vnni(const struct product *p)
 {
-    if (!(VNNI_FORMATS >> p->weight->format & 1)) {
-        if (p->weight->activations == ACTIVATIONS_16BIT)
-            product_pairs(p);
-        else
-            kernel_product(p);
-    } else if (p->num_rows == 1) {
-        FOR_DIGITS(product_row_vnni, p->weight, p)
-    } else {
-        FOR_DIGITS(product_rows_vnni, p->weight, p)
-    }
+    if (p->weight->format == WEIGHTS_Q8)
+        product_q8_vnni(p);
+    else if (p->weight->format == WEIGHTS_Q4)
+        product_q4_vnni(p);
+    else if (p->weight->activations == ACTIVATIONS_16BIT)
+        product_pairs(p);
+    else
+        kernel_product(p);
 }
 
 #endif

@@ -133,6 +133,19 @@ static inline vec_ints vec_raise_byte(vec_ints dwords, const int i)
     return i == 0 ? raised : raised & -(1 << 24);
 }
 
+/* Nibble 2i of each dword as a number, for i from 0 to 3, and nibble 2(i - 4) + 1 for i from 4 on.
+ */
+static inline vec vec_nibbles(vec_ints dwords, const int i)
+{
+    vec_ints lowest = dwords >> (i < 4 ? 8 * i : 8 * (i - 4) + 4);
+#if defined(__AVX512F__) /* looks up the lower four bits, in one instruction */
+    const vec numbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return _mm512_permutexvar_ps((__m512i)lowest, numbers);
+#else
+    return __builtin_convertvector(lowest & 15, vec);
+#endif
+}
+
 /* Makes a call with M = m as a constant, for m from `least` to `most`, at most TILE_ROWS. */
 #define ROWS_CASE(rows, least, most, call)                             \
     case rows:                                                         \

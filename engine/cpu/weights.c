@@ -65,12 +65,29 @@ static bool pack_q8(enum weight_format format, void *to, int64_t n, numbers from
 {
     struct q8_block *block = to;
     bool fits = true;
-    (void)n;
     for (int j = 0; j < PANEL; j++) {
-        int8_t quants[PACKING_BLOCK];
-        fits = packing_quantize(format, from[j], quants, &block->scales[j]) && fits;
+        struct packing_quants w;
+        fits = packing_quantize(format, from[j], n, &w) && fits;
+        block->scales[j] = w.scale;
         for (int i = 0; i < 32; i++)
-            block->quants[i / 4][j][i % 4] = (uint8_t)(128 + quants[i]);
+            block->quants[i / 4][j][i % 4] = (uint8_t)(128 + w.quants[i]);
+    }
+    return fits;
+}
+
+static bool pack_q4(enum weight_format format, void *to, int64_t n, numbers from)
+{
+    struct q4_block *block = to;
+    bool fits = true;
+    for (int j = 0; j < PANEL; j++) {
+        struct packing_quants w;
+        fits = packing_quantize(format, from[j], n, &w) && fits;
+        block->scales[j] = w.scale;
+        block->minima[j] = w.minimum;
+        for (int i = 0; i < 16; i++) {
+            const int8_t *pair = &w.quants[i / 4 * 8 + i % 4];
+            block->quants[i / 4][j][i % 4] = (uint8_t)(pair[0] | pair[4] << 4);
+        }
     }
     return fits;
 }
@@ -78,7 +95,8 @@ static bool pack_q8(enum weight_format format, void *to, int64_t n, numbers from
 static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = pack_floats,
                                                             [WEIGHTS_BF16] = pack_halves,
                                                             [WEIGHTS_F16] = pack_halves,
-                                                            [WEIGHTS_Q8] = pack_q8};
+                                                            [WEIGHTS_Q8] = pack_q8,
+                                                            [WEIGHTS_Q4] = pack_q4};
 
 static void pack_panel(void *context, int task, int thread)
 {

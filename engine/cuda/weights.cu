@@ -91,15 +91,17 @@ static bool pack_halves(enum weight_format format, numbers from, unsigned char *
 
 static bool pack_q8(enum weight_format format, numbers from, unsigned char *block)
 {
-    int8_t quants[FRAGMENT_OUTPUTS][BLOCK_INPUTS];
+    struct packing_quants w[FRAGMENT_OUTPUTS];
     uint16_t *scales = (uint16_t *)(void *)(block + Q8_SCALES);
     bool fits = true;
-    for (int j = 0; j < FRAGMENT_OUTPUTS; j++)
-        fits = packing_quantize(format, from[j], quants[j], &scales[j % 8 * 2 + j / 8]) && fits;
+    for (int j = 0; j < FRAGMENT_OUTPUTS; j++) {
+        fits = packing_quantize(format, from[j], BLOCK_INPUTS, &w[j]) && fits;
+        scales[j % 8 * 2 + j / 8] = w[j].scale;
+    }
     for (int i = 0; i < 512; i++) {
         int output, input;
         place_of(i / 16, i / 8 % 2, i / 2 % 4, i % 2, &output, &input);
-        block[i] = (uint8_t)(128 + quants[output][input]);
+        block[i] = (uint8_t)(128 + w[output].quants[input]);
     }
     return fits;
 }

@@ -3,11 +3,17 @@
 
 #include <stdlib.h>
 
-int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
-               int num_parts, int heads, struct error *err)
+/* The format of a matrix where those of the model have `format`. */
+static enum weight_format format_of(enum weight_format format, int heads, bool head)
+{
+    return heads > 1 ? WEIGHTS_AUTO : head ? weight_format_of_head(format) : format;
+}
+
+static int pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
+                int num_parts, int heads, bool head, struct error *err)
 {
     const struct ops *ops = context->ops;
-    enum weight_format format = heads > 1 ? WEIGHTS_AUTO : context->weights;
+    enum weight_format format = format_of(context->weights, heads, head);
     if (ops->weight_create(context->backend, out, parts, num_parts, heads, format, err) != 0)
         return -1;
     for (int i = 0; i < num_parts; i++) {
@@ -19,8 +25,20 @@ int mixer_pack(struct mixer_context *context, struct weight **out, const struct 
                           (double)context->packed / (double)context->model->parameters);
     for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
         context->weights_bytes[as] +=
-            ops->weight_bytes(*out, heads > 1 ? WEIGHTS_AUTO : (enum weight_format)as);
+            ops->weight_bytes(*out, format_of((enum weight_format)as, heads, head));
     return 0;
+}
+
+int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
+               int num_parts, int heads, struct error *err)
+{
+    return pack(context, out, parts, num_parts, heads, false, err);
+}
+
+int mixer_pack_head(struct mixer_context *context, struct weight **out, const struct matrix *matrix,
+                    struct error *err)
+{
+    return pack(context, out, matrix, 1, 1, true, err);
 }
 
 int mixer_scale_upload(struct mixer_context *context, const float *weight, const float *bias,

@@ -102,6 +102,10 @@ struct mixer_layer {
 int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
                int num_parts, int heads, struct error *err);
 
+/* The same for the model's head, which may have a format of its own (weight_format_of_head). */
+int mixer_pack_head(struct mixer_context *context, struct weight **out, const struct matrix *matrix,
+                    struct error *err);
+
 /* weight, bias: [size], or NULL. The caller unloads them also after an error. */
 int mixer_scale_upload(struct mixer_context *context, const float *weight, const float *bias,
                        size_t size, struct mixer_scale *out, struct error *err);

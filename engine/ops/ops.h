@@ -98,7 +98,7 @@ struct ops_norm {
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Each output is one running sum over the input, in
- * order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
+ * order (by blocks of 32 where x became integers for a weight in blocks). A weight made of heads
  * multiplies part h of x with matrix h.
  *
  * norm, if not NULL, is done first, and its y is this x. Nothing else may use that y: a device that

@@ -166,30 +166,128 @@ static uint16_t scale_of(const float *from)
     return largest > 127.5f * f16_to_f32(scale) ? (uint16_t)(scale + 1) : scale;
 }
 
-static bool quantize_q8(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLOCK],
-                        uint16_t *scale_bits)
+/* What is added has the last place 1, so the sum is rounded as rintf does, in a vector loop. */
+#define TO_INTEGER 0x1.8p23f
+
+static bool quantize_q8(const float *from, struct packing_quants *out)
 {
-    *scale_bits = scale_of(from);
-    float scale = f16_to_f32(*scale_bits);
+    out->scale = scale_of(from);
+    float scale = f16_to_f32(out->scale);
     if (!(scale > 0.0f) || !isfinite(scale)) {
-        memset(quants, 0, PACKING_BLOCK);
+        memset(out->quants, 0, PACKING_BLOCK);
         return isfinite(scale);
     }
-    /* What is added has the last place 1, so the sum is rounded as rintf does, in a vector loop. */
-    const float round = 0x1.8p23f;
     for (int i = 0; i < PACKING_BLOCK; i++) {
-        float quant = from[i] / scale + round - round;
+        float quant = from[i] / scale + TO_INTEGER - TO_INTEGER;
         quant = quant > 127.0f ? 127.0f : quant;
         quant = quant < -127.0f ? -127.0f : quant;
-        quants[i] = (int8_t)(int)quant;
+        out->quants[i] = (int8_t)(int)quant;
     }
     return true;
 }
 
-bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK],
-                      int8_t quants[PACKING_BLOCK], uint16_t *scale)
+/* The nearest of 0..15 to each number, with a scale above 0. */
+static inline void nearest_q4(const float *from, float scale, float minimum, float *quants)
 {
-    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *, int8_t *,
-                                                         uint16_t *) = {[WEIGHTS_Q8] = quantize_q8};
-    return quantizers[format](from, quants, scale);
+    const float inverse = 1.0f / scale;
+    for (int i = 0; i < PACKING_BLOCK; i++) {
+        float quant = (from[i] - minimum) * inverse;
+        quant = quant > 15.0f ? 15.0f : quant;
+        quant = quant < 0.0f ? 0.0f : quant;
+        quants[i] = quant + TO_INTEGER - TO_INTEGER;
+    }
+}
+
+/* Sum of a * b over a block, in lanes, so that compilers make vector loops. */
+static inline float block_dot(const float *a, const float *b)
+{
+    float lanes[8] = {0};
+    for (int i = 0; i < PACKING_BLOCK; i += 8)
+        for (int j = 0; j < 8; j++)
+            lanes[j] += a[i + j] * b[i + j];
+    for (int width = 4; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
+            lanes[j] += lanes[j + width];
+    return lanes[0];
+}
+
+/* A choice of scale and minimum, and the best so far. */
+struct q4_search {
+    const float *from;
+    float sum;   /* of the numbers */
+    float least; /* squared error */
+    uint16_t scale, minimum;
+};
+
+/* Tries a scale and a minimum as f16 has them. They become those that fit the quants best; false:
+ * there are none. */
+static bool try_q4(struct q4_search *search, float *scale, float *minimum)
+{
+    static const float ones[PACKING_BLOCK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                              1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const uint16_t scale_bits = f32_to_f16(*scale), minimum_bits = f32_to_f16(*minimum);
+    const float s = f16_to_f32(scale_bits), m = f16_to_f32(minimum_bits);
+    float quants[PACKING_BLOCK], errors[PACKING_BLOCK];
+    if (!(s > 0.0f) || !isfinite(s) || !isfinite(m))
+        return false;
+    nearest_q4(search->from, s, m, quants);
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        errors[i] = quants[i] * s + m - search->from[i];
+    const float error = block_dot(errors, errors);
+    if (error < search->least) {
+        search->least = error;
+        search->scale = scale_bits;
+        search->minimum = minimum_bits;
+    }
+    const float q = block_dot(quants, ones), qq = block_dot(quants, quants);
+    const float qx = block_dot(quants, search->from), spread = PACKING_BLOCK * qq - q * q;
+    *scale = (PACKING_BLOCK * qx - q * search->sum) / spread;
+    *minimum = (search->sum - *scale * q) / PACKING_BLOCK;
+    return spread > 0.0f;
+}
+
+/* Begins with ranges around that of the numbers, narrower ones too, since the outermost numbers may
+ * be cut, and goes on from each to the scale and minimum that its quants want. */
+static bool quantize_q4(const float *from, struct packing_quants *out)
+{
+    enum { RANGES = 5, STEPS = 3 };
+    float lowest = from[0], highest = from[0], quants[PACKING_BLOCK];
+    struct q4_search search = {.from = from, .least = INFINITY};
+    for (int i = 0; i < PACKING_BLOCK; i++) {
+        lowest = from[i] < lowest ? from[i] : lowest;
+        highest = from[i] > highest ? from[i] : highest;
+        search.sum += from[i];
+    }
+    *out = (struct packing_quants){.minimum = f32_to_f16(lowest)};
+    if (!isfinite(search.sum) || !isfinite(f16_to_f32(out->minimum)) ||
+        highest - lowest > 15 * 65504.0f)
+        return false;
+    for (int i = 0; i < RANGES; i++) {
+        float scale = (highest - lowest) / (14.0f + (float)i);
+        float minimum = lowest + scale * 0.5f * ((float)i - 1.0f);
+        for (int step = 0; step < STEPS; step++)
+            if (!try_q4(&search, &scale, &minimum))
+                break;
+    }
+    if (search.least == INFINITY) /* all are equal, or differ less than f16 can say */
+        return true;
+    out->scale = search.scale;
+    out->minimum = search.minimum;
+    nearest_q4(from, f16_to_f32(out->scale), f16_to_f32(out->minimum), quants);
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        out->quants[i] = (int8_t)(int)quants[i];
+    return true;
+}
+
+bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
+                      struct packing_quants *out)
+{
+    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *, struct packing_quants *) = {
+        [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q4] = quantize_q4};
+    float numbers[PACKING_BLOCK];
+    if (n == PACKING_BLOCK)
+        return quantizers[format](from, out);
+    for (int64_t i = 0; i < PACKING_BLOCK; i++) /* repeated, they change no range */
+        numbers[i] = from[i % n];
+    return quantizers[format](numbers, out);
 }

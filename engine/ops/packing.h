@@ -37,9 +37,17 @@ void packing_done(const struct matrix *parts, int num_parts, int64_t row, int64_
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
 bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
                     uint16_t bits[PACKING_BLOCK]); /* of each */
-/* A block of a row as integers times one f16 scale, in a format that has scales. q8: in -127..127;
- * a weight errs by at most half a scale, 1/254 of the largest. False: too large for the scale. */
-bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK],
-                      int8_t quants[PACKING_BLOCK], uint16_t *scale);
+/* A block of a row as integers: a weight is quant * scale, and + minimum in formats that have one.
+ */
+struct packing_quants {
+    int8_t quants[PACKING_BLOCK];
+    uint16_t scale, minimum; /* f16 */
+};
+/* Rounds the first n numbers of a block, in a format that has scales; the others are anything.
+ *   q8: quants in -127..127; a weight errs by at most half a scale, 1/254 of the largest
+ *   q4: quants in 0..15; of some scales and minima those whose squared errors have the least sum
+ * False: a number is too large for the scale or minimum. */
+bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
+                      struct packing_quants *out);
 
 #endif

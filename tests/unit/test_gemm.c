@@ -10,7 +10,8 @@
 
 enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };
 
-static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
+static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8,
+                                             WEIGHTS_Q4};
 /* Of products: the formats, and those of them whose inputs may be rounded. */
 struct kind {
     enum weight_format weights;
@@ -20,10 +21,25 @@ static const struct kind kinds[] = {
     {WEIGHTS_F32, ACTIVATIONS_F32},    {WEIGHTS_BF16, ACTIVATIONS_F32},
     {WEIGHTS_F16, ACTIVATIONS_F32},    {WEIGHTS_Q8, ACTIVATIONS_F32},
     {WEIGHTS_BF16, ACTIVATIONS_16BIT}, {WEIGHTS_Q8, ACTIVATIONS_16BIT},
-    {WEIGHTS_Q8, ACTIVATIONS_8BIT}};
+    {WEIGHTS_Q8, ACTIVATIONS_8BIT},    {WEIGHTS_Q4, ACTIVATIONS_F32},
+    {WEIGHTS_Q4, ACTIVATIONS_16BIT},   {WEIGHTS_Q4, ACTIVATIONS_8BIT}};
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 static const int ins[] = {1, 31, 32, 33, 65, 300, 1601}, outs[] = {1, 31, 32, 33, 100};
 static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33, 130};
+
+/* What q4 makes of w [n], a row: what the packer says, which has its own tests. */
+static void round_to_q4(float *w, int n)
+{
+    for (int k = 0; k < n; k += 32) {
+        struct packing_quants q;
+        float from[PACKING_BLOCK];
+        const int count = n - k < 32 ? n - k : 32;
+        memcpy(from, w + k, (size_t)count * sizeof *from);
+        cr_assert(packing_quantize(WEIGHTS_Q4, from, count, &q));
+        for (int i = 0; i < count; i++)
+            w[k + i] = (float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum);
+    }
+}
 
 /* What a format makes of w [n], a row. */
 static void round_weights(enum weight_format format, float *w, int n)
@@ -42,6 +58,8 @@ static void round_weights(enum weight_format format, float *w, int n)
         for (int i = k; i < end; i++)
             w[i] = scale == 0.0f ? 0.0f : nearbyintf(w[i] / scale) * scale;
     }
+    if (format == WEIGHTS_Q4)
+        round_to_q4(w, n);
 }
 
 /* What activations of a kind make of x [n], a row of finite numbers; f32 in fixed point is f32. */
@@ -70,11 +88,14 @@ struct product_case {
 
 /* The error of a sum of n products of numbers under 1 is that of a rounding or two each; of three
  * for q8's weights; and for its integers that of x in fixed point, half of 2^-23 each, and of five
- * roundings of up to 32 for each block, which are halves of 2^-23 too. */
+ * roundings of up to 32 for each block, which are halves of 2^-23 too. q4 adds products with quants
+ * of up to 2 and with minima of up to 1, so three times as much. */
 static double bound_of(const struct product_case *c)
 {
-    double n = c->in < 32 && c->kind.weights == WEIGHTS_Q8 ? 32 : c->in;
-    return (c->kind.weights == WEIGHTS_Q8 ? 4.0 : 2.0) * n * 0x1p-24 + 4 * 0x1p-24;
+    const bool blocks = weight_format_block(c->kind.weights) > 1;
+    const double n = c->in < 32 && blocks ? 32 : c->in;
+    const double parts = c->kind.weights == WEIGHTS_Q4 ? 12.0 : blocks ? 4.0 : 2.0;
+    return parts * n * 0x1p-24 + 4 * 0x1p-24;
 }
 
 static void check_values(const struct product_case *c, const char *set, const float *x,
@@ -177,6 +198,11 @@ Test(gemm, products_of_q8_are_right_on_every_instruction_set)
     check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_F32});
 }
 
+Test(gemm, products_of_q4_are_right_on_every_instruction_set)
+{
+    check_products((struct kind){WEIGHTS_Q4, ACTIVATIONS_F32});
+}
+
 Test(gemm, products_of_bf16_round_their_inputs_to_bf16)
 {
     check_products((struct kind){WEIGHTS_BF16, ACTIVATIONS_16BIT});
@@ -190,6 +216,16 @@ Test(gemm, products_of_q8_round_their_inputs_to_16_bits)
 Test(gemm, products_of_q8_round_their_inputs_to_8_bits)
 {
     check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_8BIT});
+}
+
+Test(gemm, products_of_q4_round_their_inputs_to_16_bits)
+{
+    check_products((struct kind){WEIGHTS_Q4, ACTIVATIONS_16BIT});
+}
+
+Test(gemm, products_of_q4_round_their_inputs_to_8_bits)
+{
+    check_products((struct kind){WEIGHTS_Q4, ACTIVATIONS_8BIT});
 }
 
 /* Rows at the alignment of a float and with gaps between them, some at a time. */
@@ -412,7 +448,8 @@ static void take_any_row(const char *set, struct kind kind)
             sum += (double)x[r * IN + k] * w[o * IN + k];
         /* what is under this counts as nothing */
         double least = strcmp(set, "avx512vnni") == 0 ? 0x1p-100 : 0x1p-90;
-        double bound = IN * (4.0 * 0x1p-24 * scales[r] + least);
+        double parts = kind.weights == WEIGHTS_Q4 ? 12.0 : 4.0;
+        double bound = IN * (parts * 0x1p-24 * scales[r] + least);
         cr_assert(fabs(y[i] - sum) <= bound, "%s, %s, %s: row %d: expected %g, got %g", set,
                   weight_format_name(kind.weights), activation_format_name(kind.activations), r,
                   sum, (double)y[i]);
@@ -423,11 +460,12 @@ static void take_any_row(const char *set, struct kind kind)
     free(y);
 }
 
-Test(gemm, q8_and_rounded_inputs_take_any_row)
+Test(gemm, blocks_and_rounded_inputs_take_any_row)
 {
     for (int s = 0; s < NUM_SETS; s++)
         for (int k = 0; k < NUM_KINDS; k++)
-            if (kinds[k].weights == WEIGHTS_Q8 || kinds[k].activations != ACTIVATIONS_F32)
+            if (weight_format_block(kinds[k].weights) > 1 ||
+                kinds[k].activations != ACTIVATIONS_F32)
                 take_any_row(bench_sets[s], kinds[k]);
 }
 
@@ -438,7 +476,9 @@ Test(gemm, a_number_too_large_for_its_format_is_an_error)
         float number;
     } cases[] = {{WEIGHTS_F16, 65520.0f},         {WEIGHTS_F16, -1e30f},
                  {WEIGHTS_BF16, 0x1.fffffep127f}, {WEIGHTS_Q8, 127 * 65520.0f},
-                 {WEIGHTS_Q8, INFINITY},          {WEIGHTS_Q8, NAN}};
+                 {WEIGHTS_Q8, INFINITY},          {WEIGHTS_Q8, NAN},
+                 {WEIGHTS_Q4, 16 * 65504.0f},     {WEIGHTS_Q4, -65520.0f},
+                 {WEIGHTS_Q4, INFINITY},          {WEIGHTS_Q4, NAN}};
     struct backend *backend = bench_open(NULL, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float w[40] = {[37] = cases[i].number}, x[40] = {0}, y;
@@ -463,7 +503,8 @@ Test(gemm, packed_bytes_are_known_for_every_format)
         const size_t expected[] = {[WEIGHTS_F32] = alone * 33 * 4,
                                    [WEIGHTS_BF16] = paired * 33 * 2,
                                    [WEIGHTS_F16] = paired * 33 * 2,
-                                   [WEIGHTS_Q8] = paired * (64 + 2 * 2)};
+                                   [WEIGHTS_Q8] = paired * (64 + 2 * 2),
+                                   [WEIGHTS_Q4] = paired * (32 + 2 * 4)};
         for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
             struct weight *weight;
             cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, formats[i], NULL) ==
@@ -546,16 +587,86 @@ Test(gemm, blocks_are_rounded_as_numbers_are)
             }
             cr_assert_eq(all_fit, fits);
         }
-        int8_t quants[PACKING_BLOCK];
-        uint16_t bits;
-        if (round % 3 == 0 || !packing_quantize(WEIGHTS_Q8, from, quants, &bits))
+        struct packing_quants q;
+        if (round % 3 == 0 || !packing_quantize(WEIGHTS_Q8, from, PACKING_BLOCK, &q))
             continue;
-        const float scale = f16_to_f32(bits);
+        const float scale = f16_to_f32(q.scale);
         for (int i = 0; i < PACKING_BLOCK; i++) {
             const float quant = rintf(from[i] / scale);
-            cr_assert_eq(quants[i], (int)(quant > 127 ? 127 : quant < -127 ? -127 : quant));
+            cr_assert_eq(q.quants[i], (int)(quant > 127 ? 127 : quant < -127 ? -127 : quant));
         }
     }
+}
+
+static double squared_error(const float *from, int n, float scale, float minimum)
+{
+    double sum = 0.0;
+    for (int i = 0; i < n; i++) {
+        const double quant = fmin(fmax(rint(((double)from[i] - minimum) / scale), 0.0), 15.0);
+        const double error = quant * scale + minimum - from[i];
+        sum += error * error;
+    }
+    return sum;
+}
+
+/* The error is that of the scale and minimum, and not above that of the range as it is. */
+static double check_q4(const float *from, int n, double *plain)
+{
+    struct packing_quants q;
+    float lowest = INFINITY, highest = -INFINITY;
+    double sum = 0.0;
+    cr_assert(packing_quantize(WEIGHTS_Q4, from, n, &q));
+    const float scale = f16_to_f32(q.scale), minimum = f16_to_f32(q.minimum);
+    for (int i = 0; i < n; i++) {
+        const double error = (double)q.quants[i] * scale + minimum - from[i];
+        cr_assert(q.quants[i] >= 0 && q.quants[i] <= 15);
+        sum += error * error;
+        lowest = fminf(lowest, from[i]);
+        highest = fmaxf(highest, from[i]);
+    }
+    *plain = squared_error(from, n, f16_to_f32(f32_to_f16((highest - lowest) / 15)),
+                           f16_to_f32(f32_to_f16(lowest)));
+    /* where n divides 32 not, some numbers count twice in the search */
+    cr_assert(sum <= *plain * (32 % n == 0 ? 1.001 : 2.0), "%d: %g, plain %g", n, sum, *plain);
+    cr_assert(fabs(sum - squared_error(from, n, scale, minimum)) <= sum * 1e-3 + 1e-12);
+    return sum;
+}
+
+/* Numbers that are about normal, as weights are; whole blocks and shorter ones. */
+Test(gemm, q4_searches_for_the_least_error)
+{
+    double all = 0.0, all_plain = 0.0;
+    float *numbers = bench_floats(20000 * 4, -1, 1, 19);
+    for (int block = 0; block < 600; block++) {
+        const int n = block % 4 == 3 ? 1 + block % 32 : 32;
+        float from[PACKING_BLOCK];
+        double plain;
+        for (int i = 0; i < n; i++) {
+            const float *four = numbers + (block * 32 + i) * 4;
+            from[i] = four[0] + four[1] + four[2] + four[3];
+        }
+        all += check_q4(from, n, &plain);
+        all_plain += plain;
+    }
+    cr_expect(all < 0.9 * all_plain, "%g, without a search %g", all, all_plain);
+    free(numbers);
+}
+
+/* What four bits can say is kept: equal numbers, and steps of a scale. */
+Test(gemm, q4_keeps_what_it_can_say)
+{
+    float equal[PACKING_BLOCK], steps[PACKING_BLOCK];
+    struct packing_quants q;
+    for (int i = 0; i < PACKING_BLOCK; i++) {
+        equal[i] = 0.375f;
+        steps[i] = (float)(i * 7 % 16) * 0.25f - 3.0f;
+    }
+    cr_assert(packing_quantize(WEIGHTS_Q4, equal, PACKING_BLOCK, &q));
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        cr_assert_eq((float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum), 0.375f);
+    cr_assert(packing_quantize(WEIGHTS_Q4, steps, PACKING_BLOCK, &q));
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        cr_assert_eq((float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum), steps[i]);
 }
 
 Test(gemm, halves_are_read_exactly)

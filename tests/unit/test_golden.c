@@ -328,6 +328,11 @@ Test(golden, bits_do_not_depend_on_the_step_in_q8)
     check_format(WEIGHTS_Q8);
 }
 
+Test(golden, bits_do_not_depend_on_the_step_in_q4)
+{
+    check_format(WEIGHTS_Q4);
+}
+
 /* The prompt's logits [length, V], with f32 keys; the caller frees them. */
 static float *logits_of(const char *path, const char *set, enum weight_format weights, int *count,
                         struct engine_info *info)
@@ -354,12 +359,12 @@ static void check_exact(const char *set)
         int count;
         float *as_is = logits_of(path, set, WEIGHTS_AUTO, &count, &info);
         static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
-                                                     WEIGHTS_Q8};
+                                                     WEIGHTS_Q8, WEIGHTS_Q4};
         for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
             bool exact = formats[f] == WEIGHTS_F32 || formats[f] == info.weights;
             float *logits = logits_of(path, set, formats[f], &count, &other);
             bool same = memcmp(as_is, logits, (size_t)count * sizeof *logits) == 0;
-            cr_expect(same == exact || (same && formats[f] != WEIGHTS_Q8),
+            cr_expect(same == exact || (same && weight_format_block(formats[f]) == 1),
                       "%s on %s, a file of %s in %s: %s bits", name, info.instruction_set,
                       weight_format_name(info.weights), weight_format_name(formats[f]),
                       same ? "the same" : "other");

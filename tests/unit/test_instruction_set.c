@@ -84,7 +84,8 @@ Test(instruction_set, activations_are_rounded_by_avx512_vnni_and_bf16_alone)
         const char *flags;
     } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT, "avx512_vnni avx512_bf16"},
                  {WEIGHTS_Q8, ACTIVATIONS_16BIT, "avx512_vnni"},
-                 {WEIGHTS_Q8, ACTIVATIONS_8BIT, "avx512_vnni"}};
+                 {WEIGHTS_Q8, ACTIVATIONS_8BIT, "avx512_vnni"},
+                 {WEIGHTS_Q4, ACTIVATIONS_8BIT, "avx512_vnni"}};
     char flags[8192];
     read_line("flags", flags, sizeof flags);
     for (size_t i = 0; i < sizeof sets / sizeof *sets * 3; i++) {
