@@ -73,7 +73,7 @@ json_t *chat_turns_messages(const char *turns, size_t length, struct api_error *
 {
     json_t *all = json_array();
     int result = all ? 0 : request_no_memory(err);
-    for (size_t at = 0, messages, end; at < length && result == 0; at = end) {
+    for (size_t at = 0, messages, end = 0; at < length && result == 0; at = end) {
         struct chat_turn turn;
         result = read_line(turns, length, at, &turn, &messages, &end)
                      ? damaged(err)

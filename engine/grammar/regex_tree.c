@@ -201,7 +201,7 @@ static int read_class_item(struct parser *parser, char *shorthand, uint32_t *c)
 static int read_class_part(struct parser *parser, struct charset *set, bool negated)
 {
     char shorthand, last_shorthand;
-    uint32_t first, last;
+    uint32_t first = 0, last;
     if (read_class_item(parser, &shorthand, &first))
         return -1;
     if (shorthand)
