@@ -72,9 +72,9 @@ Continuations of fixed prompts: the first result of each, unedited.
 
 # A row of the table of another model's card.
 BESIDE = (
-    "| beside it: {layers} | {parameters:,} parameters, {seen:,} tokens seen in {steps:,} steps, "
-    "{minutes:.0f} minutes: training loss {train_loss:.3f}, validation loss {loss:.4f}, bits per byte "
-    "**{bits_per_byte:.4f}**, perplexity per word {ppl_word:.1f}, per token {ppl_token:.2f} |"
+    "| beside it: {layers} | {parameters:,} parameters, {seen:,} tokens seen in {steps:,} steps: "
+    "training loss {train_loss:.3f}, validation loss {loss:.4f}, bits per byte **{bits_per_byte:.4f}**, "
+    "perplexity per word {ppl_word:.1f}, per token {ppl_token:.2f} |"
 )
 LAST_ROW = "| perplexity per token |"  # of a card's table without such rows
 

@@ -100,7 +100,7 @@ def test_a_row_beside(tmp_path, raw_config, monkeypatch):
     assert changed.index(rows[0]) == card.splitlines().index("| perplexity per token | 54.60 |") + 1
     assert len(rows) == 2 and rows[0].startswith("| beside it: two, b | ")
     count = sum(p.numel() for p in other.parameters())
-    assert f"{count:,} parameters, 320 tokens seen in 40 steps, 2 minutes: training loss 6.000, " in rows[0]
+    assert f"{count:,} parameters, 320 tokens seen in 40 steps: training loss 6.000, " in rows[0]
     assert "validation loss 4.0000, bits per byte **1.4427**, perplexity per word 785.8" in rows[0]
 
 
