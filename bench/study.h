@@ -3,8 +3,8 @@
  * keep them, and the report. `regla-plot` draws it.
  *
  * It follows ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation
- * lengths of 2^6 to 2^13. A point is the total time of prompt and decoding, and the memory in use
- * at its end, which is the peak.
+ * lengths of 2^6 to 2^13; and presets of models that people run, beside them. A point is the total
+ * time of prompt and decoding, and the memory in use at its end, which is the peak.
  *
  * A machine that changes its pace within a point says little about the time of a token. So that is
  * measured besides, as `regla bench` does: all systems at all lengths take turns, with the last few
@@ -22,11 +22,12 @@ enum {
     STUDY_MOST_LENGTHS = 16,
     STUDY_MOST_SYSTEMS = 64,
     STUDY_MOST_BATCHES = 16,
+    STUDY_PRESET_SIZE = 64,
     STUDY_TURN_TOKENS = 16 /* of a text in a turn, or the length, if that is less */
 };
 
 struct study_point {
-    const char *system;       /* a preset's name without "-6l"; borrowed */
+    const char *system;       /* as study_preset has it; borrowed */
     int length, batch;        /* tokens generated per text; number of texts */
     int repeat;               /* 1.. */
     bool measured;            /* the fields below are set */
@@ -82,7 +83,7 @@ struct study_choice {
 
 /* Axes as typed: lists separated by commas. None is NULL. */
 struct study_lists {
-    const char *systems; /* "all", or presets' names without "-6l" */
+    const char *systems; /* "all": each NAME-6l; or names (study_preset) */
     const char *lengths, *batches;
     int repeats, long_repeats, turns;
 };
@@ -91,8 +92,8 @@ struct study_lists {
 int study_choice_parse(struct study_choice *choice, const struct study_lists *lists,
                        struct error *err);
 void study_choice_clear(struct study_choice *choice);
-/* Whether NAME-6l is a preset. */
-bool study_has_system(const char *name);
+/* The preset of a system: NAME-6l, else NAME itself, of the size that people run. False: none. */
+bool study_preset(char name[STUDY_PRESET_SIZE], const char *system);
 
 int study_plan_create(struct study_plan *plan, const struct study_axes *axes, struct error *err);
 void study_plan_clear(struct study_plan *plan);

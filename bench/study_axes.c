@@ -35,19 +35,22 @@ static int parse_numbers(const char *flag, const char *list, long most_value, in
     return count;
 }
 
-bool study_has_system(const char *system)
+bool study_preset(char name[STUDY_PRESET_SIZE], const char *system)
 {
-    char name[64];
-    int length = snprintf(name, sizeof name, "%s-6l", system);
-    return length > 0 && (size_t)length < sizeof name && preset_find(name) != NULL;
+    int length = snprintf(name, STUDY_PRESET_SIZE, "%s-6l", system);
+    if (length > 0 && length < STUDY_PRESET_SIZE && preset_find(name) != NULL)
+        return true;
+    length = snprintf(name, STUDY_PRESET_SIZE, "%s", system);
+    return length > 0 && length < STUDY_PRESET_SIZE && preset_find(name) != NULL;
 }
 
 static int add_system(struct study_choice *choice, const char *system, struct error *err)
 {
-    if (!study_has_system(system))
+    char preset[STUDY_PRESET_SIZE];
+    if (!study_preset(preset, system))
         return error_set(err, ERROR_INVALID,
                          "--systems: unknown system \"%.40s\": expected all alone, or names that "
-                         "`regla info --presets` lists with -6l, without that",
+                         "`regla info --presets` lists, -6l left out",
                          system);
     for (int i = 0; i < choice->axes.num_systems; i++)
         if (strcmp(choice->systems[i], system) == 0)

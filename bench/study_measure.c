@@ -120,9 +120,10 @@ int study_measure(struct study_point *point, const struct engine_options *option
     struct engine_options engine = *options;
     engine.max_step_tokens = point->batch * STUDY_PROMPT_TOKENS;
     engine.max_step_logits = point->batch;
-    char preset[64];
-    snprintf(preset, sizeof preset, "%s-6l", point->system);
+    char preset[STUDY_PRESET_SIZE];
     struct texts texts = {0};
+    if (!study_preset(preset, point->system))
+        return error_set(err, ERROR_INVALID, "unknown system \"%s\"", point->system);
     if (engine_open_preset(&texts.engine, preset, &engine, err) != 0)
         return -1;
     size_t count = (size_t)point->batch;

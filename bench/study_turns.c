@@ -75,7 +75,7 @@ int study_turns_paces(const struct study_turns *turns, const struct study_turns 
 /* The tests of some systems, beside each other at each length. */
 struct group {
     const char *systems[MOST_TOGETHER];
-    char presets[MOST_TOGETHER][64];
+    char presets[MOST_TOGETHER][STUDY_PRESET_SIZE];
     int count, batch;
 };
 
@@ -150,7 +150,9 @@ static int measure_group(struct study_plan *plan, struct group *group,
     const struct bench_plan tests = {cases, group->count * axes->num_lengths};
     for (int i = 0; i < tests.count; i++) {
         char *preset = group->presets[i % group->count];
-        snprintf(preset, sizeof group->presets[0], "%s-6l", group->systems[i % group->count]);
+        if (!study_preset(preset, group->systems[i % group->count]))
+            return error_set(err, ERROR_INVALID, "unknown system \"%s\"",
+                             group->systems[i % group->count]);
         cases[i] = case_of(options, preset, axes->lengths[i / group->count], group->batch);
     }
     const struct bench_options how = {.device = options->device,

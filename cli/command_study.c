@@ -24,7 +24,7 @@ struct study_flags {
 
 static const struct option items[] = {
     {"systems", OPTION_TEXT, AT(systems), "NAMES", NULL, 0, 0, OPTION_SYSTEMS,
-     "presets without \"-6l\", separated by commas; all: every one of them; without it\n      "
+     "presets, \"-6l\" left out, separated by commas; all: every one with it; without it\n      "
      "softmax,fast_decay,regla,hybrid_regla,transnormer_t1,transnormer_t2"},
     {"batch", OPTION_TEXT, AT(batch), "NUMBERS", "1", 0, 0, NULL,
      "texts generated at once, e.g. 1,16,64"},
@@ -132,11 +132,12 @@ static int parse_point(const struct study_flags *flags, char system[SYSTEM_SIZE]
                        struct study_point *out, struct error *err)
 {
     struct study_point point = {.system = system};
+    char preset[STUDY_PRESET_SIZE];
     int end = 0;
     if (sscanf(flags->point, "%47[^:]:%d:%d:%d%n", system, &point.length, &point.batch,
                &point.repeat, &end) != 4 ||
         flags->point[end] != 0 || point.length < 1 || point.batch < 1 || point.batch > 4096 ||
-        point.length > 1 << 24 || point.repeat < 1 || !study_has_system(system))
+        point.length > 1 << 24 || point.repeat < 1 || !study_preset(preset, system))
         return error_set(err, ERROR_INVALID,
                          "--point: expected system:length:batch:repeat, got \"%.60s\"",
                          flags->point);

@@ -7,7 +7,7 @@ where it was stopped."""
 import argparse
 import sys
 
-from measure import (PROMPT_TOKENS, WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median,
+from measure import (PROMPT_TOKENS, ROOT, WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median,
                      run, serving, spread, status_bytes)
 from table import Table
 
@@ -31,7 +31,8 @@ def engine_point(binary, point, options):
 
 def http_point(binary, point, options):
     """One round: as many clients at once as the batch has texts."""
-    preset = point["system"] + "-6l"
+    small = point["system"] + "-6l"
+    preset = small if (ROOT / "models" / "presets" / f"{small}.json").exists() else point["system"]
     batch, length = point["batch"], point["length"]
     # What a text costs, not what is kept of it for later: no checkpoints, as in the engine's study.
     with serving(binary, preset=preset, weights=options.weights, max_running=batch,
@@ -136,7 +137,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", help="regla (build/release/regla)")
     parser.add_argument("--systems", default=DEFAULT, type=lambda text: text.split(","),
-                        help="presets without \"-6l\", separated by commas")
+                        help="presets, \"-6l\" left out, separated by commas")
     parser.add_argument("--lengths", default=LENGTHS, type=numbers)
     parser.add_argument("--batch", default="1", type=numbers, help="texts at once, e.g. 1,16,64")
     parser.add_argument("--repeat", default=3, type=int,

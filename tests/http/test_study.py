@@ -105,6 +105,13 @@ def test_study(tmp_path):
     assert saved_in(out)["turns"] == saved["turns"]
 
 
+@plain
+def test_a_released_shape_is_a_system():
+    command = [BINARY, "study", "--weights", "q8", "--point", "mamba2-130m:3:1:1"]
+    line = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    assert line.startswith("mamba2-130m,3,1,1,")
+
+
 def kill_when(arguments, out, condition, what):
     process = subprocess.Popen([BINARY, "study", "--threads", "1", "--out", out, *arguments],
                                stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
