@@ -38,8 +38,12 @@ def write_gguf(path, config, kind, package):
 
 
 def model_of(folder, name, package):
-    """The file or folder of a model, which is written once."""
+    """The file or folder of a model, which is written once, or is there."""
     path, written = folder / name, folder / f"{name}.written"
+    if name not in {case.partition(">")[0] for case in CASES}:
+        if not path.exists():
+            raise Failure(f"{path}: expected a model, or one of {', '.join(CASES)}")
+        return path
     if written.exists():
         return path
     print(f"writing {path}", file=sys.stderr)
@@ -108,7 +112,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", action="append", help="default: build/release/regla")
     parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES),
-                        help=f"what the file has, and >FORMAT for --weights: {','.join(CASES)}")
+                        help=f"what the file has, and >FORMAT for --weights: {','.join(CASES)}; "
+                             "or a model in --models")
     parser.add_argument("--caches", type=lambda text: text.split(","), default=["warm", "cold"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0)
