@@ -94,7 +94,8 @@ static void remove_oldest(struct checkpoint_files *files, size_t count)
 /* Removes the least recently used files, so many that `bytes` more will fit the budget and the
  * disk, of which a session (no sake) leaves some to deletions; none if that cannot be reached. But
  * what is free on a disk others change too: a write that nothing is left to make room for had
- * better be tried. */
+ * better be tried. And what is under way counts with all that it may take, so for a session that
+ * fits without it all files go. */
 static bool disk_room(struct checkpoint_files *files, int64_t bytes, const struct checkpoint *sake)
 {
     enum { BLOCK_BYTES = 4096 }; /* a file takes whole ones of them */
@@ -106,7 +107,7 @@ static bool disk_room(struct checkpoint_files *files, int64_t bytes, const struc
     size_t count = 0;
     for (struct checkpoint *at = NULL; budget > 0 || disk > 0; count++) {
         at = next_to_go(files, at);
-        if (!at && budget <= 0 && (!sake || count == 0))
+        if (!at && (budget <= 0 || (!sake && budget <= report.pending)) && (!sake || count == 0))
             break;
         if (!at || !gives_way(at, sake))
             return false;

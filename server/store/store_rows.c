@@ -343,11 +343,27 @@ static void refuse_all(struct store_op *first)
         error_set(&op->error, ERROR_IO, "the database is not open");
 }
 
+/* Where the operations up to `end` have no room, the log gives its pages to the database: it is as
+ * long as it once was, and empty. */
+static void shorten_log(struct store_rows *rows, const struct store_op *first,
+                        const struct store_op *end)
+{
+    const struct store_report *report = &rows->accounts->report;
+    int64_t bytes = 0, logged = 0;
+    for (const struct store_op *op = first; op != end; op = op->next) {
+        bytes += op_bytes(op);
+        logged += op_bytes(op) + session_rows_log_bytes(op);
+    }
+    if (bytes <= 0 || store_database_log_bytes(&rows->database) == 0 ||
+        growth(rows, logged, bytes) <= report->budget_bytes - report->bytes)
+        return;
+    store_removal_give_log(&rows->removal);
+    store_rows_account(rows, 0);
+}
+
 void store_rows_run(struct store_rows *rows, struct store_op *first)
 {
     struct error err = ERROR_INIT;
-    const struct store_report *report = &rows->accounts->report;
-    int64_t bytes = 0, logged = 0;
     if (rows->database.handle == NULL) {
         refuse_all(first);
         return;
@@ -356,22 +372,14 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
         probe(rows);
         return;
     }
-    for (const struct store_op *op = first; op != NULL; op = op->next) {
-        bytes += op_bytes(op);
-        logged += op_bytes(op) + session_rows_log_bytes(op);
-    }
-    /* The log has given its pages to the database, and is only as long as it once was. */
-    if (bytes > 0 && growth(rows, logged, bytes) > report->budget_bytes - report->bytes &&
-        store_database_log_bytes(&rows->database) > 0) {
-        store_removal_give_log(&rows->removal);
-        store_rows_account(rows, 0);
-    }
+    shorten_log(rows, first, NULL);
     if (finish_group(rows, first, NULL, false, &err) == 0 || err.code != ERROR_NO_MEMORY)
         return;
     /* Where there was no room for one of them, that is no reason for the others to fail. */
     store_removal_give_log(&rows->removal);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_clear(&err);
+        shorten_log(rows, op, op->next);
         finish_group(rows, op, op->next, true, &err);
     }
 }
