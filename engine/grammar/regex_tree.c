@@ -147,7 +147,7 @@ static int read_escape(struct parser *parser, char *shorthand, uint32_t *c)
         return expect(parser, "a character behind the backslash");
     char letter = parser->text[parser->at];
     const char *found = strchr(letters, letter);
-    if (strchr("dDwWsS", letter)) {
+    if (letter && strchr("dDwWsS", letter)) { /* strchr finds its string's end */
         *shorthand = letter;
         parser->at++;
     } else if (found && *found) {

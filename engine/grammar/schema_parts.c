@@ -189,6 +189,22 @@ static const char *unmet(enum value_kind kind, const json_t *value)
     return NULL;
 }
 
+/* Whether a string, or one of a list, has U+0000 in it: no text of ours has, and it would end the
+ * name. Keys cannot have it. */
+static bool has_null(const json_t *value)
+{
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (has_null(json_array_get(value, i)))
+            return true;
+    return json_is_string(value) &&
+           memchr(json_string_value(value), 0, json_string_length(value)) != NULL;
+}
+
+static bool is_of_texts(enum value_kind kind)
+{
+    return kind == TEXT || kind == REFERENCE || kind == TEXTS || kind == TYPES;
+}
+
 /* *asks: it asks for more than what $ref and allOf lead to. */
 static int check_keywords(const struct schema_document *document, const json_t *schema,
                           const struct schema_place *place, bool *asks)
@@ -211,6 +227,9 @@ static int check_keywords(const struct schema_document *document, const json_t *
         if (expected)
             return schema_refuse(document, place, key, ERROR_INVALID, "expected %s, got %s",
                                  expected, fields_kind(value));
+        if (is_of_texts(found->kind) && has_null(value))
+            return schema_refuse(document, place, key, ERROR_UNSUPPORTED,
+                                 "expected no U+0000, got one");
     }
     return 0;
 }
