@@ -114,6 +114,32 @@ Test(grammar_schema, any_object)
     grammar_texts_close(&texts);
 }
 
+/* Bounds that no list meets: none is begun, since it could not end. */
+Test(grammar_schema, lists_that_cannot_end_are_not_begun)
+{
+    static const char *const specs[] = {
+        "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"integer\"},\"minItems\":5,"
+        "\"maxItems\":2}",
+        "{\"type\":[\"array\",\"null\"],\"allOf\":[{\"minItems\":3},{\"maxItems\":2,"
+        "\"prefixItems\":[true]}]}"};
+    struct grammar_texts texts;
+    grammar_texts_open(&texts, GRAMMAR_MODEL);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct error err = ERROR_INIT;
+        struct grammar_matcher *matcher;
+        struct grammar *grammar =
+            grammar_texts_compile(&texts, GRAMMAR_JSON_SCHEMA, specs[i], &err);
+        cr_assert_not_null(grammar, "%s", err.message);
+        cr_assert(grammar_texts_allow(&texts, grammar, "null"));
+        cr_assert_eq(grammar_matcher_create(&matcher, grammar, &err), 0);
+        const uint32_t *mask = grammar_matcher_mask(matcher, &err);
+        cr_assert_eq(mask[texts.bytes['['] / 32] >> texts.bytes['['] % 32 & 1, 0);
+        grammar_matcher_free(matcher);
+        grammar_release(grammar);
+    }
+    grammar_texts_close(&texts);
+}
+
 static const struct {
     const char *spec, *message;
 } REFUSED[] = {
