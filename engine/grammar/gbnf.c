@@ -10,6 +10,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum { CHARACTER_WORK = 8 };
+
 struct parser {
     struct gbnf *gbnf;
     struct builder *builder;
@@ -320,6 +322,19 @@ static int read_repeat(struct parser *parser, int *least, int *most)
     return 0;
 }
 
+/* Reads an item, perhaps again. What is read counts as work. */
+static int parse_copy(struct parser *parser, uint32_t from, uint32_t to)
+{
+    struct builder *builder = parser->builder;
+    size_t start = parser->at, line, column;
+    if (parse_item(parser, from, to))
+        return -1;
+    if (work_add(&builder->work, CHARACTER_WORK * (parser->at - start), builder->err) == 0)
+        return 0;
+    find_place(parser->text, start, &line, &column);
+    return error_prefix(builder->err, "line %zu, column %zu", line, column);
+}
+
 /* An item with what repeats it. Each copy of it is read again. */
 static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to)
 {
@@ -327,7 +342,7 @@ static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to)
     size_t start = parser->at;
     uint32_t begin = builder_state(builder), end = builder_state(builder);
     int least, most;
-    if (parse_item(parser, begin, end) || read_repeat(parser, &least, &most))
+    if (parse_copy(parser, begin, end) || read_repeat(parser, &least, &most))
         return -1;
     size_t behind = parser->at;
     int copies = most >= 0 ? most : least > 0 ? least : 1;
@@ -338,7 +353,7 @@ static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to)
             begin = builder_state(builder);
             end = builder_state(builder);
             parser->at = start;
-            if (parse_item(parser, begin, end))
+            if (parse_copy(parser, begin, end))
                 return -1;
         }
         builder_jump(builder, from, begin);
