@@ -73,11 +73,35 @@ static unsigned type_of(const json_t *value)
     return 0;
 }
 
+/* Less than 0, 0 or more: a is less than, equal to or more than b. */
+static int compare_integer(json_int_t a, double b)
+{
+    if (b >= 0x1p63)
+        return -1;
+    if (b < -0x1p63)
+        return 1;
+    json_int_t whole = (json_int_t)floor(b); /* exact */
+    return a != whole ? (a > whole) - (a < whole) : floor(b) < b ? -1 : 0;
+}
+
+/* The same of two numbers, exactly: integers beyond 2^53 are no doubles. */
+static int compare_numbers(const json_t *a, const json_t *b)
+{
+    if (json_is_integer(a) && json_is_integer(b)) {
+        json_int_t x = json_integer_value(a), y = json_integer_value(b);
+        return (x > y) - (x < y);
+    }
+    if (json_is_integer(a))
+        return compare_integer(json_integer_value(a), json_real_value(b));
+    if (json_is_integer(b))
+        return -compare_integer(json_integer_value(b), json_real_value(a));
+    double x = json_real_value(a), y = json_real_value(b);
+    return (x > y) - (x < y);
+}
+
 static bool same_value(const json_t *a, const json_t *b)
 {
-    if (json_is_number(a) && json_is_number(b) && !(json_is_integer(a) && json_is_integer(b)))
-        return json_number_value(a) == json_number_value(b);
-    return json_equal(a, b);
+    return json_is_number(a) && json_is_number(b) ? compare_numbers(a, b) == 0 : json_equal(a, b);
 }
 
 /* How much there is to compare: strings, lists and members, with what is in them. */
@@ -134,13 +158,13 @@ static int fits_choice(const struct schema_document *document, const json_t *val
     return 0;
 }
 
-static bool fits_number(double number, const struct schema_part *part)
+static bool fits_number(const json_t *number, const struct schema_part *part)
 {
     const json_t *limit;
-    return !(schema_has(part, "minimum", &limit) && number < json_number_value(limit)) &&
-           !(schema_has(part, "maximum", &limit) && number > json_number_value(limit)) &&
-           !(schema_has(part, "exclusiveMinimum", &limit) && number <= json_number_value(limit)) &&
-           !(schema_has(part, "exclusiveMaximum", &limit) && number >= json_number_value(limit));
+    return !(schema_has(part, "minimum", &limit) && compare_numbers(number, limit) < 0) &&
+           !(schema_has(part, "maximum", &limit) && compare_numbers(number, limit) > 0) &&
+           !(schema_has(part, "exclusiveMinimum", &limit) && compare_numbers(number, limit) <= 0) &&
+           !(schema_has(part, "exclusiveMaximum", &limit) && compare_numbers(number, limit) >= 0);
 }
 
 static int fits_text(const struct schema_document *document, const json_t *value,
@@ -251,7 +275,7 @@ static int fits_one(const struct schema_document *document, const json_t *value,
         return -1;
     *fits = types & type && fits_enum(value, part);
     if (*fits && json_is_number(value))
-        *fits = fits_number(json_number_value(value), part);
+        *fits = fits_number(value, part);
     if (*fits && type == SCHEMA_STRING && fits_text(document, value, part, fits))
         return -1;
     if (*fits && type == SCHEMA_ARRAY && fits_list(document, value, part, depth, fits))
