@@ -336,13 +336,16 @@ static int parse_copy(struct parser *parser, uint32_t from, uint32_t to)
 }
 
 /* An item with what repeats it. Each copy of it is read again. */
-static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to)
+static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to, bool nested)
 {
     struct builder *builder = parser->builder;
     size_t start = parser->at;
     uint32_t begin = builder_state(builder), end = builder_state(builder);
     int least, most;
-    if (parse_copy(parser, begin, end) || read_repeat(parser, &least, &most))
+    if (parse_copy(parser, begin, end))
+        return -1;
+    skip(parser, nested);
+    if (read_repeat(parser, &least, &most))
         return -1;
     size_t behind = parser->at;
     int copies = most >= 0 ? most : least > 0 ? least : 1;
@@ -379,7 +382,7 @@ static int parse_sequence(struct parser *parser, uint32_t from, uint32_t to, boo
     skip(parser, nested);
     while (at_item(parser)) {
         uint32_t next = builder_state(parser->builder);
-        if (parse_repeated(parser, from, next))
+        if (parse_repeated(parser, from, next, nested))
             return -1;
         from = next;
         skip(parser, nested);
