@@ -453,6 +453,18 @@ static int check_names(const struct parser *parser, uint32_t *root)
                              "expected a rule with the name root, got none");
 }
 
+/* What the builder refuses, which knows no places, gets the parser's. All others begin with "line".
+ */
+static int name_place(const struct parser *parser)
+{
+    struct error *err = parser->builder->err;
+    size_t line, column;
+    if (strncmp(err->message, "line ", 5) == 0)
+        return -1;
+    find_place(parser->text, parser->at, &line, &column);
+    return error_prefix(err, "line %zu, column %zu", line, column);
+}
+
 int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, size_t length,
                  uint32_t *root)
 {
@@ -463,7 +475,7 @@ int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, s
                          GBNF_MOST_BYTES, length);
     for (skip(&parser, true); parser.at < length; skip(&parser, true))
         if (parse_rule(&parser))
-            return -1;
+            return name_place(&parser);
     return check_names(&parser, root);
 }
 

@@ -257,6 +257,15 @@ static void add_body(struct schema_compiler *compiler, const struct schema_parts
     add_types(compiler, parts, rule);
 }
 
+/* What the builder refuses, which knows no places, gets that of the schema. All others begin with
+ * "$". */
+static void name_place(struct error *err, const struct schema_place *place)
+{
+    char text[SCHEMA_PLACE_BYTES];
+    if (err->code != ERROR_NONE && err->message[0] != '$')
+        error_prefix(err, "%s", schema_place_text(place, text));
+}
+
 static int compile_all(struct schema_compiler *compiler, const struct schema_parts *parts,
                        uint32_t *root)
 {
@@ -271,6 +280,7 @@ static int compile_all(struct schema_compiler *compiler, const struct schema_par
         some->never = false;
         memcpy(some->items, rule.parts, rule.count * sizeof *rule.parts);
         add_body(compiler, some, compiler->builder->rules[rule.rule]);
+        name_place(compiler->document.err, some->items[0].place);
     }
     free(some);
     return builder_failed(compiler->builder) ? -1 : 0;

@@ -327,6 +327,8 @@ static int add_members(struct object *object, uint32_t from, uint32_t to)
         key = next_key;
         done = next_done;
     }
+    if (builder_failed(builder))
+        return -1;
     object->key = key;
     object->done = builder_state(builder);
     uint32_t comma = builder_state(builder);

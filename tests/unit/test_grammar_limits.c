@@ -201,3 +201,40 @@ Test(grammar_limits, items_that_are_read_again)
                    "line 1, column 10: expected what takes at most");
     grammar_texts_close(&texts);
 }
+
+/* Limits of automata and of the builder name the schema or the line too. */
+Test(grammar_limits, refusals_name_the_place)
+{
+    struct grammar_texts texts;
+    enum { LENGTH = 100000, STRINGS = 6, NAMES = 1100 };
+    static char text[LENGTH + 1];
+    grammar_texts_open(&texts, GRAMMAR_MODEL);
+    expect_bounded(&texts, GRAMMAR_JSON_SCHEMA,
+                   json_pack("{s:{s:s,s:i}}", "items", "pattern", "^a*$", "maxLength", 20000),
+                   "$.items: expected an expression that an automaton of 16384 states");
+    expect_bounded(&texts, GRAMMAR_JSON_SCHEMA,
+                   json_pack("{s:{s:[{s:s},{s:s}]}}", "items", "allOf", "pattern",
+                             "^[a-d]*[ab][a-d]{8}$", "pattern", "^[a-d]*[ac][a-d]{8}$"),
+                   "$.items.allOf[1]: expected an expression that an automaton of 16384 states");
+    json_t *list = json_array(), *names = json_object();
+    memset(text, 'a', LENGTH);
+    for (int i = 0; i < STRINGS; i++) {
+        text[0] = (char)('a' + i);
+        json_array_append_new(list, json_string(text));
+    }
+    expect_bounded(&texts, GRAMMAR_JSON_SCHEMA,
+                   json_pack("{s:{s:{s:o}}}", "properties", "x", "enum", list),
+                   "$.properties.x: expected a grammar of at most 524288 states");
+    for (int i = 0; i < NAMES; i++) {
+        char name[] = {(char)(0xE4 + i / 4096), (char)(0x80 + i / 64 % 64), (char)(0x80 + i % 64),
+                       0};
+        json_object_set_new(names, name, json_true());
+    }
+    expect_bounded(
+        &texts, GRAMMAR_JSON_SCHEMA,
+        json_pack("{s:{s:o,s:b}}", "items", "properties", names, "additionalProperties", 1),
+        "$.items.properties: expected an expression that tells at most 1024 kinds");
+    expect_bounded(&texts, GRAMMAR_GBNF,
+                   json_string("root ::= \"a\"\nx ::= (\"b\"{16384}){16384}\n"), "line 2, column ");
+    grammar_texts_close(&texts);
+}
