@@ -84,7 +84,7 @@ static int make_classes(struct dfa *dfa, const struct nfa *nfa, struct error *er
     dfa->num_classes = 1;
     if (dfa->num_intervals * nfa->num_sets > DFA_MOST_WORK)
         return too_large(err);
-    if (work_add(nfa->work, 8 * dfa->num_intervals * (nfa->num_sets + 1), err))
+    if (work_add(nfa->work, 2 * dfa->num_intervals * (nfa->num_sets + 1), err))
         return -1;
     for (size_t i = 0; i < nfa->num_sets; i++)
         if (split_classes(dfa, &nfa->sets[i], err))
@@ -508,7 +508,7 @@ int dfa_combine(struct dfa *out, const struct dfa *a, const struct dfa *b, bool 
     failed =
         failed || pair_classes(out, a, b, pairs, err) || find_pair(&pairing, 0, 0, &start, err);
     for (uint32_t s = 0; !failed && s < out->num_states; s++) {
-        failed = work_add(work, 8 * (size_t)out->num_classes, err);
+        failed = work_add(work, 4 * (size_t)out->num_classes, err);
         for (uint32_t c = 0; !failed && c < out->num_classes; c++)
             failed = follow_pair(&pairing, s, c, pairs[c], err);
     }

@@ -104,10 +104,10 @@ static bool same_value(const json_t *a, const json_t *b)
     return json_is_number(a) && json_is_number(b) ? compare_numbers(a, b) == 0 : json_equal(a, b);
 }
 
-/* How much there is to compare: strings, lists and members, with what is in them. */
+/* Steps of a comparison: strings, lists and members, with what is in them. */
 static size_t size_of(const json_t *value)
 {
-    size_t size = 1 + (json_is_string(value) ? json_string_length(value) / 8 : 0);
+    size_t size = 4 + (json_is_string(value) ? json_string_length(value) / 8 : 0);
     const char *key;
     json_t *member;
     for (size_t i = 0; i < json_array_size(value); i++)
