@@ -7,6 +7,7 @@
 #define ENGINE_GRAMMAR_BUILDER_H
 
 #include "engine/grammar/automaton.h"
+#include "engine/grammar/work.h"
 
 enum { BUILDER_MOST_STATES = 1 << 19, BUILDER_MOST_ARCS = 1 << 21, BUILDER_MOST_RULES = 1 << 16 };
 
@@ -27,6 +28,7 @@ struct builder_rule {
 struct builder {
     const bool *alphabet; /* [256], borrowed: bytes that some token consists of */
     struct error *err;
+    struct work work; /* of all that is compiled into it */
     struct builder_arc *arcs;
     size_t num_arcs, arcs_capacity;
     uint32_t num_states;

@@ -84,6 +84,8 @@ static int make_classes(struct dfa *dfa, const struct nfa *nfa, struct error *er
     dfa->num_classes = 1;
     if (dfa->num_intervals * nfa->num_sets > DFA_MOST_WORK)
         return too_large(err);
+    if (work_add(nfa->work, 2 * dfa->num_intervals * (nfa->num_sets + 1), err))
+        return -1;
     for (size_t i = 0; i < nfa->num_sets; i++)
         if (split_classes(dfa, &nfa->sets[i], err))
             return -1;
@@ -205,7 +207,8 @@ static int add_state(struct subsets *subsets, struct error *err)
 {
     struct dfa *dfa = subsets->dfa;
     size_t states = (size_t)dfa->num_states + 1, classes = dfa->num_classes;
-    if (dfa->num_states >= DFA_MOST_STATES)
+    if (dfa->num_states >= DFA_MOST_STATES || states * classes > DFA_MOST_CELLS ||
+        subsets->pool_count + subsets->num_members > DFA_MOST_MEMBERS)
         return too_large(err);
     if (array_grow((void **)&subsets->pool, &subsets->pool_capacity,
                    subsets->pool_count + subsets->num_members + 1, sizeof *subsets->pool, err) ||
@@ -252,6 +255,7 @@ static int find_state(struct subsets *subsets, uint32_t *state, struct error *er
 static int follow_class(struct subsets *subsets, uint32_t state, uint32_t class, struct error *err)
 {
     struct dfa *dfa = subsets->dfa;
+    size_t before = subsets->work;
     subsets->num_members = 0;
     subsets->mark++;
     for (size_t m = subsets->at[state]; m < subsets->at[state + 1]; m++) {
@@ -263,8 +267,11 @@ static int follow_class(struct subsets *subsets, uint32_t state, uint32_t class,
                 add_closure(subsets, edge->to);
         }
     }
+    subsets->work += 1 + subsets->num_members; /* they are sorted, and cells are followed back */
     if (subsets->work > DFA_MOST_WORK)
         return too_large(err);
+    if (work_add(subsets->nfa->work, subsets->work - before, err))
+        return -1;
     uint32_t to = DFA_DEAD;
     if (subsets->num_members > 0 && find_state(subsets, &to, err))
         return -1;
@@ -373,22 +380,29 @@ bool dfa_accepts(const struct dfa *dfa, const char *text, size_t length)
     return state != DFA_DEAD && dfa->final[state];
 }
 
-int dfa_lengths(struct dfa *out, int64_t least, int64_t most, struct error *err)
+int dfa_lengths(struct dfa *out, int64_t least, int64_t most, struct work *work, struct error *err)
 {
     int64_t last = most < 0 ? least : most;
-    *out = (struct dfa){.num_classes = 1, .num_intervals = 1, .empty = most >= 0 && most < least};
+    /* Surrogates are no characters: else what leaves some texts out would tell those with
+     * surrogates from all others. */
+    static const struct dfa_interval intervals[] = {{0, 0}, {0xD800, 1}, {0xE000, 0}};
+    *out = (struct dfa){.num_classes = 2, .num_intervals = 3, .empty = most >= 0 && most < least};
     if (last >= DFA_MOST_STATES)
         return too_large(err);
+    if (work_add(work, (size_t)last + 1, err))
+        return -1;
     out->num_states = (uint32_t)last + 1;
-    out->intervals = calloc(1, sizeof *out->intervals);
-    out->next = malloc(out->num_states * sizeof *out->next);
+    out->intervals = malloc(sizeof intervals);
+    out->next = malloc((size_t)out->num_states * out->num_classes * sizeof *out->next);
     out->final = malloc(out->num_states * sizeof *out->final);
     if (!out->intervals || !out->next || !out->final) {
         dfa_clear(out);
         return no_memory(err);
     }
+    memcpy(out->intervals, intervals, sizeof intervals);
     for (uint32_t i = 0; i < out->num_states; i++) {
-        out->next[i] = i < last ? i + 1 : most < 0 ? i : DFA_DEAD;
+        out->next[2 * i] = i < last ? i + 1 : most < 0 ? i : DFA_DEAD;
+        out->next[2 * i + 1] = DFA_DEAD;
         out->final[i] = i >= least;
     }
     return 0;
@@ -442,9 +456,9 @@ static int find_pair(struct pairing *pairing, uint32_t a, uint32_t b, uint32_t *
         *state = pairing->found[pair] - 1;
         return 0;
     }
-    if (out->num_states >= DFA_MOST_STATES)
-        return too_large(err);
     size_t states = (size_t)out->num_states + 1;
+    if (states > DFA_MOST_STATES || states * out->num_classes > DFA_MOST_CELLS)
+        return too_large(err);
     if (array_grow((void **)&pairing->pairs, &pairing->pairs_capacity, states,
                    sizeof *pairing->pairs, err) ||
         array_grow((void **)&out->next, &pairing->next_capacity, states * out->num_classes,
@@ -478,11 +492,14 @@ static int follow_pair(struct pairing *pairing, uint32_t state, uint32_t class, 
 }
 
 int dfa_combine(struct dfa *out, const struct dfa *a, const struct dfa *b, bool without,
-                struct error *err)
+                struct work *work, struct error *err)
 {
     uint32_t pairs[DFA_MOST_CLASSES];
     struct pairing pairing = {.a = a, .b = b, .out = out, .without = without};
     *out = (struct dfa){0};
+    /* Each interval is looked up among the classes. */
+    if (work_add(work, 1024 + (a->num_intervals + b->num_intervals) * DFA_MOST_CLASSES / 8, err))
+        return -1;
     if ((size_t)a->num_states * (b->num_states + 1) > DFA_MOST_WORK)
         return too_large(err);
     pairing.found = calloc((size_t)a->num_states * (b->num_states + 1), sizeof *pairing.found);
@@ -490,9 +507,11 @@ int dfa_combine(struct dfa *out, const struct dfa *a, const struct dfa *b, bool 
     uint32_t start;
     failed =
         failed || pair_classes(out, a, b, pairs, err) || find_pair(&pairing, 0, 0, &start, err);
-    for (uint32_t s = 0; !failed && s < out->num_states; s++)
+    for (uint32_t s = 0; !failed && s < out->num_states; s++) {
+        failed = work_add(work, 4 * (size_t)out->num_classes, err);
         for (uint32_t c = 0; !failed && c < out->num_classes; c++)
             failed = follow_pair(&pairing, s, c, pairs[c], err);
+    }
     free(pairing.found);
     free(pairing.pairs);
     if (!failed)

@@ -10,6 +10,8 @@ enum {
     DFA_MOST_STATES = 1 << 14,
     DFA_MOST_CLASSES = 1 << 10,
     DFA_MOST_WORK = 1 << 26,
+    DFA_MOST_MEMBERS = 1 << 22, /* of the sets of states that become its states */
+    DFA_MOST_CELLS = 1 << 22,   /* states * classes */
 };
 static const uint32_t DFA_DEAD = UINT32_MAX;
 
@@ -32,9 +34,9 @@ struct dfa {
 int dfa_make(struct dfa *out, const struct nfa *nfa, struct error *err);
 /* What both accept; or with `without` what a accepts and b does not. */
 int dfa_combine(struct dfa *out, const struct dfa *a, const struct dfa *b, bool without,
-                struct error *err);
+                struct work *work, struct error *err);
 /* Texts of `least` to `most` characters; most < 0: any number from `least` on. */
-int dfa_lengths(struct dfa *out, int64_t least, int64_t most, struct error *err);
+int dfa_lengths(struct dfa *out, int64_t least, int64_t most, struct work *work, struct error *err);
 /* text: [length] bytes of valid UTF-8. */
 bool dfa_accepts(const struct dfa *dfa, const char *text, size_t length);
 void dfa_clear(struct dfa *dfa);

@@ -118,6 +118,7 @@ void dfa_emit(struct builder *builder, uint32_t from, uint32_t to, const struct 
         error_set(builder->err, ERROR_NO_MEMORY, "no memory for an expression");
         return;
     }
+    work_add(&builder->work, (size_t)dfa->num_states * dfa->num_intervals, builder->err);
     for (uint32_t i = 0; i < dfa->num_states; i++)
         targets[i].to = builder_state(builder);
     for (uint32_t i = 0; i < dfa->num_states && !builder_failed(builder); i++) {

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum { CHARACTER_WORK = 8 };
+
 struct parser {
     struct gbnf *gbnf;
     struct builder *builder;
@@ -320,14 +322,30 @@ static int read_repeat(struct parser *parser, int *least, int *most)
     return 0;
 }
 
+/* Reads an item, perhaps again. What is read counts as work. */
+static int parse_copy(struct parser *parser, uint32_t from, uint32_t to)
+{
+    struct builder *builder = parser->builder;
+    size_t start = parser->at, line, column;
+    if (parse_item(parser, from, to))
+        return -1;
+    if (work_add(&builder->work, CHARACTER_WORK * (parser->at - start), builder->err) == 0)
+        return 0;
+    find_place(parser->text, start, &line, &column);
+    return error_prefix(builder->err, "line %zu, column %zu", line, column);
+}
+
 /* An item with what repeats it. Each copy of it is read again. */
-static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to)
+static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to, bool nested)
 {
     struct builder *builder = parser->builder;
     size_t start = parser->at;
     uint32_t begin = builder_state(builder), end = builder_state(builder);
     int least, most;
-    if (parse_item(parser, begin, end) || read_repeat(parser, &least, &most))
+    if (parse_copy(parser, begin, end))
+        return -1;
+    skip(parser, nested);
+    if (read_repeat(parser, &least, &most))
         return -1;
     size_t behind = parser->at;
     int copies = most >= 0 ? most : least > 0 ? least : 1;
@@ -338,7 +356,7 @@ static int parse_repeated(struct parser *parser, uint32_t from, uint32_t to)
             begin = builder_state(builder);
             end = builder_state(builder);
             parser->at = start;
-            if (parse_item(parser, begin, end))
+            if (parse_copy(parser, begin, end))
                 return -1;
         }
         builder_jump(builder, from, begin);
@@ -364,7 +382,7 @@ static int parse_sequence(struct parser *parser, uint32_t from, uint32_t to, boo
     skip(parser, nested);
     while (at_item(parser)) {
         uint32_t next = builder_state(parser->builder);
-        if (parse_repeated(parser, from, next))
+        if (parse_repeated(parser, from, next, nested))
             return -1;
         from = next;
         skip(parser, nested);
@@ -435,6 +453,18 @@ static int check_names(const struct parser *parser, uint32_t *root)
                              "expected a rule with the name root, got none");
 }
 
+/* What the builder refuses, which knows no places, gets the parser's. All others begin with "line".
+ */
+static int name_place(const struct parser *parser)
+{
+    struct error *err = parser->builder->err;
+    size_t line, column;
+    if (strncmp(err->message, "line ", 5) == 0)
+        return -1;
+    find_place(parser->text, parser->at, &line, &column);
+    return error_prefix(err, "line %zu, column %zu", line, column);
+}
+
 int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, size_t length,
                  uint32_t *root)
 {
@@ -445,7 +475,7 @@ int gbnf_compile(struct gbnf *gbnf, struct builder *builder, const char *text, s
                          GBNF_MOST_BYTES, length);
     for (skip(&parser, true); parser.at < length; skip(&parser, true))
         if (parse_rule(&parser))
-            return -1;
+            return name_place(&parser);
     return check_names(&parser, root);
 }
 

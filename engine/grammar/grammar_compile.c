@@ -56,7 +56,8 @@ static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *
     if (!json_is_string(spec))
         return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
                          fields_kind(spec));
-    if (regex_read(&nfa, json_string_value(spec), json_string_length(spec), false, builder->err))
+    if (regex_read(&nfa, json_string_value(spec), json_string_length(spec), false, &builder->work,
+                   builder->err))
         return -1;
     *root = builder_rule(builder);
     struct builder_rule rule = {0};

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-int nfa_begin(struct nfa *nfa, struct error *err)
+int nfa_begin(struct nfa *nfa, struct work *work, struct error *err)
 {
-    *nfa = (struct nfa){.num_states = 2};
+    *nfa = (struct nfa){.work = work, .num_states = 2};
     return array_grow((void **)&nfa->edges, &nfa->edges_capacity, 16, sizeof *nfa->edges, err);
 }
 
@@ -32,6 +32,10 @@ int nfa_edge(struct nfa *nfa, uint32_t from, uint32_t to, int32_t set, struct er
 
 int32_t nfa_set(struct nfa *nfa, struct charset *set, struct error *err)
 {
+    if (work_add(nfa->work, nfa->num_sets + set->count + 16, err)) {
+        charset_clear(set);
+        return -1;
+    }
     for (size_t i = 0; i < nfa->num_sets; i++)
         if (charset_equal(&nfa->sets[i], set)) {
             charset_clear(set);

@@ -4,6 +4,7 @@
 #define ENGINE_GRAMMAR_NFA_H
 
 #include "engine/grammar/charset.h"
+#include "engine/grammar/work.h"
 
 enum { NFA_MOST_EDGES = 1 << 18 };
 
@@ -14,6 +15,7 @@ struct nfa_edge {
 
 /* Zero-initialise; nfa_clear frees it. State 0 is the start, state 1 the end. */
 struct nfa {
+    struct work *work; /* borrowed; a dfa made of it counts there too */
     uint32_t num_states;
     struct nfa_edge *edges; /* [num_edges] */
     size_t num_edges, edges_capacity;
@@ -21,7 +23,8 @@ struct nfa {
     size_t num_sets, sets_capacity;
 };
 
-int nfa_begin(struct nfa *nfa, struct error *err); /* makes states 0 and 1 */
+/* Makes states 0 and 1. */
+int nfa_begin(struct nfa *nfa, struct work *work, struct error *err);
 uint32_t nfa_state(struct nfa *nfa);
 /* set: -1 or of nfa_set. */
 int nfa_edge(struct nfa *nfa, uint32_t from, uint32_t to, int32_t set, struct error *err);

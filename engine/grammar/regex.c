@@ -123,13 +123,14 @@ static int make_outer(struct making *making, const struct regex_node *node)
     return make_children(making, first, end, from, to);
 }
 
-int regex_read(struct nfa *out, const char *text, size_t length, bool search, struct error *err)
+int regex_read(struct nfa *out, const char *text, size_t length, bool search, struct work *work,
+               struct error *err)
 {
     struct regex_tree tree = {0};
     struct making making = {.tree = &tree, .text = text, .search = search, .err = err};
     struct charset any = {0};
-    int failed = regex_tree_parse(&tree, text, length, err) || nfa_begin(&making.nfa, err) ||
-                 charset_negate(&any, err);
+    int failed = work_add(work, 16 * length, err) || regex_tree_parse(&tree, text, length, err) ||
+                 nfa_begin(&making.nfa, work, err) || charset_negate(&any, err);
     making.any = failed ? -1 : nfa_set(&making.nfa, &any, err);
     if (failed || making.any < 0 || make_outer(&making, tree.root))
         failed = -1;
@@ -142,10 +143,11 @@ int regex_read(struct nfa *out, const char *text, size_t length, bool search, st
     return failed ? -1 : 0;
 }
 
-int regex_compile(struct dfa *out, const char *text, size_t length, bool search, struct error *err)
+int regex_compile(struct dfa *out, const char *text, size_t length, bool search, struct work *work,
+                  struct error *err)
 {
     struct nfa nfa;
-    if (regex_read(&nfa, text, length, search, err))
+    if (regex_read(&nfa, text, length, search, work, err))
         return -1;
     int failed = dfa_make(out, &nfa, err);
     nfa_clear(&nfa);

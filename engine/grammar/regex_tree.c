@@ -147,7 +147,7 @@ static int read_escape(struct parser *parser, char *shorthand, uint32_t *c)
         return expect(parser, "a character behind the backslash");
     char letter = parser->text[parser->at];
     const char *found = strchr(letters, letter);
-    if (strchr("dDwWsS", letter)) {
+    if (letter && strchr("dDwWsS", letter)) { /* strchr finds its string's end */
         *shorthand = letter;
         parser->at++;
     } else if (found && *found) {
@@ -310,26 +310,6 @@ static struct regex_node *read_character(struct parser *parser)
     return set_node(parser, &set);
 }
 
-static struct regex_node *read_atom(struct parser *parser)
-{
-    if (follows(parser, "^") || follows(parser, "$")) {
-        struct regex_node *anchor = node(parser, follows(parser, "^") ? REGEX_START : REGEX_END);
-        parser->at++;
-        return anchor;
-    }
-    if (take(parser, "("))
-        return read_group(parser);
-    if (take(parser, "["))
-        return read_class(parser);
-    if (take(parser, "."))
-        return read_dot(parser);
-    if (follows(parser, "*") || follows(parser, "+") || follows(parser, "?")) {
-        expect(parser, "something to repeat");
-        return NULL;
-    }
-    return read_character(parser);
-}
-
 /* A number of a repetition; -1: there is none. */
 static int read_number(struct parser *parser)
 {
@@ -369,6 +349,36 @@ static int read_braces(struct parser *parser, int *least, int *most)
                          "offset %zu: expected {least,most}, got {%d,%d}",
                          utf8_characters(parser->text, start), *least, *most);
     return 1;
+}
+
+/* Whether a repetition comes where there is nothing to repeat; then the error says so. */
+static bool repeats_nothing(struct parser *parser)
+{
+    size_t at = parser->at;
+    int least, most, found = follows(parser, "{") ? read_braces(parser, &least, &most) : 0;
+    if (found < 0)
+        return true;
+    parser->at = at;
+    if (!found && !follows(parser, "*") && !follows(parser, "+") && !follows(parser, "?"))
+        return false;
+    expect(parser, "something to repeat");
+    return true;
+}
+
+static struct regex_node *read_atom(struct parser *parser)
+{
+    if (follows(parser, "^") || follows(parser, "$")) {
+        struct regex_node *anchor = node(parser, follows(parser, "^") ? REGEX_START : REGEX_END);
+        parser->at++;
+        return anchor;
+    }
+    if (take(parser, "("))
+        return read_group(parser);
+    if (take(parser, "["))
+        return read_class(parser);
+    if (take(parser, "."))
+        return read_dot(parser);
+    return repeats_nothing(parser) ? NULL : read_character(parser);
 }
 
 /* 1: there is a quantifier, 0: there is none. */
@@ -413,11 +423,7 @@ static struct regex_node *read_repeated(struct parser *parser)
     repeat->least = least;
     repeat->most = most;
     regex_tree_append(repeat, atom);
-    if (follows(parser, "*") || follows(parser, "?") || follows(parser, "+")) {
-        expect(parser, "something to repeat");
-        return NULL;
-    }
-    return repeat;
+    return repeats_nothing(parser) ? NULL : repeat;
 }
 
 static struct regex_node *read_sequence(struct parser *parser)

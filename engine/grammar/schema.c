@@ -3,7 +3,6 @@
 
 #include "engine/base/fields.h"
 #include "engine/grammar/json_rules.h"
-#include "engine/grammar/regex.h"
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_value.h"
 
@@ -51,15 +50,6 @@ int64_t schema_counts(const struct schema_parts *parts, const char *key, bool le
             found = count;
     }
     return found;
-}
-
-int schema_pattern(const struct schema_document *document, const struct schema_place *place,
-                   const char *key, const char *pattern, struct dfa *out)
-{
-    char text[SCHEMA_PLACE_BYTES];
-    if (regex_compile(out, pattern, strlen(pattern), true, document->err) == 0)
-        return 0;
-    return error_prefix(document->err, "%s.%.64s", schema_place_text(place, text), key);
 }
 
 /* --- Rules by their parts --- */
@@ -267,6 +257,15 @@ static void add_body(struct schema_compiler *compiler, const struct schema_parts
     add_types(compiler, parts, rule);
 }
 
+/* What the builder refuses, which knows no places, gets that of the schema. All others begin with
+ * "$". */
+static void name_place(struct error *err, const struct schema_place *place)
+{
+    char text[SCHEMA_PLACE_BYTES];
+    if (err->code != ERROR_NONE && err->message[0] != '$')
+        error_prefix(err, "%s", schema_place_text(place, text));
+}
+
 static int compile_all(struct schema_compiler *compiler, const struct schema_parts *parts,
                        uint32_t *root)
 {
@@ -281,6 +280,7 @@ static int compile_all(struct schema_compiler *compiler, const struct schema_par
         some->never = false;
         memcpy(some->items, rule.parts, rule.count * sizeof *rule.parts);
         add_body(compiler, some, compiler->builder->rules[rule.rule]);
+        name_place(compiler->document.err, some->items[0].place);
     }
     free(some);
     return builder_failed(compiler->builder) ? -1 : 0;
@@ -290,8 +290,10 @@ int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root)
 {
     static const struct schema_place whole = {NULL, NULL, 0};
     struct arena arena = {0};
-    struct schema_compiler compiler = {.document = {spec, &arena, builder->err},
-                                       .builder = builder};
+    struct schema_compiler compiler = {
+        .document = {.root = spec, .arena = &arena, .work = &builder->work, .err = builder->err},
+        .builder = builder};
+    compiler.document.patterns = &compiler.patterns;
     if (!json_is_object(spec) && !json_is_boolean(spec))
         return error_set(builder->err, ERROR_INVALID,
                          "$: expected a schema (an object, true or false), got %s",
@@ -307,6 +309,7 @@ int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root)
     free(parts);
     free(compiler.rules);
     free(compiler.slots);
+    schema_patterns_clear(&compiler.patterns);
     arena_clear(&arena);
     return failed ? -1 : 0;
 }

@@ -78,6 +78,8 @@ void schema_array(struct schema_compiler *compiler, const struct schema_parts *p
     }
     struct limits limits = {schema_counts(parts, "minItems", false),
                             schema_counts(parts, "maxItems", true)};
+    if (limits.most >= 0 && limits.least > limits.most)
+        return;
     struct schema_parts item;
     size_t prefix = 0;
     for (size_t i = 0; i < parts->count; i++) {

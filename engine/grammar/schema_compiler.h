@@ -4,13 +4,14 @@
 #define ENGINE_GRAMMAR_SCHEMA_COMPILER_H
 
 #include "engine/grammar/builder.h"
-#include "engine/grammar/dfa.h"
 #include "engine/grammar/schema_parts.h"
+#include "engine/grammar/schema_pattern.h"
 
 struct schema_rule; /* in schema.c */
 
 struct schema_compiler {
     struct schema_document document;
+    struct schema_patterns patterns;
     struct builder *builder;
     struct schema_rule *rules; /* [num_rules], in the order in which they are compiled */
     size_t num_rules, rules_capacity;
@@ -39,10 +40,5 @@ bool schema_has_any(const struct schema_parts *parts, const char *const *keys, s
 int64_t schema_count(const struct schema_part *part, const char *key);
 /* The largest, or with `least` the smallest, of all parts' values; -1: there is none. */
 int64_t schema_counts(const struct schema_parts *parts, const char *key, bool least);
-
-/* A regular expression of a schema, searched for as JSON Schema does. key: of the part, for
- * messages. */
-int schema_pattern(const struct schema_document *document, const struct schema_place *place,
-                   const char *key, const char *pattern, struct dfa *out);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/schema_format.h"
 
-#include "engine/grammar/regex.h"
-
 #include <string.h>
 
 /* Years from 1000 on; the 29th of February in leap years only. */
@@ -29,14 +27,14 @@ static const struct {
     {"ipv4", BYTE "(\\." BYTE "){3}"},
 };
 
-int schema_format(const struct schema_document *document, const struct schema_place *place,
-                  const char *name, struct dfa *out)
+const struct dfa *schema_format(const struct schema_document *document,
+                                const struct schema_place *place, const char *name)
 {
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++)
         if (strcmp(FORMATS[i].name, name) == 0)
-            return regex_compile(out, FORMATS[i].pattern, strlen(FORMATS[i].pattern), false,
-                                 document->err);
-    return schema_refuse(document, place, "format", ERROR_UNSUPPORTED,
-                         "expected date, time, date-time, uuid, email or ipv4, got \"%.64s\"",
-                         name);
+            return schema_pattern(document, place, "format", FORMATS[i].pattern,
+                                  strlen(FORMATS[i].pattern), false);
+    schema_refuse(document, place, "format", ERROR_UNSUPPORTED,
+                  "expected date, time, date-time, uuid, email or ipv4, got \"%.64s\"", name);
+    return NULL;
 }

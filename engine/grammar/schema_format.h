@@ -4,10 +4,10 @@
 #define ENGINE_GRAMMAR_SCHEMA_FORMAT_H
 
 #include "engine/grammar/dfa.h"
-#include "engine/grammar/schema_parts.h"
+#include "engine/grammar/schema_pattern.h"
 
-/* place: of the schema with "format": name. The caller frees *out with dfa_clear. */
-int schema_format(const struct schema_document *document, const struct schema_place *place,
-                  const char *name, struct dfa *out);
+/* place: of the schema with "format": name. NULL: failed, as of schema_pattern. */
+const struct dfa *schema_format(const struct schema_document *document,
+                                const struct schema_place *place, const char *name);
 
 #endif

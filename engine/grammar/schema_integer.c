@@ -77,20 +77,18 @@ static bool read_limit(const json_t *value, bool is_least, bool exclusive, int64
 {
     if (json_is_integer(value)) {
         *limit = json_integer_value(value);
-        if (!exclusive)
-            return true;
-        return !__builtin_add_overflow(*limit, is_least ? 1 : -1, limit);
-    }
-    double number = json_real_value(value);
-    double whole = is_least ? ceil(number) : floor(number);
-    if (exclusive && whole == number)
-        whole += is_least ? 1 : -1;
-    if (fabs(whole) < 0x1p63) {
+    } else {
+        double number = json_real_value(value);
+        double whole = is_least ? ceil(number) : floor(number);
+        if (whole < -0x1p63 || whole >= 0x1p63) {
+            *limit = number < 0 ? INT64_MIN : INT64_MAX;
+            return (number < 0) == is_least;
+        }
         *limit = (int64_t)whole;
-        return true;
+        exclusive = exclusive && whole == number;
     }
-    *limit = number < 0 ? INT64_MIN : INT64_MAX;
-    return (number < 0) == is_least;
+    /* 1 more as an integer: as a double it would be rounded away beyond 2^53. */
+    return !exclusive || !__builtin_add_overflow(*limit, is_least ? 1 : -1, limit);
 }
 
 void schema_integer(struct schema_compiler *compiler, const struct schema_parts *parts,

@@ -16,7 +16,7 @@ struct pattern {
     const char *text;
     const json_t *schema;
     const struct schema_place *place;
-    struct dfa dfa;
+    const struct dfa *dfa;
 };
 
 /* An object while it is compiled. */
@@ -93,7 +93,9 @@ static int read_patterns(struct object *object)
                 .text = text,
                 .schema = schema,
                 .place = schema_place_key(document, part->place, "patternProperties")};
-            if (schema_pattern(document, part->place, "patternProperties", text, &pattern->dfa))
+            pattern->dfa = schema_pattern(document, part->place, "patternProperties", text,
+                                          strlen(text), true);
+            if (!pattern->dfa)
                 return -1;
             object->num_patterns++;
         }
@@ -158,8 +160,11 @@ static int add_member(struct object *object, size_t index, uint32_t from, uint32
     const char *name = object->names[index];
     bool matches[MOST_PATTERNS];
     struct schema_parts member;
+    if (schema_work(&object->compiler->document, object->parts->items[0].place,
+                    (object->parts->count + strlen(name)) * (1 + object->num_patterns)))
+        return -1;
     for (size_t i = 0; i < object->num_patterns; i++)
-        matches[i] = dfa_accepts(&object->patterns[i].dfa, name, strlen(name));
+        matches[i] = dfa_accepts(object->patterns[i].dfa, name, strlen(name));
     if (member_parts(object, name, matches, &member))
         return -1;
     if (member.never)
@@ -183,7 +188,7 @@ static int other_names(const struct object *object, struct dfa *out)
     struct error *err = object->compiler->document.err;
     struct nfa nfa;
     struct dfa all, names;
-    int failed = nfa_begin(&nfa, err);
+    int failed = nfa_begin(&nfa, object->compiler->document.work, err);
     for (size_t i = 0; i < object->num_names && !failed; i++) {
         const char *name = object->names[i];
         size_t length = strlen(name), used;
@@ -200,9 +205,9 @@ static int other_names(const struct object *object, struct dfa *out)
     nfa_clear(&nfa);
     if (failed)
         return -1;
-    failed = dfa_lengths(&all, 0, -1, err);
+    failed = dfa_lengths(&all, 0, -1, object->compiler->document.work, err);
     if (!failed) {
-        failed = dfa_combine(out, &all, &names, true, err);
+        failed = dfa_combine(out, &all, &names, true, object->compiler->document.work, err);
         dfa_clear(&all);
     }
     dfa_clear(&names);
@@ -219,15 +224,15 @@ static int add_group(struct object *object, const struct dfa *dfa, const bool *m
         any |= matches[i];
     if (!any && !object->open)
         return 0;
-    if (member_parts(object, NULL, matches, &member))
-        return -1;
-    if (member.never)
-        return 0;
     if (++object->groups > MOST_GROUPS)
         return schema_refuse(&object->compiler->document, object->parts->items[0].place,
                              "patternProperties", ERROR_UNSUPPORTED,
                              "expected patterns that overlap in at most %d ways, got more",
                              MOST_GROUPS);
+    if (member_parts(object, NULL, matches, &member))
+        return -1;
+    if (member.never)
+        return 0;
     uint32_t key = builder_state(builder), value = builder_state(builder);
     if (dfa) {
         uint32_t inside = builder_state(builder), end = builder_state(builder);
@@ -249,11 +254,15 @@ static int split(struct object *object, const struct dfa *dfa, size_t index, boo
         return 0;
     if (index == object->num_patterns)
         return add_group(object, dfa, matches);
-    for (int without = 0; without < 2; without++) {
+    /* Names that a pattern forbids need not be told apart. */
+    for (int without = json_is_false(object->patterns[index].schema); without < 2; without++) {
         struct dfa some;
-        if (dfa_combine(&some, dfa, &object->patterns[index].dfa, without,
-                        object->compiler->document.err))
-            return -1;
+        char text[SCHEMA_PLACE_BYTES];
+        const struct schema_document *document = &object->compiler->document;
+        if (dfa_combine(&some, dfa, object->patterns[index].dfa, without, document->work,
+                        document->err))
+            return error_prefix(document->err, "%s.patternProperties",
+                                schema_place_text(object->parts->items[0].place, text));
         matches[index] = !without;
         int failed = split(object, &some, index + 1, matches);
         dfa_clear(&some);
@@ -271,8 +280,10 @@ static int add_others(struct object *object)
     if (object->num_patterns == 0 && object->num_names == 0)
         return add_group(object, NULL, matches);
     struct dfa others;
+    char text[SCHEMA_PLACE_BYTES];
     if (other_names(object, &others))
-        return -1;
+        return error_prefix(object->compiler->document.err, "%s.properties",
+                            schema_place_text(object->parts->items[0].place, text));
     int failed = split(object, &others, 0, matches);
     dfa_clear(&others);
     return failed;
@@ -316,6 +327,8 @@ static int add_members(struct object *object, uint32_t from, uint32_t to)
         key = next_key;
         done = next_done;
     }
+    if (builder_failed(builder))
+        return -1;
     object->key = key;
     object->done = builder_state(builder);
     uint32_t comma = builder_state(builder);
@@ -342,8 +355,6 @@ void schema_object(struct schema_compiler *compiler, const struct schema_parts *
         error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
     else if (read_names(object) == 0 && read_patterns(object) == 0)
         add_members(object, from, to);
-    for (size_t i = 0; object && i < object->num_patterns; i++)
-        dfa_clear(&object->patterns[i].dfa);
     if (object) {
         json_decref(object->known);
         free(object->names);

@@ -9,31 +9,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+int schema_work(const struct schema_document *document, const struct schema_place *place,
+                size_t steps)
+{
+    char text[SCHEMA_PLACE_BYTES];
+    if (document->err->code != ERROR_NONE)
+        return -1;
+    if (work_add(document->work, steps, document->err) == 0)
+        return 0;
+    return error_prefix(document->err, "%s", schema_place_text(place, text));
+}
+
+static const struct schema_place *place_in(const struct schema_document *document,
+                                           const struct schema_place *parent, const char *key,
+                                           size_t index)
+{
+    if (schema_work(document, parent, SCHEMA_PLACE_WORK))
+        return NULL;
+    struct schema_place *place = arena_alloc(document->arena, 1, sizeof *place, document->err);
+    if (place)
+        *place = (struct schema_place){parent, key, index};
+    return place;
+}
+
 const struct schema_place *schema_place_key(const struct schema_document *document,
                                             const struct schema_place *parent, const char *key)
 {
-    struct schema_place *place = arena_alloc(document->arena, 1, sizeof *place, document->err);
-    if (place)
-        *place = (struct schema_place){parent, key, 0};
-    return place;
+    return place_in(document, parent, key, 0);
 }
 
 const struct schema_place *schema_place_index(const struct schema_document *document,
                                               const struct schema_place *parent, size_t index)
 {
-    struct schema_place *place = arena_alloc(document->arena, 1, sizeof *place, document->err);
-    if (place)
-        *place = (struct schema_place){parent, NULL, index};
-    return place;
+    return place_in(document, parent, NULL, index);
 }
 
 const char *schema_place_text(const struct schema_place *place, char text[SCHEMA_PLACE_BYTES])
 {
     const struct schema_place *chain[SCHEMA_MOST_DEPTH];
-    size_t count = 0, used = 1;
+    size_t count = 0, used;
     for (; place && place->parent && count < SCHEMA_MOST_DEPTH; place = place->parent)
         chain[count++] = place;
-    snprintf(text, SCHEMA_PLACE_BYTES, "$");
+    bool cut = place && place->parent;
+    used = (size_t)snprintf(text, SCHEMA_PLACE_BYTES, "%s", cut ? "$..." : "$");
     while (count > 0 && used < SCHEMA_PLACE_BYTES - 1) {
         const struct schema_place *at = chain[--count];
         int written = at->key
@@ -75,6 +93,8 @@ enum value_kind {
     TYPES, /* a string or a list of strings */
     FALSE_ONLY,
 };
+
+enum { KEYWORD_WORK = 32 }; /* its name is compared with each that we know */
 
 static const struct keyword {
     const char *name;
@@ -189,6 +209,29 @@ static const char *unmet(enum value_kind kind, const json_t *value)
     return NULL;
 }
 
+/* Whether a string, or one of a list, has U+0000 in it: no text of ours has, and it would end the
+ * name. Keys cannot have it. */
+static bool has_null(const json_t *value)
+{
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (has_null(json_array_get(value, i)))
+            return true;
+    return json_is_string(value) &&
+           memchr(json_string_value(value), 0, json_string_length(value)) != NULL;
+}
+
+static bool is_of_texts(enum value_kind kind)
+{
+    return kind == TEXT || kind == REFERENCE || kind == TEXTS || kind == TYPES;
+}
+
+/* What a check of a keyword's value looks at, in steps. */
+static size_t size_of(const json_t *value)
+{
+    return json_is_string(value) ? json_string_length(value) / 8
+                                 : 4 * (json_array_size(value) + json_object_size(value));
+}
+
 /* *asks: it asks for more than what $ref and allOf lead to. */
 static int check_keywords(const struct schema_document *document, const json_t *schema,
                           const struct schema_place *place, bool *asks)
@@ -199,6 +242,8 @@ static int check_keywords(const struct schema_document *document, const json_t *
     json_object_foreach((json_t *)schema, key, value)
     {
         const struct keyword *found = NULL;
+        if (schema_work(document, place, KEYWORD_WORK + size_of(value)))
+            return -1;
         for (size_t i = 0; i < sizeof KEYWORDS / sizeof *KEYWORDS && !found; i++)
             if (strcmp(KEYWORDS[i].name, key) == 0)
                 found = &KEYWORDS[i];
@@ -211,6 +256,9 @@ static int check_keywords(const struct schema_document *document, const json_t *
         if (expected)
             return schema_refuse(document, place, key, ERROR_INVALID, "expected %s, got %s",
                                  expected, fields_kind(value));
+        if (is_of_texts(found->kind) && has_null(value))
+            return schema_refuse(document, place, key, ERROR_UNSUPPORTED,
+                                 "expected no U+0000, got one");
     }
     return 0;
 }

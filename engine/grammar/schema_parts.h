@@ -5,6 +5,7 @@
 
 #include "engine/base/arena.h"
 #include "engine/base/error.h"
+#include "engine/grammar/work.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -34,11 +35,13 @@ struct schema_parts {
 
 struct schema_document {
     const json_t *root;
-    struct arena *arena; /* for places */
+    struct arena *arena; /* for places, and what a compile keeps */
+    struct work *work;
+    struct schema_patterns *patterns; /* in schema_pattern.c */
     struct error *err;
 };
 
-/* A place in another. The string is borrowed. NULL: no memory. */
+/* A place in another. The string is borrowed. NULL: no memory, or too much work. */
 const struct schema_place *schema_place_key(const struct schema_document *document,
                                             const struct schema_place *parent, const char *key);
 const struct schema_place *schema_place_index(const struct schema_document *document,
@@ -50,6 +53,11 @@ const char *schema_place_text(const struct schema_place *place, char text[SCHEMA
 int schema_refuse(const struct schema_document *document, const struct schema_place *place,
                   const char *key, enum error_code code, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+
+/* Counts steps; too many are refused with the place. */
+int schema_work(const struct schema_document *document, const struct schema_place *place,
+                size_t steps);
+enum { SCHEMA_PLACE_WORK = 64 }; /* a place takes memory */
 
 /* Adds a schema with all that it refers to. Refuses keywords that we do not know, and values of
  * known ones that are of the wrong kind. */

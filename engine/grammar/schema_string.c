@@ -4,44 +4,61 @@
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_format.h"
 
-/* What two keywords both accept: *all becomes that. Takes over `more`. */
-static int intersect(struct dfa *all, struct dfa *more, bool *any, struct error *err)
+/* What all patterns, formats and lengths accept. */
+struct text {
+    const struct dfa *all; /* NULL: any */
+    struct dfa own;        /* what `all` is, once two have been combined */
+};
+
+/* What another keyword accepts too. more: NULL after a failure. */
+static int intersect(const struct schema_document *document, const struct schema_place *place,
+                     struct text *text, const struct dfa *more)
 {
-    if (!*any) {
-        *all = *more;
-        *any = true;
+    struct dfa both;
+    char where[SCHEMA_PLACE_BYTES];
+    if (!more)
+        return -1;
+    if (!text->all) {
+        text->all = more;
         return 0;
     }
-    struct dfa both;
-    int failed = dfa_combine(&both, all, more, false, err);
-    dfa_clear(more);
-    if (failed)
-        return -1;
-    dfa_clear(all);
-    *all = both;
+    if (dfa_combine(&both, text->all, more, false, document->work, document->err))
+        return error_prefix(document->err, "%s", schema_place_text(place, where));
+    dfa_clear(&text->own);
+    text->own = both;
+    text->all = &text->own;
     return 0;
 }
 
-/* All patterns and formats. *any: there is one. */
-static int read_patterns(struct schema_compiler *compiler, const struct schema_parts *parts,
-                         struct dfa *all, bool *any)
+static int read_patterns(const struct schema_document *document, const struct schema_parts *parts,
+                         struct text *text)
 {
-    struct error *err = compiler->document.err;
     for (size_t i = 0; i < parts->count; i++) {
         const struct schema_part *part = &parts->items[i];
         const json_t *value;
-        struct dfa more;
         if (schema_has(part, "pattern", &value) &&
-            (schema_pattern(&compiler->document, part->place, "pattern", json_string_value(value),
-                            &more) ||
-             intersect(all, &more, any, err)))
+            intersect(document, part->place, text,
+                      schema_pattern(document, part->place, "pattern", json_string_value(value),
+                                     json_string_length(value), true)))
             return -1;
         if (schema_has(part, "format", &value) &&
-            (schema_format(&compiler->document, part->place, json_string_value(value), &more) ||
-             intersect(all, &more, any, err)))
+            intersect(document, part->place, text,
+                      schema_format(document, part->place, json_string_value(value))))
             return -1;
     }
     return 0;
+}
+
+static int add_lengths(const struct schema_document *document, const struct schema_place *place,
+                       struct text *text, int64_t least, int64_t most)
+{
+    struct dfa lengths;
+    char where[SCHEMA_PLACE_BYTES];
+    if (dfa_lengths(&lengths, least, most, document->work, document->err))
+        return error_prefix(document->err, "%s", schema_place_text(place, where));
+    int failed = intersect(document, place, text, &lengths);
+    dfa_clear(&lengths);
+    return failed;
 }
 
 void schema_string(struct schema_compiler *compiler, const struct schema_parts *parts,
@@ -50,22 +67,19 @@ void schema_string(struct schema_compiler *compiler, const struct schema_parts *
     struct builder *builder = compiler->builder;
     int64_t least = schema_counts(parts, "minLength", false);
     int64_t most = schema_counts(parts, "maxLength", true);
-    struct dfa all = {0}, lengths;
-    bool any = false;
+    struct text text = {0};
     least = least < 0 ? 0 : least;
-    int failed = read_patterns(compiler, parts, &all, &any);
-    if (!failed && any && (least > 0 || most >= 0))
-        failed = dfa_lengths(&lengths, least, most, builder->err) ||
-                 intersect(&all, &lengths, &any, builder->err);
-    if (!failed && any) {
+    int failed = read_patterns(&compiler->document, parts, &text);
+    if (!failed && text.all && (least > 0 || most >= 0))
+        failed = add_lengths(&compiler->document, parts->items[0].place, &text, least, most);
+    if (!failed && text.all) {
         uint32_t inside = builder_state(builder), end = builder_state(builder);
         builder_byte(builder, from, inside, '"');
-        dfa_emit(builder, inside, end, &all, DFA_JSON);
+        dfa_emit(builder, inside, end, text.all, DFA_JSON);
         builder_byte(builder, end, to, '"');
     } else if (!failed && (most < 0 || most >= least)) {
         builder_call(builder, from, to, RULE_STRING, (int32_t)least,
                      most < 0 ? AUTOMATON_NO_LIMIT : (int32_t)most);
     }
-    if (any)
-        dfa_clear(&all);
+    dfa_clear(&text.own);
 }

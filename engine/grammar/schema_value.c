@@ -35,6 +35,8 @@ int schema_value_types(const struct schema_document *document, const struct sche
         return 0;
     *types = 0;
     size_t count = json_is_array(type) ? json_array_size(type) : 1;
+    if (schema_work(document, part->place, count))
+        return -1;
     for (size_t i = 0; i < count; i++) {
         const char *name = json_string_value(json_is_array(type) ? json_array_get(type, i) : type);
         unsigned these = type_of_name(name);
@@ -71,21 +73,61 @@ static unsigned type_of(const json_t *value)
     return 0;
 }
 
+/* Less than 0, 0 or more: a is less than, equal to or more than b. */
+static int compare_integer(json_int_t a, double b)
+{
+    if (b >= 0x1p63)
+        return -1;
+    if (b < -0x1p63)
+        return 1;
+    json_int_t whole = (json_int_t)floor(b); /* exact */
+    return a != whole ? (a > whole) - (a < whole) : floor(b) < b ? -1 : 0;
+}
+
+/* The same of two numbers, exactly: integers beyond 2^53 are no doubles. */
+static int compare_numbers(const json_t *a, const json_t *b)
+{
+    if (json_is_integer(a) && json_is_integer(b)) {
+        json_int_t x = json_integer_value(a), y = json_integer_value(b);
+        return (x > y) - (x < y);
+    }
+    if (json_is_integer(a))
+        return compare_integer(json_integer_value(a), json_real_value(b));
+    if (json_is_integer(b))
+        return -compare_integer(json_integer_value(b), json_real_value(a));
+    double x = json_real_value(a), y = json_real_value(b);
+    return (x > y) - (x < y);
+}
+
 static bool same_value(const json_t *a, const json_t *b)
 {
-    if (json_is_number(a) && json_is_number(b) && !(json_is_integer(a) && json_is_integer(b)))
-        return json_number_value(a) == json_number_value(b);
-    return json_equal(a, b);
+    return json_is_number(a) && json_is_number(b) ? compare_numbers(a, b) == 0 : json_equal(a, b);
+}
+
+/* Steps of a comparison: strings, lists and members, with what is in them. */
+static size_t size_of(const json_t *value)
+{
+    size_t size = 4 + (json_is_string(value) ? json_string_length(value) / 8 : 0);
+    const char *key;
+    json_t *member;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        size += size_of(json_array_get(value, i));
+    json_object_foreach((json_t *)value, key, member) size += 4 + size_of(member);
+    return size;
 }
 
 static int fits_one(const struct schema_document *document, const json_t *value,
                     const struct schema_part *part, int depth, bool *fits);
+
+enum { SCHEMA_WORK = 256 }; /* of a value and a schema, with their places */
 
 /* Whether a value satisfies a schema of a part. */
 static int fits_schema(const struct schema_document *document, const json_t *value,
                        const json_t *schema, const struct schema_part *part, const char *key,
                        int depth, bool *fits)
 {
+    if (schema_work(document, part->place, SCHEMA_WORK))
+        return -1;
     struct schema_parts *parts = calloc(1, sizeof *parts);
     if (!parts)
         return error_set(document->err, ERROR_NO_MEMORY, "no memory for a schema");
@@ -116,13 +158,13 @@ static int fits_choice(const struct schema_document *document, const json_t *val
     return 0;
 }
 
-static bool fits_number(double number, const struct schema_part *part)
+static bool fits_number(const json_t *number, const struct schema_part *part)
 {
     const json_t *limit;
-    return !(schema_has(part, "minimum", &limit) && number < json_number_value(limit)) &&
-           !(schema_has(part, "maximum", &limit) && number > json_number_value(limit)) &&
-           !(schema_has(part, "exclusiveMinimum", &limit) && number <= json_number_value(limit)) &&
-           !(schema_has(part, "exclusiveMaximum", &limit) && number >= json_number_value(limit));
+    return !(schema_has(part, "minimum", &limit) && compare_numbers(number, limit) < 0) &&
+           !(schema_has(part, "maximum", &limit) && compare_numbers(number, limit) > 0) &&
+           !(schema_has(part, "exclusiveMinimum", &limit) && compare_numbers(number, limit) <= 0) &&
+           !(schema_has(part, "exclusiveMaximum", &limit) && compare_numbers(number, limit) >= 0);
 }
 
 static int fits_text(const struct schema_document *document, const json_t *value,
@@ -136,14 +178,15 @@ static int fits_text(const struct schema_document *document, const json_t *value
     static const char *const keys[] = {"pattern", "format"};
     for (int i = 0; i < 2 && *fits; i++) {
         const json_t *asked;
-        struct dfa dfa;
         if (!schema_has(part, keys[i], &asked))
             continue;
-        if (i == 0 ? schema_pattern(document, part->place, keys[i], json_string_value(asked), &dfa)
-                   : schema_format(document, part->place, json_string_value(asked), &dfa))
+        const struct dfa *dfa =
+            i == 0 ? schema_pattern(document, part->place, keys[i], json_string_value(asked),
+                                    json_string_length(asked), true)
+                   : schema_format(document, part->place, json_string_value(asked));
+        if (!dfa || schema_work(document, part->place, length))
             return -1;
-        *fits = dfa_accepts(&dfa, text, length);
-        dfa_clear(&dfa);
+        *fits = dfa_accepts(dfa, text, length);
     }
     return 0;
 }
@@ -179,11 +222,11 @@ static int fits_member(const struct schema_document *document, const char *name,
     json_t *schema;
     json_object_foreach((json_t *)patterns, pattern, schema)
     {
-        struct dfa dfa;
-        if (schema_pattern(document, part->place, "patternProperties", pattern, &dfa))
+        const struct dfa *dfa = schema_pattern(document, part->place, "patternProperties", pattern,
+                                               strlen(pattern), true);
+        if (!dfa || schema_work(document, part->place, strlen(name)))
             return -1;
-        bool matches = dfa_accepts(&dfa, name, strlen(name));
-        dfa_clear(&dfa);
+        bool matches = dfa_accepts(dfa, name, strlen(name));
         known |= matches;
         if (matches && *fits &&
             fits_schema(document, value, schema, part, "patternProperties", depth, fits))
@@ -198,6 +241,8 @@ static int fits_object(const struct schema_document *document, const json_t *val
                        const struct schema_part *part, int depth, bool *fits)
 {
     const json_t *required = json_object_get(part->schema, "required");
+    if (schema_work(document, part->place, 4 * json_array_size(required)))
+        return -1;
     for (size_t i = 0; i < json_array_size(required); i++)
         *fits = *fits && json_object_get(value, json_string_value(json_array_get(required, i)));
     const char *name;
@@ -224,9 +269,13 @@ static int fits_one(const struct schema_document *document, const json_t *value,
     unsigned types, type = type_of(value);
     if (schema_value_types(document, part, &types))
         return -1;
+    size_t values = part->listed ? 0 : json_array_size(json_object_get(part->schema, "enum"));
+    size_t asked = values + (json_object_get(part->schema, "const") != NULL);
+    if (schema_work(document, part->place, 32 + (asked > 0 ? asked * size_of(value) : 0)))
+        return -1;
     *fits = types & type && fits_enum(value, part);
     if (*fits && json_is_number(value))
-        *fits = fits_number(json_number_value(value), part);
+        *fits = fits_number(value, part);
     if (*fits && type == SCHEMA_STRING && fits_text(document, value, part, fits))
         return -1;
     if (*fits && type == SCHEMA_ARRAY && fits_list(document, value, part, depth, fits))

@@ -132,7 +132,8 @@ class Schemas:
         elif not recurs and self.rng.random() < 0.5:
             schema["minItems"] = self.rng.randint(0, 3)
         if self.rng.random() < 0.5:
-            schema["maxItems"] = schema.get("minItems", 0) + self.rng.randint(0, 4)
+            # -1: bounds that no list meets
+            schema["maxItems"] = max(0, schema.get("minItems", 0) + self.rng.randint(-1, 4))
         return schema
 
     def any_of(self, depth):

@@ -25,6 +25,7 @@ static const struct grammar_case REGEXES[] = {
     {"\\x41\\u00e9\\n\\.\\/", "A\xC3\xA9\n./", "A"},
     {"\\uD83D\\uDE00|\\u{1F601}", "\xF0\x9F\x98\x80" S "\xF0\x9F\x98\x81", "\xF0\x9F\x98\x82"},
     {"a{,b{x}", "a{,b{x}", "a"},
+    {"{x}a{2}?{b", "{x}aa{b", "aa"},
     {"", "", "a"},
     {"(a*)*b|(a|a)*", "aab" S "" S "aaa", "ba"},
 };
@@ -44,6 +45,8 @@ static const struct grammar_case GBNFS[] = {
      "abc" S "aabcd" S "aabcff"},
     {"root ::= [^a\\n] . \"\\x41\\u00e9\\\"\\\\\"", "bxA\xC3\xA9\"\\" S "\xC3\xA9\nA\xC3\xA9\"\\",
      "axA\xC3\xA9\"\\"},
+    {"root ::= \"a\" * # c\n  | \"b\" {2}\n", "" S "aa" S "bb", "b" S "a*"},
+    {"root ::= (\"a\"\n ? \"b\") +\n", "b" S "abb", "" S "a"},
     {"root ::= (\"a\"? \"b\"?)* \"c\"", "c" S "abbac", "ab"},
 };
 
@@ -58,6 +61,11 @@ static const struct {
     {GRAMMAR_REGEX, "[b-a]", "offset 4: expected a range that does not fall before this, got ']'"},
     {GRAMMAR_REGEX, "*a", "offset 0: expected something to repeat, got '*'"},
     {GRAMMAR_REGEX, "a**", "offset 2: expected something to repeat, got '*'"},
+    {GRAMMAR_REGEX, "a{2}{3}", "offset 4: expected something to repeat, got '{'"},
+    {GRAMMAR_REGEX, "a*{3,}", "offset 2: expected something to repeat, got '{'"},
+    {GRAMMAR_REGEX, "a{2}*", "offset 4: expected something to repeat, got '*'"},
+    {GRAMMAR_REGEX, "({2})", "offset 1: expected something to repeat, got '{'"},
+    {GRAMMAR_REGEX, "a|{2}", "offset 2: expected something to repeat, got '{'"},
     {GRAMMAR_REGEX, "a*+", "offset 2: a possessive quantifier is not supported"},
     {GRAMMAR_REGEX, "(?=a)", "offset 1: a lookahead is not supported"},
     {GRAMMAR_REGEX, "(?<!a)", "offset 1: a lookbehind is not supported"},

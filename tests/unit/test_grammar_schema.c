@@ -23,6 +23,19 @@ static const struct grammar_case CASES[] = {
     {"{\"type\":\"integer\",\"maximum\":-100}", "-100" S "-999" S "-1000", "-99" S "0" S "100"},
     {"{\"type\":\"integer\",\"minimum\":9223372036854775807}", "9223372036854775807",
      "9223372036854775806"},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":1e16,\"maximum\":1.0000000000000002e16}",
+     "10000000000000001" S "10000000000000002", "10000000000000000" S "10000000000000003"},
+    {"{\"type\":\"integer\",\"minimum\":-1e16,\"exclusiveMaximum\":-9999999999999998.0}",
+     "-10000000000000000" S "-9999999999999999", "-9999999999999998" S "-10000000000000001"},
+    {"{\"type\":[\"integer\",\"null\"],\"exclusiveMaximum\":-1e300}", "null", "-9"},
+    {"{\"type\":[\"integer\",\"null\"],\"minimum\":9.3e18}", "null", "9"},
+    {"{\"enum\":[9007199254740993,9007199254740992,9007199254740992.0,1.5],\"maximum\":"
+     "9007199254740992}",
+     "9007199254740992" S "1.5", "9007199254740993"},
+    {"{\"enum\":[9007199254740993,-5,5,1e300],\"exclusiveMinimum\":9007199254740992.0}",
+     "9007199254740993" S "1e+300", "-5" S "5"},
+    {"{\"enum\":[9007199254740993,1],\"allOf\":[{\"enum\":[9007199254740992.0,1.0]}]}", "1",
+     "9007199254740993"},
     {"{\"type\":\"string\"}",
      "\"\"" S "\"\xC3\xA9\xF0\x9F\x98\x80\"" S "\"\\n\\u00e9\\uD83D\\uDE00\"",
      "\"\n\"" S "\"\\x\"" S "\"\\ud800\"" S "\"\\uDE00\"" S "\"\\u0000\"" S "\"\xED\xA0\x80\"" S
@@ -111,6 +124,32 @@ Test(grammar_schema, any_object)
     struct grammar_texts texts;
     grammar_texts_open(&texts, GRAMMAR_MODEL);
     grammar_texts_expect(&texts, GRAMMAR_JSON, &object);
+    grammar_texts_close(&texts);
+}
+
+/* Bounds that no list meets: none is begun, since it could not end. */
+Test(grammar_schema, lists_that_cannot_end_are_not_begun)
+{
+    static const char *const specs[] = {
+        "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"integer\"},\"minItems\":5,"
+        "\"maxItems\":2}",
+        "{\"type\":[\"array\",\"null\"],\"allOf\":[{\"minItems\":3},{\"maxItems\":2,"
+        "\"prefixItems\":[true]}]}"};
+    struct grammar_texts texts;
+    grammar_texts_open(&texts, GRAMMAR_MODEL);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct error err = ERROR_INIT;
+        struct grammar_matcher *matcher;
+        struct grammar *grammar =
+            grammar_texts_compile(&texts, GRAMMAR_JSON_SCHEMA, specs[i], &err);
+        cr_assert_not_null(grammar, "%s", err.message);
+        cr_assert(grammar_texts_allow(&texts, grammar, "null"));
+        cr_assert_eq(grammar_matcher_create(&matcher, grammar, &err), 0);
+        const uint32_t *mask = grammar_matcher_mask(matcher, &err);
+        cr_assert_eq(mask[texts.bytes['['] / 32] >> texts.bytes['['] % 32 & 1, 0);
+        grammar_matcher_free(matcher);
+        grammar_release(grammar);
+    }
     grammar_texts_close(&texts);
 }
 
