@@ -53,6 +53,8 @@ struct grammar_matcher;
 int grammar_matcher_create(struct grammar_matcher **out, struct grammar *grammar,
                            struct error *err);
 void grammar_matcher_free(struct grammar_matcher *matcher); /* NULL is allowed */
+/* What it takes now. It grows with the readings of the text. */
+size_t grammar_matcher_bytes(const struct grammar_matcher *matcher);
 
 /* [(vocab_size + 31) / 32] words: the tokens that may come next; bit i % 32 of word i / 32. It is
  * valid until the next accept. Each such token can still lead to an end. It has no bit when nothing
