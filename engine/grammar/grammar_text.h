@@ -7,8 +7,10 @@
 
 struct grammar_text;
 
-/* What a text takes: its mask, and those of its matcher. */
+/* What a text takes at first: its mask, and those of its matcher. */
 size_t grammar_text_bytes(int32_t vocab_size);
+/* What it takes now; never less than before. */
+size_t grammar_text_held(const struct grammar_text *text);
 
 /* What ends a text may come where it is whole. An EOS comes nowhere else. A stop token may be part
  * of what the grammar asks for; it then cuts the text, as a stop string does. */

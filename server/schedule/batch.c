@@ -294,10 +294,10 @@ static int begin_text(struct batch *batch, struct sequence *sequence, const floa
     bool first = sequence->index % job->asked.request.best_of == 0;
     if (first)
         count_cached(sequence);
-    if (job->asked.request.max_tokens == 0)
-        logits = NULL;
     if (sequence_begin(sequence, err))
         return -1;
+    if (sequence->choice->finish != FINISH_NONE)
+        logits = NULL;
     if (logits)
         sampler_draw(sequence_draw(sequence, false), logits);
     if (logits && sequence_take(sequence, now, &batch->generated, err))

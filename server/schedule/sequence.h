@@ -41,6 +41,7 @@ struct sequence {
     struct stop_scan scan;
     struct bad_words_text words; /* if the job has any of several tokens */
     struct grammar_text *form;   /* what constrains the text; NULL: nothing */
+    size_t form_held;            /* bytes of `held` that are for it */
     const uint32_t *mask;        /* of the next draw; NULL without a form */
     int64_t taken;               /* tokens of the prompt that the state holds */
     int32_t next_token;          /* to feed next, once the prompt is done */
@@ -55,7 +56,9 @@ struct sequence {
 int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err);
 void sequence_close(struct sequence *sequence);
 
-/* The prompt is done: sends a stream its echo. From now on the text generates. */
+/* The prompt is done: sends a stream its echo. From now on the text generates, unless
+ * choice->finish says that it has ended: no token is asked for, or its form is whole without one.
+ */
 int sequence_begin(struct sequence *sequence, struct error *err);
 
 /* How to draw the next token, for the engine or sampler_draw; with `ahead`, the one after it. */
