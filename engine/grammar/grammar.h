@@ -61,6 +61,8 @@ size_t grammar_matcher_bytes(const struct grammar_matcher *matcher);
  * but an end may come. NULL: memory ran out, or the grammar allows too many readings of the text at
  * once. */
 const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct error *err);
+/* The steps that it took to make the last mask, or to fail; none for one that was kept. */
+size_t grammar_matcher_work(const struct grammar_matcher *matcher);
 bool grammar_matcher_may_end(const struct grammar_matcher *matcher); /* the text so far is whole */
 /* Nothing but an end may come. */
 bool grammar_matcher_must_end(const struct grammar_matcher *matcher);

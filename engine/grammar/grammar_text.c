@@ -72,6 +72,11 @@ const uint32_t *grammar_text_mask(struct grammar_text *text, struct error *err)
     return text->mask;
 }
 
+size_t grammar_text_work(const struct grammar_text *text)
+{
+    return grammar_matcher_work(text->matcher);
+}
+
 int grammar_text_take(struct grammar_text *text, int32_t id, struct error *err)
 {
     return grammar_matcher_accept(text->matcher, id, err);

@@ -27,6 +27,8 @@ void grammar_text_close(struct grammar_text *text); /* NULL is allowed */
 /* What may come next, as struct draw has it; valid until the next call. NULL as from
  * grammar_matcher_mask. */
 const uint32_t *grammar_text_mask(struct grammar_text *text, struct error *err);
+/* As grammar_matcher_work. */
+size_t grammar_text_work(const struct grammar_text *text);
 /* The text goes on with a token that its mask lets through and that ends nothing. */
 int grammar_text_take(struct grammar_text *text, int32_t id, struct error *err);
 /* Whether nothing but an end may come. */

@@ -17,12 +17,14 @@ struct grammar_matcher {
     struct grammar *grammar;
     struct readings readings; /* items [0, count): where the text is */
     struct walk walk;
+    bool begun; /* a token was accepted */
     bool may_end;
     uint32_t *own;       /* a mask's words */
     uint32_t *few;       /* the same, for what counters leave of a prefix */
     const uint32_t *set; /* the mask, once it was asked for; NULL: not yet */
     struct mask *held;   /* whose set that is, unless it is `own` */
     struct mask_key key;
+    size_t work;    /* for the last mask; 0: it was kept */
     size_t swept;   /* frames that the last sweep left */
     int32_t *highs; /* [json.num_states]: the most that a reading there may count; -1: none is */
 };
@@ -79,13 +81,15 @@ size_t grammar_matcher_bytes(const struct grammar_matcher *matcher)
            ((size_t)vocabulary->trie.longest + 2) * sizeof *matcher->walk.levels;
 }
 
-/* Spells out all readings with their stacks. False: that is too long to be a key. */
+/* Spells out all readings with their stacks. False: that is too long to be a key. Where all texts
+ * begin has a key of its own. */
 static bool make_key(struct grammar_matcher *matcher)
 {
     const struct readings *readings = &matcher->readings;
     struct mask_key *key = &matcher->key;
     size_t count = 0;
-    for (size_t i = 0; i < readings->count; i++) {
+    key->words[count++] = matcher->begun;
+    for (size_t i = 0; i < readings->count && matcher->begun; i++) {
         const struct reading *reading = &readings->items[i];
         uint32_t state = reading->state, frame = reading->frame;
         int32_t low = reading->low, high = reading->high;
@@ -200,6 +204,7 @@ static int make_mask(struct grammar_matcher *matcher, struct error *err)
     struct readings *readings = &matcher->readings;
     size_t count = readings->count;
     readings->work = 0;
+    readings->most_work = READINGS_MOST_WORK;
     matcher->walk.visited = 0;
     matcher->walk.set = matcher->own;
     memset(matcher->own, 0, trie_set_words(matcher->walk.trie) * sizeof *matcher->own);
@@ -226,10 +231,13 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
         return matcher->set;
     struct mask_cache *masks = matcher->grammar->masks;
     bool is_key = make_key(matcher);
+    matcher->work = 0;
     if (is_key)
         matcher->held = mask_cache_find(masks, &matcher->key);
     if (!matcher->held) {
-        if (make_mask(matcher, err))
+        int failed = make_mask(matcher, err);
+        matcher->work = matcher->readings.work;
+        if (failed)
             return NULL;
         if (is_key && matcher->walk.visited > CHEAP_NODES) {
             matcher->held = mask_cache_keep(masks, &matcher->key, matcher->own, err);
@@ -239,6 +247,11 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
     }
     matcher->set = matcher->held ? mask_set(matcher->held) : matcher->own;
     return matcher->set;
+}
+
+size_t grammar_matcher_work(const struct grammar_matcher *matcher)
+{
+    return matcher->work;
 }
 
 bool grammar_matcher_may_end(const struct grammar_matcher *matcher)
@@ -275,6 +288,7 @@ int grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id, struct e
     size_t count = readings->count, frames = readings->num_frames, from = 0, to = count;
     int failed = 0;
     readings->work = 0;
+    readings->most_work = READINGS_MOST_READ;
     for (uint32_t i = 0; i < token->length && !failed; i++) {
         readings->ended = false;
         failed = readings_step(readings, from, to, (unsigned char)token->bytes[i], err);
@@ -293,6 +307,7 @@ int grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id, struct e
         memmove(readings->items, readings->items + from, (to - from) * sizeof *readings->items);
     readings->count = to - from;
     matcher->may_end = readings->ended;
+    matcher->begun = true;
     mask_release(matcher->held);
     matcher->held = NULL;
     matcher->set = NULL;

@@ -24,7 +24,10 @@ static size_t mix(uint32_t a, int32_t b, int32_t c, uint32_t d)
 
 int readings_init(struct readings *readings, const struct automaton *automaton, struct error *err)
 {
-    *readings = (struct readings){.automaton = automaton, .heads_mask = 255, .seen_mask = 255};
+    *readings = (struct readings){.automaton = automaton,
+                                  .heads_mask = 255,
+                                  .seen_mask = 255,
+                                  .most_work = READINGS_MOST_WORK};
     readings->heads = calloc(readings->heads_mask + 1, sizeof *readings->heads);
     readings->seen = calloc(readings->seen_mask + 1, sizeof *readings->seen);
     if (!readings->heads || !readings->seen)
@@ -58,7 +61,7 @@ size_t readings_bytes(const struct readings *readings)
 int readings_spend(struct readings *readings, size_t steps, struct error *err)
 {
     readings->work += steps;
-    return readings->work > READINGS_MOST_WORK ? too_many(err) : 0;
+    return readings->work > readings->most_work ? too_many(err) : 0;
 }
 
 void readings_begin(struct readings *readings)

@@ -13,7 +13,8 @@
 enum {
     READINGS_MOST = 1 << 16,        /* in the array; entered in one step */
     READINGS_MOST_FRAMES = 1 << 18, /* at once */
-    READINGS_MOST_WORK = 1 << 21,   /* steps for one mask or token */
+    READINGS_MOST_WORK = 1 << 21,   /* steps for one mask */
+    READINGS_MOST_READ = 1 << 18,   /* steps for one token */
     READINGS_STEP = 16,             /* so many edges, or words of a set, are looked at in a step */
 };
 
@@ -52,7 +53,7 @@ struct readings {
     struct readings_seen *seen; /* [seen_mask + 1]: entered in this round */
     size_t seen_mask, num_seen;
     uint32_t round;
-    size_t work;
+    size_t work, most_work;
     /* Set by a step. The caller clears them. */
     bool ended;       /* a reading has come to the end of all */
     uint32_t deepest; /* the most of a reading's depth and its state's need */

@@ -169,6 +169,14 @@ static int make_mask(struct sequence *sequence, struct error *err)
     return sequence->mask ? hold_form(sequence, err) : form_failed(sequence, err);
 }
 
+int sequence_mask(struct sequence *sequence, size_t *work, struct error *err)
+{
+    sequence->mask_due = false;
+    int result = make_mask(sequence, err);
+    *work += grammar_text_work(sequence->form);
+    return result;
+}
+
 /* What ends a text: its form, where nothing more may come, or its length. */
 static enum finish_reason finish_of(const struct sequence *sequence)
 {
@@ -422,7 +430,6 @@ int sequence_take(struct sequence *sequence, double now, int *generated, struct 
         if (choice->finish == FINISH_NONE)
             choice->finish = finish;
     }
-    if (choice->finish == FINISH_NONE && make_mask(sequence, err))
-        return -1;
+    sequence->mask_due = sequence->form && choice->finish == FINISH_NONE;
     return emit_certain(sequence, err);
 }

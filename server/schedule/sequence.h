@@ -43,6 +43,7 @@ struct sequence {
     struct grammar_text *form;   /* what constrains the text; NULL: nothing */
     size_t form_held;            /* bytes of `held` that are for it */
     const uint32_t *mask;        /* of the next draw; NULL without a form */
+    bool mask_due;               /* it is to be made before the next draw */
     int64_t taken;               /* tokens of the prompt that the state holds */
     int32_t next_token;          /* to feed next, once the prompt is done */
     bool decoding;               /* the prompt is done */
@@ -66,5 +67,7 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead);
 /* Takes the token that was drawn, and adds it to *generated. Afterwards choice->finish says whether
  * the text has ended. -1: the text cannot continue. */
 int sequence_take(struct sequence *sequence, double now, int *generated, struct error *err);
+/* Makes the mask that is due, and adds the steps that it took to *work. -1 as sequence_take. */
+int sequence_mask(struct sequence *sequence, size_t *work, struct error *err);
 
 #endif

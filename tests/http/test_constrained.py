@@ -295,7 +295,8 @@ def test_min_tokens_and_ignore_eos_keep_the_text_going(server):
 def test_a_text_that_is_whole_from_the_start_ends(server, fields):
     echo = PROMPT if "echo" in fields else ""
     reply = server.complete(prompt=PROMPT, guided_choice=[""], **fields)
-    assert [(c["text"], c["finish_reason"]) for c in reply["choices"]] == [(echo, "stop")] * fields.get("n", 1)
+    choices = [(c["text"], c["finish_reason"]) for c in reply["choices"]]
+    assert choices == [(echo, "stop")] * fields.get("n", 1)
     assert reply["usage"]["completion_tokens"] == 0
     if "best_of" not in fields:
         assert text_of(server.stream(prompt=PROMPT, guided_choice=[""], **fields)) == echo
@@ -369,8 +370,22 @@ def test_a_grammar_that_has_no_room_is_refused(server_factory):
     assert server.metric("regla_grammar_bytes") == 0
 
 
+def test_a_turn_makes_few_masks_that_take_long(server_factory):
+    """Of 16 texts at once. The others wait, and are what they are without it."""
+    server = server_factory(model=harness.shipped_model())
+    form = {"guided_grammar": "root ::= " + "|".join(['"#" [B-Z]'] * 15000)}
+    alone = [write(server, form, seed=seed)[0]["text"] for seed in range(8)]
+    steps = server.metric("regla_engine_steps_total")
+    choices = write(server, form, n=16)
+    assert all(re.fullmatch("#[B-Z]", choice["text"]) for choice in choices)
+    assert server.metric("regla_engine_steps_total") - steps >= 5
+    with ThreadPoolExecutor(8) as pool:
+        beside = pool.map(lambda seed: write(server, form, seed=seed)[0]["text"], range(8))
+        assert list(beside) == alone
+
+
 def test_readings_are_memory_of_their_request(server_factory):
-    server = server_factory(model=harness.shipped_model(), max_body_memory="32M")
+    server = server_factory(model=harness.shipped_model(), max_body_memory="20M")
     form = {"guided_grammar": "root ::= " + "|".join(['"a" [b-z]'] * 15000)}
     assert re.fullmatch("a[b-z]", write(server, form)[0]["text"])
     reply = server.post("/v1/completions", {"prompt": PROMPT, "n": 64, "temperature": 1, **form})
