@@ -83,6 +83,19 @@ static int take(struct constraint *constraint, const char *param, const char *na
     return 0;
 }
 
+/* The boolean that a text holds; NULL: it holds something else. */
+static json_t *boolean_of(const char *text, size_t length)
+{
+    static const char space[] = " \t\r\n";
+    const char *word = text + strspn(text, space);
+    size_t letters = strcspn(word, space);
+    if (word + letters + strspn(word + letters, space) != text + length)
+        return NULL;
+    return letters == 4 && memcmp(word, "true", 4) == 0    ? json_true()
+           : letters == 5 && memcmp(word, "false", 5) == 0 ? json_false()
+                                                           : NULL;
+}
+
 /* A schema, or a text that holds one. */
 static int take_schema(struct constraint *constraint, const char *param, const char *name,
                        const json_t *value, struct api_error *err)
@@ -92,7 +105,11 @@ static int take_schema(struct constraint *constraint, const char *param, const c
         return take(constraint, param, name, GRAMMAR_JSON_SCHEMA, value, err);
     if (!json_is_string(value))
         return wrong_type(param, name, "a schema (an object, or its JSON in a string)", value, err);
-    json_t *schema = request_load(json_string_value(value), json_string_length(value), &inside);
+    const char *text = json_string_value(value);
+    size_t length = json_string_length(value);
+    json_t *schema = boolean_of(text, length);
+    if (!schema)
+        schema = request_load(text, length, &inside);
     if (!schema && inside.code == API_OUT_OF_MEMORY)
         return request_no_memory(err);
     if (!schema)

@@ -82,8 +82,11 @@ int generation_run(struct generation *g, struct state *state, struct error *err)
     const struct model *model = engine_model(g->engine);
     const char *text;
     size_t length;
-    g->reason = g->limit < g->options->max_tokens ? "the model's last position" : "max-tokens";
-    while (g->generated < g->limit) {
+    bool whole = g->form && grammar_text_over(g->form); /* without a token */
+    g->reason = whole                               ? "its form"
+                : g->limit < g->options->max_tokens ? "the model's last position"
+                                                    : "max-tokens";
+    while (!whole && g->generated < g->limit) {
         int32_t id = g->draw.id;
         if (g->interrupted && *g->interrupted) {
             g->reason = "the interrupt";
@@ -199,9 +202,12 @@ int generation_begin(struct generation *g, const int32_t *prompt, size_t count, 
         detokenizer_prime(g->detokenizer, prompt, count, err) != 0)
         return -1;
     g->draw.sampler = g->sampler;
-    g->draw.mask = g->form ? grammar_text_mask(g->form, err) : NULL;
+    g->draw.mask = NULL;
     g->limit = generation_limit(g, count);
-    return !g->form || g->draw.mask ? 0 : -1;
+    if (!g->form || grammar_text_over(g->form))
+        return 0;
+    g->draw.mask = grammar_text_mask(g->form, err);
+    return g->draw.mask ? 0 : -1;
 }
 
 void generation_clear(struct generation *g)

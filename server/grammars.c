@@ -20,11 +20,19 @@ struct grammars_entry {
     char spec[]; /* [length] */
 };
 
+/* A constraint that a thread compiles; others that want it wait. */
+struct compiling {
+    struct compiling *next;
+    const struct constraint *constraint;
+};
+
 struct grammars {
     struct grammar_vocabulary *vocabulary;
     struct admission *admission;
     struct metrics *metrics;
     pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t compiled;
+    struct compiling *compiling; /* now; NULL: nothing is */
     struct grammars_entry *newest, *oldest;
     int64_t bytes; /* of all entries */
 };
@@ -43,6 +51,7 @@ int grammars_create(struct grammars **out, const struct tokenizer *tokenizer, in
         return -1;
     }
     pthread_mutex_init(&grammars->lock, NULL);
+    pthread_cond_init(&grammars->compiled, NULL);
     *out = grammars;
     return 0;
 }
@@ -130,6 +139,7 @@ void grammars_free(struct grammars *grammars)
     while (drop_oldest(grammars))
         ;
     grammar_vocabulary_free(grammars->vocabulary);
+    pthread_cond_destroy(&grammars->compiled);
     pthread_mutex_destroy(&grammars->lock);
     free(grammars);
 }
@@ -171,7 +181,7 @@ static int reserve(struct grammars *grammars, const struct constraint *constrain
     return 0;
 }
 
-/* Lists a grammar, unless another thread has compiled the same meanwhile. Takes it over. */
+/* Lists a grammar, which it takes over. */
 static int list(struct grammars *grammars, const struct constraint *constraint,
                 struct grammar *grammar, struct grammars_entry **out, struct api_error *err)
 {
@@ -186,10 +196,7 @@ static int list(struct grammars *grammars, const struct constraint *constraint,
             memcpy(entry->spec, constraint->spec, entry->length);
     }
     pthread_mutex_lock(&grammars->lock);
-    struct grammars_entry *other = find(grammars, constraint);
-    if (other)
-        *out = use(grammars, other);
-    else if (!entry)
+    if (!entry)
         result = api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     else if ((result = reserve(grammars, constraint, entry->bytes, err)) == 0) {
         entry->users = 1;
@@ -204,20 +211,51 @@ static int list(struct grammars *grammars, const struct constraint *constraint,
     return result;
 }
 
+static bool is_compiled_now(const struct grammars *grammars, const struct constraint *constraint)
+{
+    for (const struct compiling *at = grammars->compiling; at; at = at->next)
+        if (at->constraint->kind == constraint->kind &&
+            at->constraint->length == constraint->length &&
+            (constraint->length == 0 ||
+             memcmp(at->constraint->spec, constraint->spec, constraint->length) == 0))
+            return true;
+    return false;
+}
+
+static void end_compiling(struct grammars *grammars, struct compiling *own)
+{
+    struct compiling **link = &grammars->compiling;
+    pthread_mutex_lock(&grammars->lock);
+    while (*link != own)
+        link = &(*link)->next;
+    *link = own->next;
+    pthread_cond_broadcast(&grammars->compiled);
+    pthread_mutex_unlock(&grammars->lock);
+}
+
 int grammars_get(struct grammars *grammars, const struct constraint *constraint,
                  struct grammars_entry **out, struct api_error *err)
 {
+    struct compiling own = {.constraint = constraint};
     struct grammar *grammar;
     *out = NULL;
     pthread_mutex_lock(&grammars->lock);
+    while (is_compiled_now(grammars, constraint))
+        pthread_cond_wait(&grammars->compiled, &grammars->lock);
     struct grammars_entry *entry = find(grammars, constraint);
-    if (entry)
+    if (entry) {
         *out = use(grammars, entry);
+    } else {
+        own.next = grammars->compiling;
+        grammars->compiling = &own;
+    }
     pthread_mutex_unlock(&grammars->lock);
     atomic_fetch_add(&grammars->metrics->grammar_hits, entry != NULL);
     if (entry)
         return 0;
-    return compile(grammars, constraint, &grammar, err)
-               ? -1
-               : list(grammars, constraint, grammar, out, err);
+    int result = compile(grammars, constraint, &grammar, err);
+    if (result == 0)
+        result = list(grammars, constraint, grammar, out, err);
+    end_compiling(grammars, &own);
+    return result;
 }

@@ -18,7 +18,8 @@ int grammars_create(struct grammars **out, const struct tokenizer *tokenizer, in
                     struct admission *admission, struct metrics *metrics, struct error *err);
 void grammars_free(struct grammars *grammars); /* NULL is allowed; none is in use any more */
 
-/* Any thread; takes as long as to compile the constraint, unless it is there. *out is given back
+/* Any thread; takes as long as to compile the constraint, unless it is there: one thread compiles
+ * it, and others wait. *out is given back
  * with grammars_release. */
 int grammars_get(struct grammars *grammars, const struct constraint *constraint,
                  struct grammars_entry **out, struct api_error *err);

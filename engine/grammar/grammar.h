@@ -53,12 +53,16 @@ struct grammar_matcher;
 int grammar_matcher_create(struct grammar_matcher **out, struct grammar *grammar,
                            struct error *err);
 void grammar_matcher_free(struct grammar_matcher *matcher); /* NULL is allowed */
+/* What it takes now. It grows with the readings of the text. */
+size_t grammar_matcher_bytes(const struct grammar_matcher *matcher);
 
 /* [(vocab_size + 31) / 32] words: the tokens that may come next; bit i % 32 of word i / 32. It is
  * valid until the next accept. Each such token can still lead to an end. It has no bit when nothing
  * but an end may come. NULL: memory ran out, or the grammar allows too many readings of the text at
  * once. */
 const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct error *err);
+/* The steps that it took to make the last mask, or to fail; none for one that was kept. */
+size_t grammar_matcher_work(const struct grammar_matcher *matcher);
 bool grammar_matcher_may_end(const struct grammar_matcher *matcher); /* the text so far is whole */
 /* Nothing but an end may come. */
 bool grammar_matcher_must_end(const struct grammar_matcher *matcher);

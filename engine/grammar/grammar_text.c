@@ -24,6 +24,11 @@ size_t grammar_text_bytes(int32_t vocab_size)
     return sizeof(struct grammar_text) + MASKS * words_of(vocab_size) * sizeof(uint32_t);
 }
 
+size_t grammar_text_held(const struct grammar_text *text)
+{
+    return sizeof *text + text->words * sizeof *text->mask + grammar_matcher_bytes(text->matcher);
+}
+
 int grammar_text_open(struct grammar_text **out, struct grammar *grammar, int32_t vocab_size,
                       const struct grammar_ends *ends, struct error *err)
 {
@@ -65,6 +70,11 @@ const uint32_t *grammar_text_mask(struct grammar_text *text, struct error *err)
             *word &= ~bit;
     }
     return text->mask;
+}
+
+size_t grammar_text_work(const struct grammar_text *text)
+{
+    return grammar_matcher_work(text->matcher);
 }
 
 int grammar_text_take(struct grammar_text *text, int32_t id, struct error *err)

@@ -7,8 +7,10 @@
 
 struct grammar_text;
 
-/* What a text takes: its mask, and those of its matcher. */
+/* What a text takes at first: its mask, and those of its matcher. */
 size_t grammar_text_bytes(int32_t vocab_size);
+/* What it takes now; never less than before. */
+size_t grammar_text_held(const struct grammar_text *text);
 
 /* What ends a text may come where it is whole. An EOS comes nowhere else. A stop token may be part
  * of what the grammar asks for; it then cuts the text, as a stop string does. */
@@ -25,6 +27,8 @@ void grammar_text_close(struct grammar_text *text); /* NULL is allowed */
 /* What may come next, as struct draw has it; valid until the next call. NULL as from
  * grammar_matcher_mask. */
 const uint32_t *grammar_text_mask(struct grammar_text *text, struct error *err);
+/* As grammar_matcher_work. */
+size_t grammar_text_work(const struct grammar_text *text);
 /* The text goes on with a token that its mask lets through and that ends nothing. */
 int grammar_text_take(struct grammar_text *text, int32_t id, struct error *err);
 /* Whether nothing but an end may come. */

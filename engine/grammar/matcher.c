@@ -17,13 +17,16 @@ struct grammar_matcher {
     struct grammar *grammar;
     struct readings readings; /* items [0, count): where the text is */
     struct walk walk;
+    bool begun; /* a token was accepted */
     bool may_end;
     uint32_t *own;       /* a mask's words */
     uint32_t *few;       /* the same, for what counters leave of a prefix */
     const uint32_t *set; /* the mask, once it was asked for; NULL: not yet */
     struct mask *held;   /* whose set that is, unless it is `own` */
     struct mask_key key;
-    size_t swept; /* frames that the last sweep left */
+    size_t work;    /* for the last mask; 0: it was kept */
+    size_t swept;   /* frames that the last sweep left */
+    int32_t *highs; /* [json.num_states]: the most that a reading there may count; -1: none is */
 };
 
 int grammar_matcher_create(struct grammar_matcher **out, struct grammar *grammar, struct error *err)
@@ -34,10 +37,11 @@ int grammar_matcher_create(struct grammar_matcher **out, struct grammar *grammar
     const struct trie *trie = &grammar->vocabulary->trie;
     matcher->grammar = grammar_share(grammar);
     matcher->own = malloc((2 * trie_set_words(trie) + 1) * sizeof *matcher->own);
+    matcher->highs = malloc((grammar->vocabulary->json.num_states + 1) * sizeof *matcher->highs);
     struct reading start = {grammar->automaton.starts[grammar->root], 0, AUTOMATON_NO_LIMIT,
                             FRAME_BOTTOM};
     int failed = 0;
-    if (!matcher->own)
+    if (!matcher->own || !matcher->highs)
         failed = error_set(err, ERROR_NO_MEMORY, "no memory for a grammar's matcher");
     if (failed || readings_init(&matcher->readings, &grammar->automaton, err) ||
         walk_init(&matcher->walk, trie, &matcher->readings, err)) {
@@ -63,17 +67,29 @@ void grammar_matcher_free(struct grammar_matcher *matcher)
     walk_clear(&matcher->walk);
     readings_clear(&matcher->readings);
     free(matcher->own);
+    free(matcher->highs);
     grammar_release(matcher->grammar);
     free(matcher);
 }
 
-/* Spells out all readings with their stacks. False: that is too long to be a key. */
+size_t grammar_matcher_bytes(const struct grammar_matcher *matcher)
+{
+    const struct grammar_vocabulary *vocabulary = matcher->grammar->vocabulary;
+    return sizeof *matcher + readings_bytes(&matcher->readings) +
+           2 * trie_set_words(&vocabulary->trie) * sizeof *matcher->own +
+           vocabulary->json.num_states * sizeof *matcher->highs +
+           ((size_t)vocabulary->trie.longest + 2) * sizeof *matcher->walk.levels;
+}
+
+/* Spells out all readings with their stacks. False: that is too long to be a key. Where all texts
+ * begin has a key of its own. */
 static bool make_key(struct grammar_matcher *matcher)
 {
     const struct readings *readings = &matcher->readings;
     struct mask_key *key = &matcher->key;
     size_t count = 0;
-    for (size_t i = 0; i < readings->count; i++) {
+    key->words[count++] = matcher->begun;
+    for (size_t i = 0; i < readings->count && matcher->begun; i++) {
         const struct reading *reading = &readings->items[i];
         uint32_t state = reading->state, frame = reading->frame;
         int32_t low = reading->low, high = reading->high;
@@ -98,11 +114,15 @@ static bool make_key(struct grammar_matcher *matcher)
 }
 
 /* The tokens of a prefix's set that need no more than `high`. */
-static void add_prefix_set(struct grammar_matcher *matcher, const struct prefix *prefix,
-                           int32_t high)
+static int add_prefix_set(struct grammar_matcher *matcher, const struct prefix *prefix,
+                          int32_t high, struct error *err)
 {
     size_t words = trie_set_words(matcher->walk.trie), n = prefix->num_counted;
     const uint32_t *set = prefix->set;
+    size_t most = words + (high == AUTOMATON_NO_LIMIT ? 0 : n);
+    matcher->walk.visited += words / 4;
+    if (readings_spend(&matcher->readings, 1 + most / READINGS_STEP, err))
+        return -1;
     if (n > 0 && prefix->counted[n - 1].count > high) {
         memcpy(matcher->few, set, words * sizeof *set);
         for (; n > 0 && prefix->counted[n - 1].count > high; n--) {
@@ -113,19 +133,21 @@ static void add_prefix_set(struct grammar_matcher *matcher, const struct prefix 
     }
     for (size_t i = 0; i < words; i++)
         matcher->walk.set[i] |= set[i];
+    return 0;
 }
 
-/* The tokens with which a reading in a rule of JSON may go on. */
-static int add_prefix(struct grammar_matcher *matcher, const struct reading *reading,
+/* The tokens that a reading in a rule of JSON may go on with behind the rule's end. */
+static int add_behind(struct grammar_matcher *matcher, const struct reading *reading,
                       const struct prefix *prefix, struct error *err)
 {
     struct readings *readings = &matcher->readings;
     const struct trie *trie = matcher->walk.trie;
     size_t from = readings->count, frames = readings->num_frames;
-    add_prefix_set(matcher, prefix, reading->high);
-    matcher->walk.visited += prefix->num_ends + trie_set_words(trie) / 4;
+    matcher->walk.visited += prefix->num_ends;
     if (prefix->num_ends == 0)
         return 0;
+    if (readings_spend(readings, 1 + prefix->num_ends / READINGS_STEP, err))
+        return -1;
     readings_begin(readings);
     int failed = readings_return(readings, reading->frame, err);
     for (size_t i = 0; i < prefix->num_ends && !failed; i++) {
@@ -153,23 +175,43 @@ static const struct prefix *prefix_of(const struct grammar_matcher *matcher,
     return prefix->set && depth + prefix->deepest <= AUTOMATON_MOST_DEPTH ? prefix : NULL;
 }
 
+/* What readings in the rules of JSON may go on with. Several in one state differ in what they may
+ * count: what the others allow is part of what the one with the most does. */
+static int add_prefixes(struct grammar_matcher *matcher, size_t count, struct error *err)
+{
+    const struct grammar_vocabulary *vocabulary = matcher->grammar->vocabulary;
+    const struct readings *readings = &matcher->readings;
+    const uint32_t states = vocabulary->json.num_states;
+    memset(matcher->highs, 0xff, states * sizeof *matcher->highs);
+    int failed = 0;
+    for (size_t i = 0; i < count && !failed; i++) {
+        const struct reading reading = readings->items[i];
+        const struct prefix *prefix = prefix_of(matcher, &reading);
+        if (!prefix)
+            continue;
+        if (reading.high > matcher->highs[reading.state])
+            matcher->highs[reading.state] = reading.high;
+        failed = add_behind(matcher, &reading, prefix, err);
+    }
+    for (uint32_t i = 0; i < states && !failed; i++)
+        if (matcher->highs[i] >= 0)
+            failed = add_prefix_set(matcher, &vocabulary->prefixes[i], matcher->highs[i], err);
+    return failed;
+}
+
 static int make_mask(struct grammar_matcher *matcher, struct error *err)
 {
     struct readings *readings = &matcher->readings;
     size_t count = readings->count;
     readings->work = 0;
+    readings->most_work = READINGS_MOST_WORK;
     matcher->walk.visited = 0;
     matcher->walk.set = matcher->own;
     memset(matcher->own, 0, trie_set_words(matcher->walk.trie) * sizeof *matcher->own);
-    int failed = 0;
+    int failed = add_prefixes(matcher, count, err);
     size_t others = 0;
-    for (size_t i = 0; i < count && !failed; i++) {
-        const struct reading reading = readings->items[i];
-        const struct prefix *prefix = prefix_of(matcher, &reading);
-        if (prefix)
-            failed = add_prefix(matcher, &reading, prefix, err);
-        others += !prefix;
-    }
+    for (size_t i = 0; i < count && !failed; i++)
+        others += !prefix_of(matcher, &readings->items[i]);
     if (!failed && others > 0)
         failed = array_grow((void **)&readings->items, &readings->capacity, count + others,
                             sizeof *readings->items, err);
@@ -189,10 +231,13 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
         return matcher->set;
     struct mask_cache *masks = matcher->grammar->masks;
     bool is_key = make_key(matcher);
+    matcher->work = 0;
     if (is_key)
         matcher->held = mask_cache_find(masks, &matcher->key);
     if (!matcher->held) {
-        if (make_mask(matcher, err))
+        int failed = make_mask(matcher, err);
+        matcher->work = matcher->readings.work;
+        if (failed)
             return NULL;
         if (is_key && matcher->walk.visited > CHEAP_NODES) {
             matcher->held = mask_cache_keep(masks, &matcher->key, matcher->own, err);
@@ -202,6 +247,11 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
     }
     matcher->set = matcher->held ? mask_set(matcher->held) : matcher->own;
     return matcher->set;
+}
+
+size_t grammar_matcher_work(const struct grammar_matcher *matcher)
+{
+    return matcher->work;
 }
 
 bool grammar_matcher_may_end(const struct grammar_matcher *matcher)
@@ -238,6 +288,7 @@ int grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id, struct e
     size_t count = readings->count, frames = readings->num_frames, from = 0, to = count;
     int failed = 0;
     readings->work = 0;
+    readings->most_work = READINGS_MOST_READ;
     for (uint32_t i = 0; i < token->length && !failed; i++) {
         readings->ended = false;
         failed = readings_step(readings, from, to, (unsigned char)token->bytes[i], err);
@@ -256,6 +307,7 @@ int grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id, struct e
         memmove(readings->items, readings->items + from, (to - from) * sizeof *readings->items);
     readings->count = to - from;
     matcher->may_end = readings->ended;
+    matcher->begun = true;
     mask_release(matcher->held);
     matcher->held = NULL;
     matcher->set = NULL;

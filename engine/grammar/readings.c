@@ -24,7 +24,10 @@ static size_t mix(uint32_t a, int32_t b, int32_t c, uint32_t d)
 
 int readings_init(struct readings *readings, const struct automaton *automaton, struct error *err)
 {
-    *readings = (struct readings){.automaton = automaton, .heads_mask = 255, .seen_mask = 255};
+    *readings = (struct readings){.automaton = automaton,
+                                  .heads_mask = 255,
+                                  .seen_mask = 255,
+                                  .most_work = READINGS_MOST_WORK};
     readings->heads = calloc(readings->heads_mask + 1, sizeof *readings->heads);
     readings->seen = calloc(readings->seen_mask + 1, sizeof *readings->seen);
     if (!readings->heads || !readings->seen)
@@ -45,6 +48,20 @@ void readings_clear(struct readings *readings)
     free(readings->waiting);
     free(readings->seen);
     *readings = (struct readings){0};
+}
+
+size_t readings_bytes(const struct readings *readings)
+{
+    return (readings->capacity + readings->waiting_capacity) * sizeof *readings->items +
+           readings->frames_capacity * sizeof *readings->frames +
+           (readings->heads_mask + 1) * sizeof *readings->heads +
+           (readings->seen_mask + 1) * sizeof *readings->seen;
+}
+
+int readings_spend(struct readings *readings, size_t steps, struct error *err)
+{
+    readings->work += steps;
+    return readings->work > readings->most_work ? too_many(err) : 0;
 }
 
 void readings_begin(struct readings *readings)
@@ -93,6 +110,8 @@ static int note(struct readings *readings, const struct reading *reading, struct
          at = (at + 1) & readings->seen_mask)
         if (same(&readings->seen[at].reading, reading))
             return 0;
+    if (readings->num_seen >= READINGS_MOST)
+        return too_many(err);
     readings->seen[at] = (struct readings_seen){*reading, readings->round};
     readings->num_seen++;
     return 1;
@@ -238,8 +257,8 @@ static int enter_one(struct readings *readings, const struct reading *reading, s
     const struct automaton *automaton = readings->automaton;
     const struct automaton_state *state = &automaton->states[reading->state];
     uint32_t deep = depth_of(readings, reading->frame) + state->need;
-    if (++readings->work > READINGS_MOST_WORK)
-        return too_many(err);
+    if (readings_spend(readings, 1, err))
+        return -1;
     if (deep > AUTOMATON_MOST_DEPTH)
         return 0;
     int new = note(readings, reading, err);
@@ -297,6 +316,12 @@ static bool follow(const struct reading *reading, const struct automaton_edge *e
     return true;
 }
 
+/* The steps that it takes to look at a state's edges. */
+static size_t look_at(const struct automaton_state *state)
+{
+    return 1 + (state[1].edge_at - state->edge_at) / READINGS_STEP;
+}
+
 /* The only reading of a set often has one edge for the byte, into a state that only reads bytes:
  * then nothing can be there twice. Returns 1 when that is so. */
 static int step_alone(struct readings *readings, size_t from, unsigned char byte, struct error *err)
@@ -305,6 +330,8 @@ static int step_alone(struct readings *readings, size_t from, unsigned char byte
     const struct reading reading = readings->items[from];
     const struct automaton_state *state = &automaton->states[reading.state];
     const struct automaton_edge *found = NULL;
+    if (readings_spend(readings, look_at(state), err))
+        return -1;
     for (uint32_t i = state->edge_at; i < state[1].edge_at; i++) {
         const struct automaton_edge *edge = &automaton->edges[i];
         if (byte < edge->first || byte > edge->last)
@@ -333,9 +360,6 @@ int readings_step(struct readings *readings, size_t from, size_t to, unsigned ch
                   struct error *err)
 {
     const struct automaton *automaton = readings->automaton;
-    readings->work += to - from;
-    if (readings->work > READINGS_MOST_WORK)
-        return too_many(err);
     if (to - from == 1) {
         int done = step_alone(readings, from, byte, err);
         if (done)
@@ -345,6 +369,8 @@ int readings_step(struct readings *readings, size_t from, size_t to, unsigned ch
     for (size_t r = from; r < to; r++) {
         const struct reading reading = readings->items[r];
         const struct automaton_state *state = &automaton->states[reading.state];
+        if (readings_spend(readings, look_at(state), err))
+            return -1;
         for (uint32_t i = state->edge_at; i < state[1].edge_at; i++) {
             const struct automaton_edge *edge = &automaton->edges[i];
             struct reading next;
@@ -352,6 +378,28 @@ int readings_step(struct readings *readings, size_t from, size_t to, unsigned ch
                 readings_enter(readings, next, err))
                 return -1;
         }
+    }
+    return 0;
+}
+
+int readings_wanted(struct readings *readings, size_t from, size_t to, bool wanted[256],
+                    struct error *err)
+{
+    const struct automaton *automaton = readings->automaton;
+    int32_t begun[257] = {0}; /* ranges that begin at a byte, without those that end before it */
+    for (size_t i = from; i < to; i++) {
+        const struct automaton_state *state = &automaton->states[readings->items[i].state];
+        if (readings_spend(readings, look_at(state), err))
+            return -1;
+        for (uint32_t e = state->edge_at; e < state[1].edge_at; e++) {
+            begun[automaton->edges[e].first]++;
+            begun[automaton->edges[e].last + 1]--;
+        }
+    }
+    int32_t open = 0;
+    for (int b = 0; b < 256; b++) {
+        open += begun[b];
+        wanted[b] = open > 0;
     }
     return 0;
 }

@@ -11,9 +11,11 @@
 #include "engine/grammar/automaton.h"
 
 enum {
-    READINGS_MOST = 1 << 16,        /* in the array */
+    READINGS_MOST = 1 << 16,        /* in the array; entered in one step */
     READINGS_MOST_FRAMES = 1 << 18, /* at once */
-    READINGS_MOST_WORK = 1 << 21,   /* steps for one mask or token */
+    READINGS_MOST_WORK = 1 << 21,   /* steps for one mask */
+    READINGS_MOST_READ = 1 << 18,   /* steps for one token */
+    READINGS_STEP = 16,             /* so many edges, or words of a set, are looked at in a step */
 };
 
 /* The frames that are always there: below all, and below what is not known. */
@@ -51,7 +53,7 @@ struct readings {
     struct readings_seen *seen; /* [seen_mask + 1]: entered in this round */
     size_t seen_mask, num_seen;
     uint32_t round;
-    size_t work;
+    size_t work, most_work;
     /* Set by a step. The caller clears them. */
     bool ended;       /* a reading has come to the end of all */
     uint32_t deepest; /* the most of a reading's depth and its state's need */
@@ -61,6 +63,10 @@ struct readings {
 
 int readings_init(struct readings *readings, const struct automaton *automaton, struct error *err);
 void readings_clear(struct readings *readings);
+/* What its arrays take now. */
+size_t readings_bytes(const struct readings *readings);
+/* Counts steps. -1: no more are allowed. */
+int readings_spend(struct readings *readings, size_t steps, struct error *err);
 
 /* A new set begins at the array's end: what is appended from now on differs from each other. */
 void readings_begin(struct readings *readings);
@@ -69,6 +75,9 @@ int readings_enter(struct readings *readings, struct reading reading, struct err
 /* Appends, as a new set, where items [from, to) are after the byte. */
 int readings_step(struct readings *readings, size_t from, size_t to, unsigned char byte,
                   struct error *err);
+/* The bytes that items [from, to) have edges for. */
+int readings_wanted(struct readings *readings, size_t from, size_t to, bool wanted[256],
+                    struct error *err);
 /* Appends where the rule of a frame goes on. */
 int readings_return(struct readings *readings, uint32_t frame, struct error *err);
 

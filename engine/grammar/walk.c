@@ -62,16 +62,9 @@ static void end(struct walk *walk, size_t count, size_t frames)
 int walk_all(struct walk *walk, size_t from, struct error *err)
 {
     struct readings *readings = walk->readings;
-    const struct automaton *automaton = readings->automaton;
     size_t count = readings->count, frames = readings->num_frames;
     bool wanted[256] = {false};
-    for (size_t i = from; i < count; i++) {
-        const struct automaton_state *state = &automaton->states[readings->items[i].state];
-        for (uint32_t e = state->edge_at; e < state[1].edge_at; e++)
-            for (unsigned b = automaton->edges[e].first; b <= automaton->edges[e].last; b++)
-                wanted[b] = true;
-    }
-    int failed = 0;
+    int failed = readings_wanted(readings, from, count, wanted, err);
     for (int b = 0; b < 256 && !failed; b++) {
         uint32_t node = walk->trie->first[b];
         if (!wanted[b] || node == walk->trie->num_nodes)

@@ -12,6 +12,8 @@
 enum { MAX_FAILED_STEPS = 3 };
 /* After so many overlapping steps the scheduler looks around. */
 enum { MAX_STEPS = 16 };
+/* After so many steps of readings (engine/grammar/readings.h) a turn makes no more masks. */
+enum { MASK_WORK = 1 << 21 };
 
 int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
                int prefill_chunk, const struct pace *pace, struct error *err)
@@ -160,6 +162,29 @@ static int64_t most_pages(const struct batch *batch, const struct sequence *sequ
     return state_pages(state, state_position(state) + (prefill && prefill < most ? prefill : most));
 }
 
+/* Makes masks that are due. Where they would take too long, the texts that are left wait for later
+ * turns; each turn begins behind the last one that has got its mask. False: some are left. */
+static bool make_masks(struct batch *batch)
+{
+    const size_t count = batch->num_running, start = batch->mask_row;
+    size_t work = 0, due = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = (start + i) % count;
+        struct sequence *sequence = batch->running[at];
+        struct error err = ERROR_INIT;
+        if (!sequence->mask_due || sequence->job->failed)
+            continue;
+        if (work >= MASK_WORK) {
+            due++;
+            continue;
+        }
+        batch->mask_row = at + 1;
+        if (sequence_mask(sequence, &work, &err))
+            job_fail_engine(sequence->job, &err);
+    }
+    return due == 0;
+}
+
 static void make_plan(struct batch *batch, struct step *step)
 {
     double now = clock_seconds();
@@ -173,7 +198,8 @@ static void make_plan(struct batch *batch, struct step *step)
         row->wants_all = wants_all(sequence);
         row->wants_none = job->asked.request.max_tokens == 0 && !session_job(job);
         /* A prompt goes on: others may wait for it. */
-        row->idle = sequence->prefix.leader || (sequence->decoding && reader_behind(job, now));
+        row->idle = sequence->prefix.leader || sequence->mask_due || job->failed ||
+                    (sequence->decoding && reader_behind(job, now));
         row->pages = most_pages(batch, sequence, row->prefill);
         row->position = sequence->taken;
         if (row->prefill)
@@ -294,10 +320,10 @@ static int begin_text(struct batch *batch, struct sequence *sequence, const floa
     bool first = sequence->index % job->asked.request.best_of == 0;
     if (first)
         count_cached(sequence);
-    if (job->asked.request.max_tokens == 0)
-        logits = NULL;
     if (sequence_begin(sequence, err))
         return -1;
+    if (sequence->choice->finish != FINISH_NONE)
+        logits = NULL;
     if (logits)
         sampler_draw(sequence_draw(sequence, false), logits);
     if (logits && sequence_take(sequence, now, &batch->generated, err))
@@ -482,8 +508,9 @@ static void run_steps(struct batch *batch, struct step *step)
 void batch_step(struct batch *batch)
 {
     struct step *step = &batch->steps[0];
+    bool masked = make_masks(batch);
     make_plan(batch, step);
-    batch->stalled = step->num_spans == 0 && batch->num_running > 0;
+    batch->stalled = masked && step->num_spans == 0 && batch->num_running > 0;
     if (step->num_spans > 0)
         run_steps(batch, step);
 }

@@ -28,6 +28,7 @@ struct batch {
     struct state **states; /* [capacity]: a job's, while they are measured */
     struct plan_limits limits;
     struct plan_turn turn;
+    size_t mask_row; /* whose mask is made first in the next turn */
     struct pace pace;
     struct step steps[2]; /* the second is used where steps overlap */
     int failed_steps;

@@ -34,7 +34,8 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     const struct job_prepared *prepared = &job->prepared;
     const struct grammar_ends ends = {prepared->ends, prepared->num_ends, prepared->num_eos};
     if (prepared->grammar)
-        sequence->held += grammar_text_bytes(vocab_size);
+        sequence->form_held = grammar_text_bytes(vocab_size);
+    sequence->held += sequence->form_held;
     if (prepared->words)
         sequence->held += bad_words_bytes(prepared->words, prepared->num_bans);
     if (job_reserve(job, sequence->held, err) ||
@@ -142,6 +143,18 @@ static int form_failed(struct sequence *sequence, const struct error *err)
     return -1;
 }
 
+/* What the form takes grows with the readings of the text. */
+static int hold_form(struct sequence *sequence, struct error *err)
+{
+    size_t held = grammar_text_held(sequence->form);
+    if (held <= sequence->form_held)
+        return 0;
+    size_t more = held - sequence->form_held;
+    sequence->form_held = held;
+    sequence->held += more;
+    return job_reserve(sequence->job, more, err);
+}
+
 /* The mask of the next draw, which depends on all tokens before it. */
 static int make_mask(struct sequence *sequence, struct error *err)
 {
@@ -153,15 +166,33 @@ static int make_mask(struct sequence *sequence, struct error *err)
     atomic_fetch_add_explicit(&metrics->masks, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&metrics->mask_nanos, clock_nanos(CLOCK_MONOTONIC) - began,
                               memory_order_relaxed);
-    return sequence->mask ? 0 : form_failed(sequence, err);
+    return sequence->mask ? hold_form(sequence, err) : form_failed(sequence, err);
+}
+
+int sequence_mask(struct sequence *sequence, size_t *work, struct error *err)
+{
+    sequence->mask_due = false;
+    int result = make_mask(sequence, err);
+    *work += grammar_text_work(sequence->form);
+    return result;
+}
+
+/* What ends a text: its form, where nothing more may come, or its length. */
+static enum finish_reason finish_of(const struct sequence *sequence)
+{
+    const struct completion_request *request = &sequence->job->asked.request;
+    const struct job_choice *choice = sequence->choice;
+    if (sequence->form && choice->generated >= request->min_tokens &&
+        grammar_text_over(sequence->form))
+        return FINISH_STOP;
+    return choice->generated >= request->max_tokens ? FINISH_LENGTH : FINISH_NONE;
 }
 
 int sequence_begin(struct sequence *sequence, struct error *err)
 {
     sequence->decoding = true;
-    if (sequence->job->asked.request.max_tokens == 0)
-        sequence->choice->finish = FINISH_LENGTH;
-    else if (make_mask(sequence, err))
+    sequence->choice->finish = finish_of(sequence);
+    if (sequence->choice->finish == FINISH_NONE && make_mask(sequence, err))
         return -1;
     if (sequence->job->asked.request.echo || sequence->choice->finish != FINISH_NONE)
         return emit(sequence, 0, err);
@@ -359,17 +390,6 @@ static int nothing_left(struct sequence *sequence, struct error *err)
     return error_set(err, ERROR_INVALID, "no token is left to draw");
 }
 
-/* What ends a text after a token: its form, where nothing more may come, or its length. */
-static enum finish_reason finish_of(const struct sequence *sequence)
-{
-    const struct completion_request *request = &sequence->job->asked.request;
-    const struct job_choice *choice = sequence->choice;
-    if (sequence->form && choice->generated >= request->min_tokens &&
-        grammar_text_over(sequence->form))
-        return FINISH_STOP;
-    return choice->generated >= request->max_tokens ? FINISH_LENGTH : FINISH_NONE;
-}
-
 int sequence_take(struct sequence *sequence, double now, int *generated, struct error *err)
 {
     struct job *job = sequence->job;
@@ -410,7 +430,6 @@ int sequence_take(struct sequence *sequence, double now, int *generated, struct 
         if (choice->finish == FINISH_NONE)
             choice->finish = finish;
     }
-    if (choice->finish == FINISH_NONE && make_mask(sequence, err))
-        return -1;
+    sequence->mask_due = sequence->form && choice->finish == FINISH_NONE;
     return emit_certain(sequence, err);
 }

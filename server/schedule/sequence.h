@@ -41,7 +41,9 @@ struct sequence {
     struct stop_scan scan;
     struct bad_words_text words; /* if the job has any of several tokens */
     struct grammar_text *form;   /* what constrains the text; NULL: nothing */
+    size_t form_held;            /* bytes of `held` that are for it */
     const uint32_t *mask;        /* of the next draw; NULL without a form */
+    bool mask_due;               /* it is to be made before the next draw */
     int64_t taken;               /* tokens of the prompt that the state holds */
     int32_t next_token;          /* to feed next, once the prompt is done */
     bool decoding;               /* the prompt is done */
@@ -55,7 +57,9 @@ struct sequence {
 int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err);
 void sequence_close(struct sequence *sequence);
 
-/* The prompt is done: sends a stream its echo. From now on the text generates. */
+/* The prompt is done: sends a stream its echo. From now on the text generates, unless
+ * choice->finish says that it has ended: no token is asked for, or its form is whole without one.
+ */
 int sequence_begin(struct sequence *sequence, struct error *err);
 
 /* How to draw the next token, for the engine or sampler_draw; with `ahead`, the one after it. */
@@ -63,5 +67,7 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead);
 /* Takes the token that was drawn, and adds it to *generated. Afterwards choice->finish says whether
  * the text has ended. -1: the text cannot continue. */
 int sequence_take(struct sequence *sequence, double now, int *generated, struct error *err);
+/* Makes the mask that is due, and adds the steps that it took to *work. -1 as sequence_take. */
+int sequence_mask(struct sequence *sequence, size_t *work, struct error *err);
 
 #endif

@@ -235,6 +235,8 @@ def test_generate_keeps_to_a_form(tmp_path):
     result = regla("generate", HYBRID, "--prompt", "a", "--max-tokens", 40, "--temperature", 1, *choices)
     assert result.returncode == 0 and result.stdout in ("yes\n", "no, never\n")
     assert "ended by its form" in result.stderr
+    result = regla("generate", HYBRID, "--prompt", "a", "--ignore-eos", "--choice", "")
+    assert result.returncode == 0 and result.stdout == "" and "ended by its form" in result.stderr
     result = regla("generate", HYBRID, "--prompt", "a", "--temperature", 1, "--regex", "[a-c]{3}-\\d")
     assert re.fullmatch("[a-c]{3}-\\d\n", result.stdout)
     schema = tmp_path / "schema.json"

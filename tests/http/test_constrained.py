@@ -290,6 +290,20 @@ def test_min_tokens_and_ignore_eos_keep_the_text_going(server):
     assert (choice["text"], choice["finish_reason"]) == ("ab" * 8, "stop")
 
 
+@pytest.mark.parametrize("fields", [{}, {"ignore_eos": True}, {"ignore_eos": True, "echo": True},
+                                    {"n": 2, "best_of": 3, "ignore_eos": True}])
+def test_a_text_that_is_whole_from_the_start_ends(server, fields):
+    echo = PROMPT if "echo" in fields else ""
+    reply = server.complete(prompt=PROMPT, guided_choice=[""], **fields)
+    choices = [(c["text"], c["finish_reason"]) for c in reply["choices"]]
+    assert choices == [(echo, "stop")] * fields.get("n", 1)
+    assert reply["usage"]["completion_tokens"] == 0
+    if "best_of" not in fields:
+        assert text_of(server.stream(prompt=PROMPT, guided_choice=[""], **fields)) == echo
+    error = server.refuse(400, prompt=PROMPT, guided_choice=[""], ignore_eos=True, min_tokens=1)
+    assert error["param"] == "guided_choice"
+
+
 def test_bans_and_biases_act_inside_the_form(server):
     digits = {digit: server.post("/tokenize", {"prompt": digit}).json()["tokens"][-1]
               for digit in "0123456789"}
@@ -354,6 +368,29 @@ def test_a_grammar_that_has_no_room_is_refused(server_factory):
                         "request_too_large", "guided_choice")
     assert "--max-body-memory" in error["message"]
     assert server.metric("regla_grammar_bytes") == 0
+
+
+def test_a_turn_makes_few_masks_that_take_long(server_factory):
+    """Of 16 texts at once. The others wait, and are what they are without it."""
+    server = server_factory(model=harness.shipped_model())
+    form = {"guided_grammar": "root ::= " + "|".join(['"#" [B-Z]'] * 15000)}
+    alone = [write(server, form, seed=seed)[0]["text"] for seed in range(8)]
+    steps = server.metric("regla_engine_steps_total")
+    choices = write(server, form, n=16)
+    assert all(re.fullmatch("#[B-Z]", choice["text"]) for choice in choices)
+    assert server.metric("regla_engine_steps_total") - steps >= 5
+    with ThreadPoolExecutor(8) as pool:
+        beside = pool.map(lambda seed: write(server, form, seed=seed)[0]["text"], range(8))
+        assert list(beside) == alone
+
+
+def test_readings_are_memory_of_their_request(server_factory):
+    server = server_factory(model=harness.shipped_model(), max_body_memory="20M")
+    form = {"guided_grammar": "root ::= " + "|".join(['"a" [b-z]'] * 15000)}
+    assert re.fullmatch("a[b-z]", write(server, form)[0]["text"])
+    reply = server.post("/v1/completions", {"prompt": PROMPT, "n": 64, "temperature": 1, **form})
+    assert "--max-body-memory" in check_error(reply, 503, "out_of_memory")["message"]
+    assert re.fullmatch("a[b-z]", write(server, form)[0]["text"])
 
 
 # The openai client

@@ -49,6 +49,8 @@ Test(completion_constraint, each_field_has_its_kind_and_specification)
         {"\"guided_choice\":[\"x\"]", "guided_choice", GRAMMAR_CHOICE, "[\"x\"]"},
         {"\"guided_grammar\":\"g\"", "guided_grammar", GRAMMAR_GBNF, "\"g\""},
         {"\"json_schema\":\"{}\"", "json_schema", GRAMMAR_JSON_SCHEMA, "{}"},
+        {"\"json_schema\":\" true\\n\"", "json_schema", GRAMMAR_JSON_SCHEMA, "true"},
+        {"\"guided_json\":\"false\"", "guided_json", GRAMMAR_JSON_SCHEMA, "false"},
         {"\"json_schema\":{\"type\":\"null\"},\"regex\":\"\"", "json_schema", GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"null\"}"},
         {"\"regex\":\"x\",\"guided_choice\":[]", "regex", GRAMMAR_REGEX, "\"x\""},

@@ -188,6 +188,10 @@ Test(grammar, masks_are_what_is_accepted)
                      "\"maxLength\":6},\"of\":{\"items\":{\"type\":\"integer\"}}}}",
                      "{\"the\": \"\xC3\xA9"
                      "ab\",");
+        expect_masks(&texts, GRAMMAR_JSON_SCHEMA,
+                     "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"type\":\"string\","
+                     "\"maxLength\":7},{\"type\":\"string\",\"maxLength\":2}]}",
+                     "\"the o");
         expect_masks(&texts, GRAMMAR_REGEX, "(the|of )+[a-z]{3,9}\\d", "theof t");
         expect_masks(&texts, GRAMMAR_GBNF, "root ::= \"(\" root \")\" | [a-z ]+", "((th");
         grammar_texts_close(&texts);

@@ -175,6 +175,51 @@ Test(grammars, threads_share_them)
     close_grammars(grammars);
 }
 
+struct same {
+    struct grammars *grammars;
+    pthread_barrier_t *start;
+    char *spec;
+    struct grammars_entry *entry;
+};
+
+static void *use_same(void *context)
+{
+    struct same *same = context;
+    pthread_barrier_wait(same->start);
+    same->entry = get(same->grammars, same->spec);
+    return NULL;
+}
+
+/* Those that come while another thread compiles it wait for that. */
+Test(grammars, one_thread_compiles_what_many_want)
+{
+    enum { THREADS = 8, CHOICES = 16000 };
+    alarm(60);
+    static char spec[CHOICES * 12];
+    struct grammars *grammars = open_grammars(1000 * MIB);
+    size_t length = 0;
+    for (int i = 0; i < CHOICES; i++)
+        length += (size_t)sprintf(spec + length, "%c\"%d\"", i ? ',' : '[', i * 7919);
+    spec[length] = ']';
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, THREADS);
+    pthread_t threads[THREADS];
+    struct same same[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        same[i] = (struct same){grammars, &start, spec, NULL};
+        cr_assert_eq(pthread_create(&threads[i], NULL, use_same, &same[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(same[i].entry, same[0].entry);
+        grammars_release(grammars, same[i].entry);
+    }
+    cr_expect_eq(atomic_load(&metrics.grammars_compiled), 1);
+    cr_expect_eq(atomic_load(&metrics.grammar_hits), THREADS - 1);
+    pthread_barrier_destroy(&start);
+    close_grammars(grammars);
+}
+
 static bool lets(const uint32_t *mask, int32_t id)
 {
     return (mask[id / 32] >> id % 32 & 1) != 0;
