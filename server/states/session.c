@@ -172,6 +172,22 @@ void session_set_turns(struct session *session, char *turns, int64_t length)
     session->turns_length = length;
 }
 
+/* Without memory to shrink it stays as large as it is. */
+static void *shrunk(void *block, size_t bytes)
+{
+    void *smaller = bytes ? realloc(block, bytes) : NULL;
+    if (bytes)
+        return smaller ? smaller : block;
+    free(block);
+    return NULL;
+}
+
+void session_shrink(struct session *session)
+{
+    session->tokens = shrunk(session->tokens, (size_t)session->count * sizeof *session->tokens);
+    session->turns = shrunk(session->turns, (size_t)session->turns_length);
+}
+
 void session_use(struct session *session)
 {
     const struct session_clock now = session_clock(session->sessions);

@@ -103,6 +103,8 @@ void session_forget(struct session *session);
 int32_t *session_set_tokens(struct session *session, int32_t *tokens, int64_t count);
 /* The same of its turns, of which nothing is returned. */
 void session_set_turns(struct session *session, char *turns, int64_t length);
+/* Frees the memory behind its tokens and turns, which nobody counts. */
+void session_shrink(struct session *session);
 /* Notes in memory that it is used now. */
 void session_use(struct session *session);
 void session_claims_free(struct session_claim *first);

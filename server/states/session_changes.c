@@ -94,6 +94,7 @@ static void apply(struct session *session, struct session_content *content)
     if (drops)
         state_tree_forget(tree, session->space, old ? old : session->tokens, before);
     free(old);
+    session_shrink(session);
     content->tokens = NULL;
     content->turns = NULL;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions over a store: what a restart knows of them. */
 #include "engine/base/clock.h"
+#include "server/states/session.h"
 #include "server/states/session_meta.h"
 #include "server/states/sessions.h"
 #include "tests/unit/session_database.h"
 #include "tests/unit/state_trees.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/stat.h>
 
 static struct sessions *sessions;
@@ -246,13 +248,13 @@ static void add_turn(char *turns, size_t *length, int64_t position, size_t bytes
     turns[*length - 1] = '\n';
 }
 
-/* The session "it" gets so many tokens, and these turns. */
+/* The session "it" gets so many tokens, and these turns, with room behind both. */
 static void take_turns(int64_t count, const char *turns, size_t length)
 {
     struct api_error err = {0};
     struct session *session;
     int32_t *some = malloc(LONG * sizeof *some);
-    char *copy = malloc(length);
+    char *copy = malloc(2 * length);
     make_text(some, LONG, 1, 0);
     memcpy(copy, turns, length);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
@@ -314,6 +316,38 @@ Test(sessions, turns_of_a_chat_are_there_after_a_restart)
 Test(sessions, turns_of_a_chat_are_there_after_a_restart_when_written_behind)
 {
     check_turns_over_restarts(true);
+}
+
+/* Bytes that its tokens and turns take, whatever of them are in use. */
+static size_t taken_bytes(const struct session *session)
+{
+    return malloc_usable_size(session->tokens) + malloc_usable_size(session->turns);
+}
+
+/* What comes has room behind it, and what goes leaves some: only what is in use is counted. */
+Test(sessions, have_no_more_memory_than_is_counted)
+{
+    enum { FIRST = 1000, SECOND = 50000, ROUNDING = 64 };
+    static char turns[FIRST + SECOND];
+    struct api_error err = {0};
+    size_t first = 0;
+    make_directory(directory);
+    open_all();
+    add_turn(turns, &first, 10, FIRST);
+    size_t length = first;
+    add_turn(turns, &length, 20, SECOND);
+    take_turns(20, turns, length);
+    const struct session *session = sessions_find(sessions, "me", "it", &err);
+    cr_expect_leq(taken_bytes(session), 20 * sizeof(int32_t) + length + ROUNDING);
+    cr_assert(sessions_rewind(sessions, "me", "it", 10, nothing, NULL, &err) == 0);
+    store_finish(store);
+    cr_expect_leq(taken_bytes(session), 10 * sizeof(int32_t) + first + ROUNDING);
+    expect_turns(turns, first);
+    cr_assert(sessions_rewind(sessions, "me", "it", 0, nothing, NULL, &err) == 0);
+    store_finish(store);
+    cr_expect_eq(taken_bytes(session), 0);
+    close_all();
+    remove_directory(directory);
 }
 
 /* A server that had a session, used at 1.8e9, has ended. */
