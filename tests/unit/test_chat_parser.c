@@ -4,6 +4,7 @@
  * white space; what is held back. */
 #include "api/chat_parser.h"
 
+#include "api/chat_calls.h"
 #include "api/request.h"
 #include "api/strbuf.h"
 
@@ -608,6 +609,22 @@ Test(chat_parser, memory_of_types_is_reserved)
     cr_expect_eq(reserved, 0);
     request_bound_memory(NULL, NULL, NULL);
     json_decref(tools);
+}
+
+Test(chat_parser, white_space_before_python_is_looked_at_once)
+{
+    static const char BODY[] = "          \n  [f(a=1)]";
+    struct chat_scan scan = {0};
+    size_t used;
+    for (size_t length = 0; length <= strcspn(BODY, "["); length++) {
+        cr_expect_eq(chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, length, false, &used),
+                     CHAT_SCAN_OPEN);
+        cr_expect_eq(scan.at, length);
+    }
+    cr_expect_eq(
+        chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, sizeof BODY - 1, true, &used),
+        CHAT_SCAN_CALL);
+    chat_scan_clear(&scan);
 }
 
 /* Reasoning. */
