@@ -120,6 +120,7 @@ void session_promise(struct session *session, int64_t tokens, int64_t turns)
 {
     session->sessions->growth -= session->growth;
     session->promised = tokens;
+    session->more_turns = turns;
     session->growth = tokens > session->count ? tokens - session->count : 0;
     session->growth += turns / SESSION_TOKEN_BYTES;
     session->sessions->growth += session->growth;

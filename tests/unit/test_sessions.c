@@ -15,7 +15,7 @@ static struct sessions *sessions;
 static char directory[64];
 static double ttl_s;
 static bool memory_only;
-static int64_t texts_bytes;
+static int64_t texts_bytes, quota_bytes;
 static struct session_clock set_clock; /* what the sessions read, if it is set */
 
 static void read_set_clock(struct session_clock *now)
@@ -32,6 +32,7 @@ static void make_sessions(void)
                                              .ttl_s = ttl_s,
                                              .memory_only = memory_only,
                                              .texts_bytes = texts_bytes,
+                                             .quota_bytes = quota_bytes,
                                              .read_clock =
                                                  set_clock.wall_s ? read_set_clock : NULL};
     cr_assert(sessions_create(&sessions, &options, &err) == 0, "%s", err.message);
@@ -346,6 +347,40 @@ Test(sessions, have_no_more_memory_than_is_counted)
     cr_assert(sessions_rewind(sessions, "me", "it", 0, nothing, NULL, &err) == 0);
     store_finish(store);
     cr_expect_eq(taken_bytes(session), 0);
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, turns_count_in_the_quota_of_a_key)
+{
+    enum { TURNS = 1 << 20, LESS = 1000 };
+    static char turns[TURNS];
+    struct session *it, *other;
+    struct api_error err = {0};
+    size_t length = 0;
+    make_directory(directory);
+    open_all();
+    quota_bytes = TURNS + TURNS / 2 + (int64_t)engine_state_bytes(engine, 10);
+    sessions_free(sessions);
+    make_sessions();
+    add_turn(turns, &length, 10, TURNS);
+    take_turns(10, turns, length);
+    cr_assert(sessions_bind(sessions, "me", "other", -1, &other, &err) == 0);
+    cr_expect(sessions_admit(sessions, other, 0, TURNS / 2 + 1, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    api_error_clear(&err);
+    cr_expect(sessions_admit(sessions, other, 0, TURNS / 2 - LESS, &err) == 0, "%s", err.message);
+    cr_assert(sessions_bind(sessions, "me", "it", -1, &it, &err) == 0);
+    cr_expect(sessions_admit(sessions, it, 10, LESS + 1, &err) == -1 &&
+                  err.code == API_SESSION_QUOTA,
+              "what may come of the other counts");
+    api_error_clear(&err);
+    cr_expect(sessions_admit(sessions, it, 10, LESS, &err) == 0, "%s", err.message);
+    sessions_settle(it, &(struct session_content){0}, NULL, nothing, NULL);
+    sessions_settle(other, &(struct session_content){0}, NULL, nothing, NULL);
+    cr_expect(sessions_fork(sessions, "me", "it", "copy", nothing, NULL, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    api_error_clear(&err);
     close_all();
     remove_directory(directory);
 }
