@@ -212,7 +212,8 @@ json_t *request_load_with(const char *body, size_t length, size_t added, struct 
                       "invalid JSON at byte 0: expected an object, got nothing");
         return NULL;
     }
-    if (check_utf8(body, length, err) != 0 || check_structure(body, length, MAX_CONTAINERS + added, err) != 0)
+    if (check_utf8(body, length, err) != 0 ||
+        check_structure(body, length, MAX_CONTAINERS + added, err) != 0)
         return NULL;
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     json_error_t error;

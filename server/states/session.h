@@ -36,13 +36,13 @@ struct session {
     int64_t count;
     char *turns; /* [turns_length]: of its chat (chat_turns.h) */
     int64_t turns_length;
-    int64_t promised; /* tokens that it may have after the request at work; 0: none is */
+    int64_t promised;   /* tokens that it may have after the request at work; 0: none is */
     int64_t more_turns; /* and so many more bytes of turns */
     int64_t growth; /* of the tokens, more than it had when that began; and its turns may, counted
                        as tokens */
-    bool held;        /* the tree holds its tokens */
-    bool busy;        /* a request or a change is at work on it */
-    bool fresh;       /* being made: nobody has been told of it */
+    bool held;      /* the tree holds its tokens */
+    bool busy;      /* a request or a change is at work on it */
+    bool fresh;     /* being made: nobody has been told of it */
     /* In the store. */
     char name[STORE_NAME_SIZE];     /* of its row */
     bool stored;                    /* its row has been begun, and may not be whole */

@@ -43,7 +43,8 @@ static int64_t find(const char *order, const char *place)
     rendered(&marked, messages, order);
     const char *at = memmem(plain.data, plain.length, place, strlen(place));
     cr_assert(at, "%s", place);
-    int64_t found = chat_messages_find(marked.data, marked.length, NUMBER, (size_t)(at - plain.data));
+    int64_t found =
+        chat_messages_find(marked.data, marked.length, NUMBER, (size_t)(at - plain.data));
     strbuf_clear(&plain);
     strbuf_clear(&marked);
     json_decref(messages);
@@ -67,7 +68,8 @@ Test(chat_messages, are_found_where_they_stand)
 
 Test(chat_messages, behind_the_last_there_is_none)
 {
-    static const char TEXT[] = "no marks, and MESSAGE_000000000000004c_WITH_THE_INDEX_1_ is another";
+    static const char TEXT[] =
+        "no marks, and MESSAGE_000000000000004c_WITH_THE_INDEX_1_ is another";
     cr_expect_eq(chat_messages_find(TEXT, sizeof TEXT - 1, NUMBER, 5), -1);
     cr_expect_eq(chat_messages_find(TEXT, sizeof TEXT - 1, NUMBER - 1, 5), 1);
     cr_expect_eq(chat_messages_find(TEXT, 0, NUMBER, 0), -1);
