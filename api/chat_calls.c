@@ -87,3 +87,13 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
         chat_calls_cut(calls, before);
     return result;
 }
+
+size_t chat_calls_most(enum chat_calls_format format, const char *text, size_t length)
+{
+    /* Each call has one. */
+    const char byte = format == CHAT_CALLS_JSON ? '{' : format == CHAT_CALLS_XML ? '=' : '(';
+    size_t count = 0;
+    for (size_t i = 0; i < length && format != CHAT_CALLS_NONE; i++)
+        count += text[i] == byte;
+    return count;
+}

@@ -114,6 +114,8 @@ static void expect(const struct chat_rules *rules, const char *text, const char 
     expect_text(&result.output.content, content, text);
     cr_assert_eq(result.output.calls.count, json_array_size(calls), "%zu calls in: %s",
                  result.output.calls.count, text);
+    cr_assert_geq(chat_calls_most(rules->syntax->format, text, strlen(text)),
+                  result.output.calls.count);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const struct chat_call *call = &result.output.calls.items[i];
         json_t *wanted = json_array_get(calls, i);
@@ -625,6 +627,15 @@ Test(chat_parser, white_space_before_python_is_looked_at_once)
         chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, sizeof BODY - 1, true, &used),
         CHAT_SCAN_CALL);
     chat_scan_clear(&scan);
+}
+
+Test(chat_parser, calls_are_counted_before_they_are_read)
+{
+    static const char TEXT[] = "[a(), b(x=1)] {\"name\": \"c\"} <function=d> </function>";
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_PYTHON, TEXT, sizeof TEXT - 1), 2);
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_JSON, TEXT, sizeof TEXT - 1), 1);
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_NONE, TEXT, sizeof TEXT - 1), 0);
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_PYTHON, NULL, 0), 0);
 }
 
 /* Reasoning. */
