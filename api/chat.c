@@ -88,7 +88,7 @@ struct conversation {
     size_t length;                      /* bytes of the request */
     const struct chat_history *history; /* NULL: none */
     bool continues;                     /* the last message goes on */
-    bool marked;                        /* for chat_messages_find */
+    uint64_t mark;                      /* for chat_messages_find; 0: no marks */
 };
 
 /* Those of the history, and the request's. */
@@ -115,7 +115,7 @@ static int take_messages(json_t *context, const struct jinja *template,
     json_t *messages = chat_messages(all, jinja_mentions(template, "text"), err);
     json_decref(all);
     if (!messages || (what->continues && chat_messages_mark_last(messages, err)) ||
-        (what->marked && chat_messages_mark_all(messages, err))) {
+        (what->mark && chat_messages_mark_all(messages, what->mark, err))) {
         json_decref(messages);
         return -1;
     }
@@ -232,21 +232,18 @@ int chat_render_body(char **text, size_t *text_length, struct chat_rules **rules
     return result;
 }
 
-static int locate(int64_t *index, const json_t *fields, size_t length,
-                  const struct chat_history *history, size_t offset,
+static int locate(int64_t *index, struct conversation *what, size_t offset,
                   const struct completion_limits *limits, struct api_error *err)
 {
-    struct conversation what = {
-        .fields = fields, .length = length, .history = history, .marked = true};
     char *text;
     size_t text_length;
-    if (render(&text, &text_length, NULL, &what, limits, err))
+    if (render(&text, &text_length, NULL, what, limits, err))
         return -1;
-    *index = chat_messages_find(text, text_length, offset);
+    *index = chat_messages_find(text, text_length, what->mark, offset);
     free(text);
     if (*index >= 0)
         return 0;
-    json_t *all = all_messages(&what, err);
+    json_t *all = all_messages(what, err);
     if (!all)
         return -1;
     *index = (int64_t)json_array_size(all);
@@ -261,7 +258,13 @@ int chat_locate(int64_t *index, const struct completion_string *body,
     json_t *fields = request_load(body->text, body->length, err);
     if (!fields)
         return -1;
-    int result = locate(index, fields, body->length, history, offset, limits, err);
+    /* A hash of the messages stands in none of them. */
+    struct conversation what = {
+        .fields = fields,
+        .length = body->length,
+        .history = history,
+        .mark = 1 | chat_turns_hash(body->text, body->length, history->turns, history->length)};
+    int result = locate(index, &what, offset, limits, err);
     json_decref(fields);
     return result;
 }

@@ -5,16 +5,24 @@
 
 #include <string.h>
 
+static bool begins_python(char byte)
+{
+    return byte == '[' || byte == '_' || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
 /* Python: the body ends where the marker begins. */
 static enum chat_scan_result python_scan(struct chat_scan *scan, const char *close,
                                          const char *body, size_t length, bool last)
 {
+    enum { BEFORE, WITHIN };
     size_t marker = strlen(close);
-    size_t first = chat_calls_skip(body, length, 0);
-    if (first < length && body[first] != '[' && body[first] != '_' &&
-        !((body[first] | 0x20) >= 'a' && (body[first] | 0x20) <= 'z')) {
-        scan->at = first;
-        return CHAT_SCAN_TEXT;
+    if (scan->phase == BEFORE) {
+        scan->at = chat_calls_skip(body, length, scan->at);
+        if (scan->at < length && !begins_python(body[scan->at]))
+            return CHAT_SCAN_TEXT;
+        if (scan->at == length && !last)
+            return CHAT_SCAN_OPEN;
+        scan->phase = WITHIN;
     }
     const char *found =
         length > scan->at ? memmem(body + scan->at, length - scan->at, close, marker) : NULL;
@@ -78,4 +86,14 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
     if (result <= 0)
         chat_calls_cut(calls, before);
     return result;
+}
+
+size_t chat_calls_most(enum chat_calls_format format, const char *text, size_t length)
+{
+    /* Each call has one. */
+    const char byte = format == CHAT_CALLS_JSON ? '{' : format == CHAT_CALLS_XML ? '=' : '(';
+    size_t count = 0;
+    for (size_t i = 0; i < length && format != CHAT_CALLS_NONE; i++)
+        count += text[i] == byte;
+    return count;
 }

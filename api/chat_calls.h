@@ -24,4 +24,7 @@ enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_for
 int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                     const struct chat_scan *scan, const char *body, const struct chat_types *types);
 
+/* No more calls than so many are in the text. */
+size_t chat_calls_most(enum chat_calls_format format, const char *text, size_t length);
+
 #endif

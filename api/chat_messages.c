@@ -5,6 +5,7 @@
 #include "api/strbuf.h"
 #include "engine/base/fields.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,9 @@
 static const char PARAM[] = "messages";
 /* As transformers marks it; the space shows whether the template trims. */
 static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
-/* Of all messages: each with its index and an underline. */
-static const char EACH[] = "MESSAGE_WITH_THE_INDEX_";
+/* Of all messages: each with the mark's number, its index, and an underline. */
+#define EACH "MESSAGE_%016" PRIx64 "_WITH_THE_INDEX_"
+enum { EACH_SIZE = sizeof "MESSAGE_0123456789abcdef_WITH_THE_INDEX_" };
 
 static int wrong(struct api_error *err, size_t index, const char *what, const char *expected,
                  const json_t *got)
@@ -255,24 +257,26 @@ static int mark_message(json_t *message, const char *mark, struct api_error *err
     return 0;
 }
 
-int chat_messages_mark_all(json_t *messages, struct api_error *err)
+int chat_messages_mark_all(json_t *messages, uint64_t number, struct api_error *err)
 {
-    char mark[sizeof EACH + 24];
+    char mark[EACH_SIZE + 24];
     int result = 0;
     for (size_t i = 0; i < json_array_size(messages) && result == 0; i++) {
-        snprintf(mark, sizeof mark, "%s%zu_", EACH, i);
+        snprintf(mark, sizeof mark, EACH "%zu_", number, i);
         result = mark_message(json_array_get(messages, i), mark, err);
     }
     return result;
 }
 
-int64_t chat_messages_find(const char *text, size_t length, size_t offset)
+int64_t chat_messages_find(const char *text, size_t length, uint64_t number, size_t offset)
 {
+    char each[EACH_SIZE];
     const char *at = text, *mark;
     size_t without = 0;
-    while ((mark = memmem(at, length - (size_t)(at - text), EACH, sizeof EACH - 1))) {
+    snprintf(each, sizeof each, EACH, number);
+    while ((mark = memmem(at, length - (size_t)(at - text), each, sizeof each - 1))) {
         char *end;
-        int64_t index = strtoll(mark + sizeof EACH - 1, &end, 10);
+        int64_t index = strtoll(mark + sizeof each - 1, &end, 10);
         without += (size_t)(mark - at);
         if (without >= offset)
             return index;

@@ -6,6 +6,7 @@
 #include "api/errors.h"
 
 #include <jansson.h>
+#include <stdint.h>
 
 /* A copy of the request's messages: without members that are null, arguments of tool calls as
  * objects and beside a content, reasoning under all its names. With `parts` the template takes
@@ -19,10 +20,11 @@ int chat_messages_mark_last(json_t *messages, struct api_error *err);
 /* Cuts the rendered text ([*length] bytes) where the last message ended. */
 int chat_messages_cut(char *text, size_t *length, struct api_error *err);
 
-/* Marks the ends of all messages that have a text, for chat_messages_find. */
-int chat_messages_mark_all(json_t *messages, struct api_error *err);
+/* Marks the ends of all messages that have a text, for chat_messages_find. number: of the mark; no
+ * message has it. */
+int chat_messages_mark_all(json_t *messages, uint64_t number, struct api_error *err);
 /* The index of the message that has byte `offset` of the rendered text, as it is without marks, or
  * that begins behind it; -1: that is behind the last. */
-int64_t chat_messages_find(const char *text, size_t length, size_t offset);
+int64_t chat_messages_find(const char *text, size_t length, uint64_t number, size_t offset);
 
 #endif

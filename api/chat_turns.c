@@ -61,7 +61,8 @@ static int damaged(struct api_error *err)
 /* Adds the messages of a line to the list. */
 static int take_messages(json_t *all, const char *text, size_t length, struct api_error *err)
 {
-    json_t *fields = request_load(text, length, err);
+    enum { REPLIES = 1 }; /* what chat_turns_write adds to those of a request */
+    json_t *fields = request_load_with(text, length, REPLIES, err);
     if (!fields)
         return -1;
     int result = json_array_extend(all, request_field(fields, "messages")) ? damaged(err) : 0;

@@ -2,7 +2,8 @@
 /* The types of the parameters of a request's tools, out of their JSON schemas. */
 #include "api/chat_types.h"
 
-#include <stdbool.h>
+#include "api/request.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,19 +70,45 @@ static unsigned kinds_of(const json_t *schema)
     return kinds;
 }
 
-static int add(struct chat_types *types, const char *function, const char *key, unsigned kinds)
+/* What a parameter is known by: no name is kept, however long. */
+static XXH128_hash_t hash_of(const char *function, size_t function_length, const char *key,
+                             size_t key_length)
 {
-    size_t function_size = strlen(function) + 1, key_size = strlen(key) + 1;
+    const XXH128_hash_t parts[2] = {XXH3_128bits(function, function_length),
+                                    XXH3_128bits(key, key_length)};
+    return XXH3_128bits(parts, sizeof parts);
+}
+
+static void add(struct chat_types *types, const char *function, const char *key, unsigned kinds)
+{
     struct chat_type *type = &types->items[types->count];
-    type->function = malloc(function_size + key_size);
-    if (!type->function)
-        return -1;
-    type->key = type->function + function_size;
+    type->hash = hash_of(function, strlen(function), key, strlen(key));
     type->kinds = kinds ? kinds : CHAT_STRING;
-    memcpy(type->function, function, function_size);
-    memcpy(type->key, key, key_size);
-    types->count++;
-    return 0;
+    type->place = (uint32_t)types->count++;
+}
+
+static int compare_hashes(const void *a, const void *b)
+{
+    const struct chat_type *one = a, *other = b;
+    return XXH128_cmp(&one->hash, &other->hash);
+}
+
+/* Of two tools of one name the first counts. */
+static int compare_types(const void *a, const void *b)
+{
+    const struct chat_type *one = a, *other = b;
+    int order = compare_hashes(a, b);
+    return order ? order : (one->place > other->place) - (one->place < other->place);
+}
+
+static void sort(struct chat_types *types)
+{
+    size_t count = 0;
+    qsort(types->items, types->count, sizeof *types->items, compare_types);
+    for (size_t i = 0; i < types->count; i++)
+        if (count == 0 || compare_hashes(&types->items[count - 1], &types->items[i]) != 0)
+            types->items[count++] = types->items[i];
+    types->count = count;
 }
 
 static const json_t *properties_of(const json_t *tool, const char **name)
@@ -98,39 +125,38 @@ int chat_types_take(struct chat_types *types, const json_t *tools)
     json_t *schema;
     for (size_t i = 0; i < json_array_size(tools); i++)
         count += json_object_size(properties_of(json_array_get(tools, i), &name));
-    types->items = count ? calloc(count, sizeof *types->items) : NULL;
-    if (count && !types->items)
+    if (count == 0)
+        return 0;
+    int64_t bytes = (int64_t)(count * sizeof *types->items);
+    if (!request_reserve_memory(bytes))
+        return -1;
+    types->reserved = bytes;
+    types->items = malloc((size_t)bytes);
+    if (!types->items)
         return -1;
     for (size_t i = 0; i < json_array_size(tools); i++) {
         json_t *properties = (json_t *)properties_of(json_array_get(tools, i), &name);
-        json_object_foreach(properties, key, schema)
-        {
-            if (add(types, name, key, kinds_of(schema)))
-                return -1;
-        }
+        json_object_foreach(properties, key, schema) add(types, name, key, kinds_of(schema));
     }
+    sort(types);
     return 0;
 }
 
 void chat_types_clear(struct chat_types *types)
 {
-    for (size_t i = 0; i < types->count; i++)
-        free(types->items[i].function);
+    if (types->reserved)
+        request_reserve_memory(-types->reserved);
     free(types->items);
     *types = (struct chat_types){0};
-}
-
-static bool equal(const char *own, const char *text, size_t length)
-{
-    return strlen(own) == length && memcmp(own, text, length) == 0;
 }
 
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length)
 {
-    for (size_t i = 0; types && i < types->count; i++)
-        if (equal(types->items[i].function, function, function_length) &&
-            equal(types->items[i].key, key, key_length))
-            return types->items[i].kinds;
-    return CHAT_STRING;
+    if (!types || types->count == 0)
+        return CHAT_STRING;
+    const struct chat_type wanted = {.hash = hash_of(function, function_length, key, key_length)};
+    const struct chat_type *found =
+        bsearch(&wanted, types->items, types->count, sizeof wanted, compare_hashes);
+    return found ? found->kinds : CHAT_STRING;
 }

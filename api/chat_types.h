@@ -6,11 +6,14 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <xxhash.h>
 
 /* Zero-initialise struct chat_types; chat_types_clear frees. */
 struct chat_type {
-    char *function, *key; /* one allocation, at `function` */
-    unsigned kinds;       /* a set of enum chat_kind */
+    XXH128_hash_t hash; /* of the names of function and parameter */
+    uint32_t kinds;     /* a set of enum chat_kind */
+    uint32_t place;     /* in the request */
 };
 enum chat_kind {
     CHAT_STRING = 1,
@@ -22,8 +25,9 @@ enum chat_kind {
     CHAT_OBJECT = 64,
 };
 struct chat_types {
-    struct chat_type *items; /* [count] */
+    struct chat_type *items; /* [count], by hash */
     size_t count;
+    int64_t reserved; /* bytes, of request_reserve_memory */
 };
 
 /* tools: the list of the request; what is no schema there says nothing. -1: no memory. */

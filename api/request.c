@@ -31,7 +31,7 @@ static size_t string_end(const char *body, size_t length, size_t i)
 }
 
 /* Checks depth and number of arrays and objects before the parser recurses into them. */
-static int check_structure(const char *body, size_t length, struct api_error *err)
+static int check_structure(const char *body, size_t length, size_t most, struct api_error *err)
 {
     size_t depth = 0;
     size_t containers = 0;
@@ -44,10 +44,10 @@ static int check_structure(const char *body, size_t length, struct api_error *er
             if (++depth > MAX_DEPTH)
                 return api_error_set(err, API_INVALID_JSON, NULL,
                                      "JSON is nested more than %d deep at byte %zu", MAX_DEPTH, i);
-            if (containers > MAX_CONTAINERS)
+            if (containers > most)
                 return api_error_set(err, API_INVALID_JSON, NULL,
-                                     "JSON has more than %d arrays and objects at byte %zu",
-                                     MAX_CONTAINERS, i);
+                                     "JSON has more than %zu arrays and objects at byte %zu", most,
+                                     i);
         } else if ((byte == ']' || byte == '}') && depth > 0) {
             depth--;
         }
@@ -202,12 +202,18 @@ static json_t *load_reals(const char *body, size_t length, size_t flags, json_er
 
 json_t *request_load(const char *body, size_t length, struct api_error *err)
 {
+    return request_load_with(body, length, 0, err);
+}
+
+json_t *request_load_with(const char *body, size_t length, size_t added, struct api_error *err)
+{
     if (length == 0) {
         api_error_set(err, API_INVALID_JSON, NULL,
                       "invalid JSON at byte 0: expected an object, got nothing");
         return NULL;
     }
-    if (check_utf8(body, length, err) != 0 || check_structure(body, length, err) != 0)
+    if (check_utf8(body, length, err) != 0 ||
+        check_structure(body, length, MAX_CONTAINERS + added, err) != 0)
         return NULL;
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     json_error_t error;

@@ -25,6 +25,8 @@ bool request_memory_possible(int64_t bytes);
  * Returns NULL with *err set (the message gives the byte offset), or a reference that the caller
  * owns. */
 json_t *request_load(const char *body, size_t length, struct api_error *err);
+/* The same of a body to which we have added so many arrays and objects. */
+json_t *request_load_with(const char *body, size_t length, size_t added, struct api_error *err);
 
 /* The field's value (borrowed), or NULL when it is absent or null. */
 json_t *request_field(const json_t *fields, const char *name);

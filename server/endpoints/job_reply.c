@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/job_reply.h"
 
+#include "api/chat_calls.h"
 #include "server/endpoints/chat_choice.h"
 
 #include <math.h>
@@ -233,6 +234,15 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
     return -1;
 }
 
+/* What tool calls take beyond their text, in memory and in the reply. */
+static size_t calls_bytes(const struct chat_rules *rules, const struct strbuf *text)
+{
+    enum { BYTES_PER_CALL = 256 };
+    if (!rules || !rules->calls)
+        return 0;
+    return chat_calls_most(rules->syntax->format, text->data, text->length) * BYTES_PER_CALL;
+}
+
 size_t job_reply_bytes(const struct job *job)
 {
     enum { BYTES_PER_ENTRY = 16, BYTES_PER_RANKED = 64 };
@@ -247,8 +257,8 @@ size_t job_reply_bytes(const struct job *job)
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         size_t copies = request->chat.text ? 3 : 1; /* held, taken apart, and in the reply */
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +
-                 copies * piece->text.length + prompt->text_length +
-                 job_prompt_own(prompt) * ranked;
+                 copies * piece->text.length + calls_bytes(request->chat_rules, &piece->text) +
+                 prompt->text_length + job_prompt_own(prompt) * ranked;
     }
     return bytes;
 }

@@ -92,6 +92,7 @@ int chat_job_render(struct job *job, struct api_error *err)
  * new turn; then this. */
 static int write_turns(struct job *job, const char *reply, size_t length, struct api_error *err)
 {
+    enum { COPIES = 2 }; /* the buffer doubles where it has no room */
     struct job_chat *chat = &job->chat;
     const struct job_prompt *prompt = &job->prepared.prompts[0];
     const struct chat_turn turn = {
@@ -99,6 +100,8 @@ static int write_turns(struct job *job, const char *reply, size_t length, struct
         .text_length = chat->text_length + length,
         .text_hash = chat_turns_hash(chat->text, chat->text_length, reply, length)};
     size_t kept = chat->turns_length;
+    if (reserve(job, length + COPIES * (kept + job->asked.request.chat.length + length), err))
+        return -1;
     if (prompt->replaces)
         kept = chat_turns_until(chat->turns, kept, (int64_t)prompt->context);
     strbuf_append(&chat->record, chat->turns, kept);

@@ -120,6 +120,7 @@ void session_promise(struct session *session, int64_t tokens, int64_t turns)
 {
     session->sessions->growth -= session->growth;
     session->promised = tokens;
+    session->more_turns = turns;
     session->growth = tokens > session->count ? tokens - session->count : 0;
     session->growth += turns / SESSION_TOKEN_BYTES;
     session->sessions->growth += session->growth;
@@ -170,6 +171,22 @@ void session_set_turns(struct session *session, char *turns, int64_t length)
     session->turns = turns;
     session->sessions->turns += length - session->turns_length;
     session->turns_length = length;
+}
+
+/* Without memory to shrink it stays as large as it is. */
+static void *shrunk(void *block, size_t bytes)
+{
+    void *smaller = bytes ? realloc(block, bytes) : NULL;
+    if (bytes)
+        return smaller ? smaller : block;
+    free(block);
+    return NULL;
+}
+
+void session_shrink(struct session *session)
+{
+    session->tokens = shrunk(session->tokens, (size_t)session->count * sizeof *session->tokens);
+    session->turns = shrunk(session->turns, (size_t)session->turns_length);
 }
 
 void session_use(struct session *session)

@@ -36,11 +36,13 @@ struct session {
     int64_t count;
     char *turns; /* [turns_length]: of its chat (chat_turns.h) */
     int64_t turns_length;
-    int64_t promised; /* tokens that it may have after the request at work; 0: none is */
-    int64_t growth;   /* of these, more than it had when that began; and its turns may */
-    bool held;        /* the tree holds its tokens */
-    bool busy;        /* a request or a change is at work on it */
-    bool fresh;       /* being made: nobody has been told of it */
+    int64_t promised;   /* tokens that it may have after the request at work; 0: none is */
+    int64_t more_turns; /* and so many more bytes of turns */
+    int64_t growth; /* of the tokens, more than it had when that began; and its turns may, counted
+                       as tokens */
+    bool held;      /* the tree holds its tokens */
+    bool busy;      /* a request or a change is at work on it */
+    bool fresh;     /* being made: nobody has been told of it */
     /* In the store. */
     char name[STORE_NAME_SIZE];     /* of its row */
     bool stored;                    /* its row has been begun, and may not be whole */
@@ -103,6 +105,8 @@ void session_forget(struct session *session);
 int32_t *session_set_tokens(struct session *session, int32_t *tokens, int64_t count);
 /* The same of its turns, of which nothing is returned. */
 void session_set_turns(struct session *session, char *turns, int64_t length);
+/* Frees the memory behind its tokens and turns, which nobody counts. */
+void session_shrink(struct session *session);
 /* Notes in memory that it is used now. */
 void session_use(struct session *session);
 void session_claims_free(struct session_claim *first);

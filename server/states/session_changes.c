@@ -61,9 +61,13 @@ static int64_t common_tokens(const struct session *session, const struct session
 /* The same of the bytes of turns. */
 static int64_t common_turns(const struct session *session, const struct session_content *content)
 {
+    enum { BLOCK = 4096 };
     int64_t most = least(session->turns_length, content->turns_length), common = 0;
     if (!content->turns)
         return most;
+    while (most - common >= BLOCK &&
+           memcmp(content->turns + common, session->turns + common, BLOCK) == 0)
+        common += BLOCK;
     while (common < most && content->turns[common] == session->turns[common])
         common++;
     return common;
@@ -94,6 +98,7 @@ static void apply(struct session *session, struct session_content *content)
     if (drops)
         state_tree_forget(tree, session->space, old ? old : session->tokens, before);
     free(old);
+    session_shrink(session);
     content->tokens = NULL;
     content->turns = NULL;
 }

@@ -413,6 +413,13 @@ int sessions_too_many(const struct sessions *sessions, size_t more, int64_t toke
                      bytes / (1 << 20), budget / (1 << 20), bytes / budget + 0.1);
 }
 
+/* What it counts in the quota, with what is promised to the request at work. */
+static int64_t most_bytes(const struct session *session)
+{
+    int64_t tokens = session->promised > session->count ? session->promised : session->count;
+    return state_bytes_of(session->sessions, tokens) + session->turns_length + session->more_turns;
+}
+
 /* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens, and
  * so many more bytes of turns. */
 static int check_quota(const struct sessions *sessions, const char *owner,
@@ -420,7 +427,8 @@ static int check_quota(const struct sessions *sessions, const char *owner,
                        struct api_error *err)
 {
     int64_t quota = sessions->options.quota_bytes, held = 0;
-    int64_t wanted = state_bytes_of(sessions, tokens);
+    int64_t wanted =
+        state_bytes_of(sessions, tokens) + (session ? session->turns_length : 0) + turns;
     bool found;
     if (!may_grow(sessions, session ? 0 : 1,
                   tokens - (session ? session->count : 0) + turns / SESSION_TOKEN_BYTES))
@@ -434,8 +442,7 @@ static int check_quota(const struct sessions *sessions, const char *owner,
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
         const struct session *other = sessions->list[i];
         if (other != session)
-            held += state_bytes_of(sessions,
-                                   other->promised > other->count ? other->promised : other->count);
+            held += most_bytes(other);
     }
     if (wanted <= quota - held)
         return 0;

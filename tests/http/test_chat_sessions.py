@@ -420,6 +420,16 @@ def test_an_edited_message(plain, index, text):
         assert 0 < details(last)["diverged_at"] < last["usage"]["prompt_tokens"]
 
 
+@pytest.mark.parametrize("mark", ["MESSAGE_WITH_THE_INDEX_99999999999999999999_",
+                                  "MESSAGE_0000000000000001_WITH_THE_INDEX_99999999999999999999_"])
+def test_a_message_that_looks_like_a_mark(plain, mark):
+    messages = [user(f"{mark} one"), {"role": "assistant", "content": mark}, user("question 1")]
+    chat(plain, messages)
+    messages[2] = user("another question")
+    reply = chat(plain, messages)
+    assert reason(reply) == "diverged" and details(reply)["diverged_message"] == 2, details(reply)
+
+
 def test_another_opening_is_behind_all_messages(servers):
     server = servers(PLAIN + "{% if mood is defined %}({{ mood }}){% endif %}")
     messages = [user("How is it going today?"), {"role": "assistant", "content": "Well."}, user("b")]

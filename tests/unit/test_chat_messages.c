@@ -5,6 +5,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+enum { NUMBER = 77 }; /* of the mark */
+
 static const char MESSAGES[] =
     "[{\"role\":\"system\",\"content\":\"first \\n\"},{\"role\":\"user\",\"content\":"
     "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"second\"}]},"
@@ -37,11 +39,12 @@ static int64_t find(const char *order, const char *place)
     json_t *messages = chat_messages(list, true, &err);
     cr_assert(messages, "%s", err.message);
     rendered(&plain, messages, order);
-    cr_assert(chat_messages_mark_all(messages, &err) == 0);
+    cr_assert(chat_messages_mark_all(messages, NUMBER, &err) == 0);
     rendered(&marked, messages, order);
     const char *at = memmem(plain.data, plain.length, place, strlen(place));
     cr_assert(at, "%s", place);
-    int64_t found = chat_messages_find(marked.data, marked.length, (size_t)(at - plain.data));
+    int64_t found =
+        chat_messages_find(marked.data, marked.length, NUMBER, (size_t)(at - plain.data));
     strbuf_clear(&plain);
     strbuf_clear(&marked);
     json_decref(messages);
@@ -65,7 +68,9 @@ Test(chat_messages, are_found_where_they_stand)
 
 Test(chat_messages, behind_the_last_there_is_none)
 {
-    static const char TEXT[] = "no marks, and MESSAGE_WITH_THE_INDEX is none";
-    cr_expect_eq(chat_messages_find(TEXT, sizeof TEXT - 1, 5), -1);
-    cr_expect_eq(chat_messages_find(TEXT, 0, 0), -1);
+    static const char TEXT[] =
+        "no marks, and MESSAGE_000000000000004c_WITH_THE_INDEX_1_ is another";
+    cr_expect_eq(chat_messages_find(TEXT, sizeof TEXT - 1, NUMBER, 5), -1);
+    cr_expect_eq(chat_messages_find(TEXT, sizeof TEXT - 1, NUMBER - 1, 5), 1);
+    cr_expect_eq(chat_messages_find(TEXT, 0, NUMBER, 0), -1);
 }

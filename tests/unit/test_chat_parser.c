@@ -4,6 +4,7 @@
  * white space; what is held back. */
 #include "api/chat_parser.h"
 
+#include "api/chat_calls.h"
 #include "api/strbuf.h"
 
 #include <criterion/criterion.h>
@@ -112,6 +113,8 @@ static void expect(const struct chat_rules *rules, const char *text, const char 
     expect_text(&result.output.content, content, text);
     cr_assert_eq(result.output.calls.count, json_array_size(calls), "%zu calls in: %s",
                  result.output.calls.count, text);
+    cr_assert_geq(chat_calls_most(rules->syntax->format, text, strlen(text)),
+                  result.output.calls.count);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const struct chat_call *call = &result.output.calls.items[i];
         json_t *wanted = json_array_get(calls, i);
@@ -533,6 +536,31 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         json_decref(calls);
     }
     chat_types_clear(&rules.types);
+}
+
+Test(chat_parser, white_space_before_python_is_looked_at_once)
+{
+    static const char BODY[] = "          \n  [f(a=1)]";
+    struct chat_scan scan = {0};
+    size_t used;
+    for (size_t length = 0; length <= strcspn(BODY, "["); length++) {
+        cr_expect_eq(chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, length, false, &used),
+                     CHAT_SCAN_OPEN);
+        cr_expect_eq(scan.at, length);
+    }
+    cr_expect_eq(
+        chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, sizeof BODY - 1, true, &used),
+        CHAT_SCAN_CALL);
+    chat_scan_clear(&scan);
+}
+
+Test(chat_parser, calls_are_counted_before_they_are_read)
+{
+    static const char TEXT[] = "[a(), b(x=1)] {\"name\": \"c\"} <function=d> </function>";
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_PYTHON, TEXT, sizeof TEXT - 1), 2);
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_JSON, TEXT, sizeof TEXT - 1), 1);
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_NONE, TEXT, sizeof TEXT - 1), 0);
+    cr_expect_eq(chat_calls_most(CHAT_CALLS_PYTHON, NULL, 0), 0);
 }
 
 /* Reasoning. */

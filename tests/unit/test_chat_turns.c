@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_turns.h"
+#include "api/request.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -50,6 +51,30 @@ Test(chat_turns, give_their_messages_back)
     json_decref(messages);
     json_decref(expected);
     strbuf_clear(&turns);
+}
+
+/* A request may have as many arrays and objects as can be read; the reply is one more. */
+Test(chat_turns, give_the_largest_messages_back)
+{
+    enum { MOST = 65536, OTHERS = 4 }; /* the request, its list, the message, and its own list */
+    struct strbuf turns = {0}, messages = {0}, request = {0};
+    struct api_error err = {0};
+    strbuf_puts(&messages, "[{\"role\":\"user\",\"content\":\"a\",\"x\":[[]");
+    for (size_t i = 1; i < MOST - OTHERS; i++)
+        strbuf_puts(&messages, ",[]");
+    strbuf_puts(&messages, "]}]");
+    strbuf_append(&messages, "", 1);
+    strbuf_printf(&request, "{\"messages\":%s}", messages.data);
+    json_t *fields = request_load(request.data, request.length, &err);
+    cr_assert(fields, "%s", err.message);
+    json_decref(fields);
+    write(&turns, 10, messages.data, "b");
+    json_t *read = chat_turns_messages(turns.data, turns.length, &err);
+    cr_expect(read && json_array_size(read) == 2, "%s", err.message);
+    json_decref(read);
+    strbuf_clear(&turns);
+    strbuf_clear(&messages);
+    strbuf_clear(&request);
 }
 
 Test(chat_turns, move)

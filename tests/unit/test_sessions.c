@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions over a store: what a restart knows of them. */
 #include "engine/base/clock.h"
+#include "server/states/session.h"
 #include "server/states/session_meta.h"
 #include "server/states/sessions.h"
 #include "tests/unit/session_database.h"
 #include "tests/unit/state_trees.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/stat.h>
 
 static struct sessions *sessions;
 static char directory[64];
 static double ttl_s;
 static bool memory_only;
-static int64_t texts_bytes;
+static int64_t texts_bytes, quota_bytes;
 static struct session_clock set_clock; /* what the sessions read, if it is set */
 
 static void read_set_clock(struct session_clock *now)
@@ -30,6 +32,7 @@ static void make_sessions(void)
                                              .ttl_s = ttl_s,
                                              .memory_only = memory_only,
                                              .texts_bytes = texts_bytes,
+                                             .quota_bytes = quota_bytes,
                                              .read_clock =
                                                  set_clock.wall_s ? read_set_clock : NULL};
     cr_assert(sessions_create(&sessions, &options, &err) == 0, "%s", err.message);
@@ -246,13 +249,13 @@ static void add_turn(char *turns, size_t *length, int64_t position, size_t bytes
     turns[*length - 1] = '\n';
 }
 
-/* The session "it" gets so many tokens, and these turns. */
+/* The session "it" gets so many tokens, and these turns, with room behind both. */
 static void take_turns(int64_t count, const char *turns, size_t length)
 {
     struct api_error err = {0};
     struct session *session;
     int32_t *some = malloc(LONG * sizeof *some);
-    char *copy = malloc(length);
+    char *copy = malloc(2 * length);
     make_text(some, LONG, 1, 0);
     memcpy(copy, turns, length);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
@@ -314,6 +317,72 @@ Test(sessions, turns_of_a_chat_are_there_after_a_restart)
 Test(sessions, turns_of_a_chat_are_there_after_a_restart_when_written_behind)
 {
     check_turns_over_restarts(true);
+}
+
+/* Bytes that its tokens and turns take, whatever of them are in use. */
+static size_t taken_bytes(const struct session *session)
+{
+    return malloc_usable_size(session->tokens) + malloc_usable_size(session->turns);
+}
+
+/* What comes has room behind it, and what goes leaves some: only what is in use is counted. */
+Test(sessions, have_no_more_memory_than_is_counted)
+{
+    enum { FIRST = 1000, SECOND = 50000, ROUNDING = 64 };
+    static char turns[FIRST + SECOND];
+    struct api_error err = {0};
+    size_t first = 0;
+    make_directory(directory);
+    open_all();
+    add_turn(turns, &first, 10, FIRST);
+    size_t length = first;
+    add_turn(turns, &length, 20, SECOND);
+    take_turns(20, turns, length);
+    const struct session *session = sessions_find(sessions, "me", "it", &err);
+    cr_expect_leq(taken_bytes(session), 20 * sizeof(int32_t) + length + ROUNDING);
+    cr_assert(sessions_rewind(sessions, "me", "it", 10, nothing, NULL, &err) == 0);
+    store_finish(store);
+    cr_expect_leq(taken_bytes(session), 10 * sizeof(int32_t) + first + ROUNDING);
+    expect_turns(turns, first);
+    cr_assert(sessions_rewind(sessions, "me", "it", 0, nothing, NULL, &err) == 0);
+    store_finish(store);
+    cr_expect_eq(taken_bytes(session), 0);
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, turns_count_in_the_quota_of_a_key)
+{
+    enum { TURNS = 1 << 20, LESS = 1000 };
+    static char turns[TURNS];
+    struct session *it, *other;
+    struct api_error err = {0};
+    size_t length = 0;
+    make_directory(directory);
+    open_all();
+    quota_bytes = TURNS + TURNS / 2 + (int64_t)engine_state_bytes(engine, 10);
+    sessions_free(sessions);
+    make_sessions();
+    add_turn(turns, &length, 10, TURNS);
+    take_turns(10, turns, length);
+    cr_assert(sessions_bind(sessions, "me", "other", -1, &other, &err) == 0);
+    cr_expect(sessions_admit(sessions, other, 0, TURNS / 2 + 1, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    api_error_clear(&err);
+    cr_expect(sessions_admit(sessions, other, 0, TURNS / 2 - LESS, &err) == 0, "%s", err.message);
+    cr_assert(sessions_bind(sessions, "me", "it", -1, &it, &err) == 0);
+    cr_expect(sessions_admit(sessions, it, 10, LESS + 1, &err) == -1 &&
+                  err.code == API_SESSION_QUOTA,
+              "what may come of the other counts");
+    api_error_clear(&err);
+    cr_expect(sessions_admit(sessions, it, 10, LESS, &err) == 0, "%s", err.message);
+    sessions_settle(it, &(struct session_content){0}, NULL, nothing, NULL);
+    sessions_settle(other, &(struct session_content){0}, NULL, nothing, NULL);
+    cr_expect(sessions_fork(sessions, "me", "it", "copy", nothing, NULL, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    api_error_clear(&err);
+    close_all();
+    remove_directory(directory);
 }
 
 /* A server that had a session, used at 1.8e9, has ended. */
