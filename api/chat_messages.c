@@ -15,6 +15,8 @@ static const char PARAM[] = "messages";
 static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 /* Of all messages: each with the mark's number, its index, and an underline. */
 #define EACH "MESSAGE_%016" PRIx64 "_WITH_THE_INDEX_"
+/* More than a request can have: what a text says instead is no index. */
+enum { MOST_MESSAGES = 1 << 24 };
 enum { EACH_SIZE = sizeof "MESSAGE_0123456789abcdef_WITH_THE_INDEX_" };
 
 static int wrong(struct api_error *err, size_t index, const char *what, const char *expected,
@@ -275,12 +277,13 @@ int64_t chat_messages_find(const char *text, size_t length, uint64_t number, siz
     size_t without = 0;
     snprintf(each, sizeof each, EACH, number);
     while ((mark = memmem(at, length - (size_t)(at - text), each, sizeof each - 1))) {
-        char *end;
-        int64_t index = strtoll(mark + sizeof each - 1, &end, 10);
+        int64_t index = 0;
         without += (size_t)(mark - at);
+        for (at = mark + sizeof each - 1; at < text + length && *at >= '0' && *at <= '9'; at++)
+            index = index < MOST_MESSAGES ? index * 10 + (*at - '0') : index;
         if (without >= offset)
             return index;
-        at = end + (*end == '_');
+        at += at < text + length && *at == '_';
     }
     return -1;
 }
