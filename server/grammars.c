@@ -65,14 +65,14 @@ struct grammar *grammars_entry_grammar(const struct grammars_entry *entry)
 
 static void unlink_entry(struct grammars *grammars, struct grammars_entry *entry)
 {
-    if (entry->newer)
-        entry->newer->older = entry->older;
-    else
+    if (grammars->newest == entry)
         grammars->newest = entry->older;
-    if (entry->older)
-        entry->older->newer = entry->newer;
     else
+        entry->newer->older = entry->older;
+    if (grammars->oldest == entry)
         grammars->oldest = entry->newer;
+    else
+        entry->older->newer = entry->newer;
 }
 
 static void link_newest(struct grammars *grammars, struct grammars_entry *entry)

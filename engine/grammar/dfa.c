@@ -36,7 +36,7 @@ static int make_intervals(struct dfa *dfa, const struct nfa *nfa, struct error *
     for (size_t i = 0; i < nfa->num_sets; i++)
         most += 2 * nfa->sets[i].count;
     uint32_t *edges = malloc(most * sizeof *edges);
-    dfa->intervals = malloc(most * sizeof *dfa->intervals);
+    dfa->intervals = calloc(most, sizeof *dfa->intervals);
     if (!edges || !dfa->intervals) {
         free(edges);
         return no_memory(err);
@@ -295,9 +295,10 @@ static int trim(struct dfa *dfa, struct error *err)
             at[dfa->next[i] + 1]++;
     for (size_t i = 0; i < states && !failed; i++)
         at[i + 1] += at[i];
-    for (size_t i = arcs; i-- > 0 && !failed;)
-        if (dfa->next[i] != DFA_DEAD)
-            from[--at[dfa->next[i] + 1]] = (uint32_t)(i / dfa->num_classes);
+    for (size_t i = arcs, state = states; state-- > 0 && !failed;)
+        for (uint32_t class = 0; class < dfa->num_classes; class ++)
+            if (dfa->next[--i] != DFA_DEAD)
+                from[--at[dfa->next[i] + 1]] = (uint32_t)state;
     /* Now the arcs into state i are [at[i + 1], at[i + 2]), those into the last to the end. */
     size_t total = 0;
     for (size_t i = 0; i < arcs && !failed; i++)
@@ -494,7 +495,7 @@ static int follow_pair(struct pairing *pairing, uint32_t state, uint32_t class, 
 int dfa_combine(struct dfa *out, const struct dfa *a, const struct dfa *b, bool without,
                 struct work *work, struct error *err)
 {
-    uint32_t pairs[DFA_MOST_CLASSES];
+    uint32_t pairs[DFA_MOST_CLASSES] = {0};
     struct pairing pairing = {.a = a, .b = b, .out = out, .without = without};
     *out = (struct dfa){0};
     /* Each interval is looked up among the classes. */
