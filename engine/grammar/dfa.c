@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/dfa.h"
 
+#include "engine/grammar/index_table.h"
 #include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
 
@@ -105,9 +106,8 @@ struct subsets {
     size_t pool_count, pool_capacity;
     size_t *at; /* where the members of a state begin in the pool; [num_states + 1] */
     size_t at_capacity, next_capacity, final_capacity;
-    uint32_t *slots; /* [slot_mask + 1]: a state + 1 */
-    size_t slot_mask;
-    uint32_t *marks, mark; /* [nfa's num_states] */
+    struct index_table states; /* by their members */
+    uint32_t *marks, mark;     /* [nfa's num_states] */
     uint32_t *stack, *members;
     size_t num_members;
     size_t work;
@@ -120,7 +120,7 @@ static void free_subsets(struct subsets *subsets)
     free(subsets->has);
     free(subsets->pool);
     free(subsets->at);
-    free(subsets->slots);
+    index_table_clear(&subsets->states);
     free(subsets->marks);
     free(subsets->stack);
     free(subsets->members);
@@ -138,11 +138,8 @@ static int begin_subsets(struct subsets *subsets, struct dfa *dfa, const struct 
                                 .marks = calloc(states, sizeof(uint32_t)),
                                 .stack = malloc(states * sizeof(uint32_t)),
                                 .members = malloc(states * sizeof(uint32_t))};
-    /* Most expressions are small: the table grows with them. */
-    subsets->slot_mask = 255;
-    subsets->slots = calloc(subsets->slot_mask + 1, sizeof *subsets->slots);
-    if (!subsets->edge_at || !subsets->edges || !subsets->has || !subsets->slots ||
-        !subsets->marks || !subsets->stack || !subsets->members)
+    if (!subsets->edge_at || !subsets->edges || !subsets->has || !subsets->marks ||
+        !subsets->stack || !subsets->members)
         return no_memory(err);
     for (size_t i = 0; i < edges; i++)
         subsets->edge_at[nfa->edges[i].from + 1]++;
@@ -184,23 +181,20 @@ static void add_closure(struct subsets *subsets, uint32_t state)
     }
 }
 
-static int grow_slots(struct subsets *subsets, struct error *err)
+static uint64_t hash_of_state(const void *of, uint32_t state)
 {
-    size_t mask = subsets->slot_mask * 4 + 3;
-    uint32_t *slots = calloc(mask + 1, sizeof *slots);
-    if (!slots)
-        return no_memory(err);
-    for (uint32_t s = 0; s < subsets->dfa->num_states; s++) {
-        size_t bytes = (subsets->at[s + 1] - subsets->at[s]) * sizeof *subsets->pool;
-        size_t slot = XXH3_64bits(subsets->pool + subsets->at[s], bytes) & mask;
-        while (slots[slot])
-            slot = (slot + 1) & mask;
-        slots[slot] = s + 1;
-    }
-    free(subsets->slots);
-    subsets->slots = slots;
-    subsets->slot_mask = mask;
-    return 0;
+    const struct subsets *subsets = of;
+    const size_t *at = subsets->at + state;
+    return XXH3_64bits(subsets->pool + at[0], (at[1] - at[0]) * sizeof *subsets->pool);
+}
+
+/* Whether a state has the members that are collected. */
+static bool has_members(const void *of, uint32_t state, const void *members)
+{
+    const struct subsets *subsets = of;
+    const size_t *at = subsets->at + state, count = subsets->num_members;
+    return at[1] - at[0] == count &&
+           memcmp(subsets->pool + at[0], members, count * sizeof *subsets->pool) == 0;
 }
 
 static int add_state(struct subsets *subsets, struct error *err)
@@ -236,19 +230,15 @@ static int find_state(struct subsets *subsets, uint32_t *state, struct error *er
     struct dfa *dfa = subsets->dfa;
     size_t count = subsets->num_members, bytes = count * sizeof *subsets->members;
     qsort(subsets->members, count, sizeof *subsets->members, rising);
-    if ((size_t)dfa->num_states * 2 > subsets->slot_mask && grow_slots(subsets, err))
+    uint32_t *slot =
+        index_table_find(&subsets->states, dfa->num_states, XXH3_64bits(subsets->members, bytes),
+                         subsets->members, hash_of_state, has_members, subsets, err);
+    if (!slot)
         return -1;
-    size_t slot = XXH3_64bits(subsets->members, bytes) & subsets->slot_mask;
-    for (; subsets->slots[slot]; slot = (slot + 1) & subsets->slot_mask) {
-        uint32_t other = subsets->slots[slot] - 1;
-        if (subsets->at[other + 1] - subsets->at[other] == count &&
-            memcmp(subsets->pool + subsets->at[other], subsets->members, bytes) == 0) {
-            *state = other;
-            return 0;
-        }
-    }
-    *state = dfa->num_states;
-    subsets->slots[slot] = *state + 1;
+    *state = *slot ? *slot - 1 : dfa->num_states;
+    if (*slot)
+        return 0;
+    *slot = *state + 1;
     return add_state(subsets, err);
 }
 

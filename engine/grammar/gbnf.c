@@ -3,6 +3,7 @@
 
 #include "engine/grammar/charset.h"
 #include "engine/grammar/dfa_emit.h"
+#include "engine/grammar/repeat.h"
 #include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
 
@@ -83,23 +84,16 @@ static bool is_name(char c)
            c == '_';
 }
 
-static int grow_slots(struct parser *parser)
+static uint64_t hash_of_name(const void *of, uint32_t item)
 {
-    struct gbnf *gbnf = parser->gbnf;
-    size_t mask = gbnf->slot_mask ? gbnf->slot_mask * 2 + 1 : 255;
-    uint32_t *slots = calloc(mask + 1, sizeof *slots);
-    if (!slots)
-        return error_set(parser->builder->err, ERROR_NO_MEMORY, "no memory for a grammar");
-    for (size_t i = 0; i < gbnf->count; i++) {
-        size_t slot = XXH3_64bits(gbnf->names[i].name, gbnf->names[i].length) & mask;
-        while (slots[slot])
-            slot = (slot + 1) & mask;
-        slots[slot] = (uint32_t)i + 1;
-    }
-    free(gbnf->slots);
-    gbnf->slots = slots;
-    gbnf->slot_mask = mask;
-    return 0;
+    const struct gbnf_name *name = (const struct gbnf_name *)of + item;
+    return XXH3_64bits(name->name, name->length);
+}
+
+static bool is_named(const void *of, uint32_t item, const void *key)
+{
+    const struct gbnf_name *name = (const struct gbnf_name *)of + item, *wanted = key;
+    return name->length == wanted->length && memcmp(name->name, wanted->name, name->length) == 0;
 }
 
 /* The name at the parser's place. NULL: there is none, or no memory. Valid until the next call. */
@@ -115,14 +109,13 @@ static struct gbnf_name *read_name(struct parser *parser)
         expect(parser, "the name of a rule");
         return NULL;
     }
-    if (gbnf->count * 2 >= gbnf->slot_mask && grow_slots(parser))
+    const struct gbnf_name key = {.name = name, .length = length, .offset = start};
+    uint32_t *slot = index_table_find(&gbnf->table, gbnf->count, XXH3_64bits(name, length), &key,
+                                      hash_of_name, is_named, gbnf->names, parser->builder->err);
+    if (!slot)
         return NULL;
-    size_t slot = XXH3_64bits(name, length) & gbnf->slot_mask;
-    for (; gbnf->slots[slot]; slot = (slot + 1) & gbnf->slot_mask) {
-        struct gbnf_name *known = &gbnf->names[gbnf->slots[slot] - 1];
-        if (known->length == length && memcmp(known->name, name, length) == 0)
-            return known;
-    }
+    if (*slot)
+        return &gbnf->names[*slot - 1];
     uint32_t rule = builder_rule(parser->builder);
     if (builder_failed(parser->builder) ||
         array_grow((void **)&gbnf->names, &gbnf->capacity, gbnf->count + 1, sizeof *gbnf->names,
@@ -130,10 +123,9 @@ static struct gbnf_name *read_name(struct parser *parser)
         return NULL;
     if (gbnf->count == 0)
         gbnf->first = rule;
-    struct gbnf_name *made = &gbnf->names[gbnf->count++];
-    *made = (struct gbnf_name){.name = name, .length = length, .offset = start};
-    gbnf->slots[slot] = (uint32_t)gbnf->count;
-    return made;
+    gbnf->names[gbnf->count++] = key;
+    *slot = (uint32_t)gbnf->count;
+    return &gbnf->names[gbnf->count - 1];
 }
 
 static uint32_t rule_of(const struct parser *parser, const struct gbnf_name *name)
@@ -275,17 +267,9 @@ static int parse_item(struct parser *parser, uint32_t from, uint32_t to)
 
 /* --- Repetitions --- */
 
-/* -1: there is no number. */
 static int read_number(struct parser *parser)
 {
-    int value = -1;
-    while (parser->at < parser->length && parser->text[parser->at] >= '0' &&
-           parser->text[parser->at] <= '9') {
-        value = (value < 0 ? 0 : value * 10) + (parser->text[parser->at++] - '0');
-        if (value > GBNF_MOST_REPEAT)
-            value = GBNF_MOST_REPEAT + 1;
-    }
-    return value;
+    return repeat_number(parser->text, parser->length, &parser->at, GBNF_MOST_REPEAT);
 }
 
 /* most < 0: no limit. */
@@ -487,6 +471,6 @@ void gbnf_place(const struct gbnf *gbnf, const struct gbnf_name *name, size_t *l
 void gbnf_clear(struct gbnf *gbnf)
 {
     free(gbnf->names);
-    free(gbnf->slots);
+    index_table_clear(&gbnf->table);
     *gbnf = (struct gbnf){0};
 }

@@ -4,6 +4,7 @@
 #define ENGINE_GRAMMAR_GBNF_H
 
 #include "engine/grammar/builder.h"
+#include "engine/grammar/index_table.h"
 
 enum { GBNF_MOST_BYTES = 1 << 18, GBNF_MOST_DEPTH = 100, GBNF_MOST_REPEAT = 1 << 14 };
 
@@ -20,8 +21,7 @@ struct gbnf {
     struct gbnf_name *names; /* [count] */
     size_t count, capacity;
     uint32_t first;
-    uint32_t *slots; /* [slot_mask + 1]: a name + 1 */
-    size_t slot_mask;
+    struct index_table table; /* of the names */
 };
 
 /* Adds the rules to a builder that has those of json_rules.h. *root is the rule "root". text:

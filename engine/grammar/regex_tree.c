@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/regex_tree.h"
 
+#include "engine/grammar/repeat.h"
 #include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
 
@@ -310,17 +311,9 @@ static struct regex_node *read_character(struct parser *parser)
     return set_node(parser, &set);
 }
 
-/* A number of a repetition; -1: there is none. */
 static int read_number(struct parser *parser)
 {
-    int value = -1;
-    while (parser->at < parser->length && parser->text[parser->at] >= '0' &&
-           parser->text[parser->at] <= '9') {
-        value = (value < 0 ? 0 : value * 10) + (parser->text[parser->at++] - '0');
-        if (value > REGEX_MOST_REPEAT)
-            value = REGEX_MOST_REPEAT + 1;
-    }
-    return value;
+    return repeat_number(parser->text, parser->length, &parser->at, REGEX_MOST_REPEAT);
 }
 
 /* {2} {2,} {2,5}. Returns 0 when the brace is no repetition, 1 when it is. */

@@ -64,8 +64,16 @@ static uint64_t hash_parts(const struct schema_part *key, size_t count)
     return hash;
 }
 
-static bool same_parts(const struct schema_rule *rule, const struct schema_parts *parts)
+static uint64_t hash_of_rule(const void *of, uint32_t item)
 {
+    const struct schema_rule *rule = (const struct schema_rule *)of + item;
+    return hash_parts(rule->key, rule->count);
+}
+
+static bool has_parts(const void *of, uint32_t item, const void *key)
+{
+    const struct schema_rule *rule = (const struct schema_rule *)of + item;
+    const struct schema_parts *parts = key;
     if (rule->count != parts->count)
         return false;
     for (size_t i = 0; i < rule->count; i++)
@@ -73,24 +81,6 @@ static bool same_parts(const struct schema_rule *rule, const struct schema_parts
             rule->key[i].chosen != parts->items[i].chosen)
             return false;
     return true;
-}
-
-static int grow_slots(struct schema_compiler *compiler)
-{
-    size_t mask = compiler->slot_mask ? compiler->slot_mask * 2 + 1 : 255;
-    uint32_t *slots = calloc(mask + 1, sizeof *slots);
-    if (!slots)
-        return error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
-    for (size_t i = 0; i < compiler->num_rules; i++) {
-        size_t slot = hash_parts(compiler->rules[i].key, compiler->rules[i].count) & mask;
-        while (slots[slot])
-            slot = (slot + 1) & mask;
-        slots[slot] = (uint32_t)i + 1;
-    }
-    free(compiler->slots);
-    compiler->slots = slots;
-    compiler->slot_mask = mask;
-    return 0;
 }
 
 /* A rule for parts that have none yet. sorted: the same parts. */
@@ -119,15 +109,14 @@ uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts
     if (parts->count == 0)
         return RULE_VALUE;
     schema_parts_sort(&sorted);
-    if (compiler->num_rules * 2 >= compiler->slot_mask && grow_slots(compiler))
+    uint32_t *slot = index_table_find(&compiler->table, compiler->num_rules,
+                                      hash_parts(sorted.items, sorted.count), &sorted, hash_of_rule,
+                                      has_parts, compiler->rules, compiler->document.err);
+    if (!slot)
         return 0;
-    size_t slot = hash_parts(sorted.items, sorted.count) & compiler->slot_mask;
-    for (; compiler->slots[slot]; slot = (slot + 1) & compiler->slot_mask) {
-        const struct schema_rule *rule = &compiler->rules[compiler->slots[slot] - 1];
-        if (same_parts(rule, &sorted))
-            return rule->rule;
-    }
-    compiler->slots[slot] = (uint32_t)compiler->num_rules + 1;
+    if (*slot)
+        return compiler->rules[*slot - 1].rule;
+    *slot = (uint32_t)compiler->num_rules + 1;
     return add_rule(compiler, parts, &sorted);
 }
 
@@ -308,7 +297,7 @@ int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root)
         failed = compile_all(&compiler, parts, root);
     free(parts);
     free(compiler.rules);
-    free(compiler.slots);
+    index_table_clear(&compiler.table);
     schema_patterns_clear(&compiler.patterns);
     arena_clear(&arena);
     return failed ? -1 : 0;

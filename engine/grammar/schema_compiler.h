@@ -4,6 +4,7 @@
 #define ENGINE_GRAMMAR_SCHEMA_COMPILER_H
 
 #include "engine/grammar/builder.h"
+#include "engine/grammar/index_table.h"
 #include "engine/grammar/schema_parts.h"
 #include "engine/grammar/schema_pattern.h"
 
@@ -15,8 +16,7 @@ struct schema_compiler {
     struct builder *builder;
     struct schema_rule *rules; /* [num_rules], in the order in which they are compiled */
     size_t num_rules, rules_capacity;
-    uint32_t *slots; /* [slot_mask + 1]: a rule + 1, by its parts */
-    size_t slot_mask;
+    struct index_table table; /* of the rules, by their parts */
 };
 
 /* The rule of what satisfies the parts; it is compiled later. Not for parts that are `never`. */
