@@ -2,6 +2,7 @@
 #include "api/chat_call.h"
 
 #include "api/request.h"
+#include "engine/text/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,14 +52,10 @@ static char *copy(const char *text, size_t length)
 static int append(struct chat_calls *calls, const char *name, size_t name_length,
                   const char *arguments, size_t arguments_length)
 {
-    if (calls->count == calls->capacity) {
-        size_t capacity = calls->capacity ? 2 * calls->capacity : 4;
-        struct chat_call *items = realloc(calls->items, capacity * sizeof *items);
-        if (!items)
-            return -1;
-        calls->items = items;
-        calls->capacity = capacity;
-    }
+    struct error err = ERROR_INIT;
+    if (array_grow((void **)&calls->items, &calls->capacity, calls->count + 1, sizeof *calls->items,
+                   &err))
+        return -1;
     struct chat_call call = {copy(name, name_length), name_length,
                              copy(arguments, arguments_length), arguments_length};
     calls->items[calls->count++] = call;

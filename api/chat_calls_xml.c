@@ -3,6 +3,7 @@
 #include "api/chat_formats.h"
 #include "api/request.h"
 #include "api/strbuf.h"
+#include "engine/text/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +17,10 @@ enum { MOST_NAME = 256, MOST_SPACE = 64 };
 
 static int add_part(struct chat_scan *scan, size_t begin, size_t end)
 {
-    if (scan->num_parts == scan->capacity) {
-        size_t capacity = scan->capacity ? 2 * scan->capacity : 8;
-        struct chat_part *parts = realloc(scan->parts, capacity * sizeof *parts);
-        if (!parts)
-            return -1;
-        scan->parts = parts;
-        scan->capacity = capacity;
-    }
+    struct error err = ERROR_INIT;
+    if (array_grow((void **)&scan->parts, &scan->capacity, scan->num_parts + 1, sizeof *scan->parts,
+                   &err))
+        return -1;
     scan->parts[scan->num_parts++] = (struct chat_part){begin, end};
     return 0;
 }
@@ -158,20 +155,13 @@ static bool is(const char *text, size_t length, const char *a, const char *b)
            (length == strlen(b) && memcmp(text, b, length) == 0);
 }
 
+/* Of those that JSON can say here: words are known by their spelling, and strings need no quotes.
+ */
 static unsigned kind_of(const json_t *value)
 {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return CHAT_OBJECT;
-    case JSON_ARRAY:
-        return CHAT_LIST;
-    case JSON_INTEGER:
-        return CHAT_INTEGER | CHAT_NUMBER;
-    case JSON_REAL:
-        return CHAT_NUMBER;
-    default:
-        return 0; /* words are known by their spelling, and strings need no quotes */
-    }
+    unsigned kind = chat_types_kind(value);
+    kind |= kind == CHAT_INTEGER ? CHAT_NUMBER : 0;
+    return kind & (CHAT_OBJECT | CHAT_LIST | CHAT_INTEGER | CHAT_NUMBER);
 }
 
 /* Whether the text is JSON of one of the kinds. It is read as the member of an object, as all that

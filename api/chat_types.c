@@ -23,7 +23,7 @@ static unsigned kind_named(const char *name)
     return 0;
 }
 
-static unsigned kind_of(const json_t *value)
+unsigned chat_types_kind(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -57,9 +57,9 @@ static unsigned kinds_of(const json_t *schema)
     if (kinds)
         return kinds;
     for (size_t i = 0; i < json_array_size(values); i++)
-        kinds |= kind_of(json_array_get(values, i));
+        kinds |= chat_types_kind(json_array_get(values, i));
     if (constant)
-        kinds |= kind_of(constant);
+        kinds |= chat_types_kind(constant);
     for (size_t i = 0; i < sizeof CHOICES / sizeof *CHOICES; i++) {
         const json_t *list = json_object_get(schema, CHOICES[i]);
         for (size_t j = 0; j < json_array_size(list); j++)

@@ -33,6 +33,7 @@ struct chat_types {
 /* tools: the list of the request; what is no schema there says nothing. -1: no memory. */
 int chat_types_take(struct chat_types *types, const json_t *tools);
 void chat_types_clear(struct chat_types *types);
+unsigned chat_types_kind(const json_t *value); /* enum chat_kind; not NULL */
 /* A value of one of the kinds; of a parameter that no tool has: a string. */
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length);

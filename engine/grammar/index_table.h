@@ -20,8 +20,8 @@ typedef uint64_t index_table_hash(const void *of, uint32_t item);
 typedef bool index_table_is(const void *of, uint32_t item, const void *key);
 
 /* The slot of the item that `key` is, with its number + 1; or the empty one for it, in which the
- * caller puts `count` + 1 if it adds the item. count: items that there are. hash: the key's. NULL: no
- * memory. Valid until the next call. */
+ * caller puts `count` + 1 if it adds the item. count: items that there are. hash: the key's. NULL:
+ * no memory. Valid until the next call. */
 uint32_t *index_table_find(struct index_table *table, size_t count, uint64_t hash, const void *key,
                            index_table_hash *hash_of, index_table_is *is, const void *of,
                            struct error *err);
