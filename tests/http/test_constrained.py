@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import harness
 import openai
+import pydantic
 import pytest
 from constraints import check_json, check_regex, random_regex, random_schema
 from harness import check_error, read_frames, text_of, wait_until
@@ -397,7 +398,6 @@ def test_readings_are_memory_of_their_request(server_factory):
 
 def test_the_openai_client(server, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    pydantic = pytest.importorskip("pydantic")
 
     class Person(pydantic.BaseModel):
         name: str = pydantic.Field(max_length=20)
