@@ -69,7 +69,10 @@ static json_t *list_of(const struct option_list *list)
 {
     json_t *strings = json_array();
     for (size_t i = 0; i < list->count; i++)
-        json_array_append_new(strings, json_string(list->items[i]));
+        if (json_array_append_new(strings, json_string(list->items[i]))) {
+            json_decref(strings);
+            return NULL;
+        }
     return strings;
 }
 

@@ -352,7 +352,7 @@ static void grammar_families(struct family *family, struct metrics *m)
            "Constraints of requests that had been compiled before.",
            (double)atomic_load(&m->grammar_hits));
     single(family, "regla_grammar_bytes", "gauge",
-           "What compiled grammars may take of the memory for bodies.",
+           "Bytes held for compiled grammars, with room for their masks, of the memory for bodies.",
            (double)atomic_load(&m->grammar_bytes));
     single(family, "regla_masks_total", "counter", "Tokens of constrained texts that were masked.",
            (double)atomic_load(&m->masks));

@@ -56,6 +56,11 @@ INLINE int fixed_four(const int m, const int d, const int four)
     return (3 + 8 * d + four) * m;
 }
 
+/* The sum of a block's inputs counts so much less, and its minima more: it may be larger than any
+ * float. */
+#define MINIMA_INPUT 0x1p-5f
+#define MINIMA_SCALE 0x1p5f
+
 /* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows, m apart. */
 INLINE void fix_block(const enum weight_format format, const int digits, const int m,
                       const __m512 x[2], int32_t *out)
@@ -93,7 +98,7 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
     const int32_t high_sum = _mm512_reduce_add_epi32(top_sum);
     const float whole = (float)high_sum * 65536.0f + (float)low_sum;
     const bool minima = weight_format_minimum(format);
-    out[m] = minima ? (int32_t)bits_of_float(whole * scale) : -128 * low_sum;
+    out[m] = minima ? (int32_t)bits_of_float(whole * MINIMA_INPUT * scale) : -128 * low_sum;
     out[2 * m] = minima ? 0 : -128 * high_sum;
 }
 
@@ -169,7 +174,8 @@ INLINE vec weight_scales(const enum weight_format format, const unsigned char *b
 
 INLINE vec weight_minima(const unsigned char *block, int half)
 {
-    return vec_load_f16(((const struct q4_block *)(const void *)block)->minima + half * 16);
+    return vec_load_f16(((const struct q4_block *)(const void *)block)->minima + half * 16) *
+           vec_set(MINIMA_SCALE);
 }
 
 /* A dword of x as a number, for every output. */

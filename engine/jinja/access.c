@@ -81,28 +81,45 @@ static const struct builtin *methods_of(enum value_kind kind)
 }
 
 /* Python has more attributes of some kinds than we: those are no undefined values. */
+static const char *const NUMBER[] = {
+    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+    "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+    "numerator",        "real",      "to_bytes",   NULL};
+static const char *const MARKUP[] = {"escape", "striptags", "unescape", NULL};
+static const char *const VIEW[] = {"isdisjoint", "mapping", NULL};
+static const char *const ITERATOR[] = {"close",      "gi_code",      "gi_frame",
+                                       "gi_running", "gi_suspended", "gi_yieldfrom",
+                                       "send",       "throw",        NULL};
+static const char *const MACRO[] = {
+    "arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller", "name", NULL};
+
+static const char *const *known_of(struct value value)
+{
+    switch (value.kind) {
+    case VALUE_BOOL:
+    case VALUE_INT:
+    case VALUE_FLOAT:
+        return NUMBER;
+    case VALUE_STRING:
+        return value_is_markup(value) ? MARKUP : NULL;
+    case VALUE_VIEW:
+        return VIEW;
+    case VALUE_ITERATOR:
+        return ITERATOR;
+    case VALUE_MACRO:
+        return MACRO;
+    default:
+        return NULL;
+    }
+}
+
+/* A name may hold any bytes. */
 static void refuse_known(struct run *run, struct value value, const struct string *name)
 {
-    static const char NUMBER[] = " as_integer_ratio bit_count bit_length conjugate denominator "
-                                 "from_bytes fromhex hex imag is_integer numerator real to_bytes ";
-    static const char *const KNOWN[] = {
-        [VALUE_BOOL] = NUMBER,
-        [VALUE_INT] = NUMBER,
-        [VALUE_FLOAT] = NUMBER,
-        [VALUE_STRING] = " escape striptags unescape ", /* of Markup alone */
-        [VALUE_VIEW] = " isdisjoint mapping ",
-        [VALUE_ITERATOR] =
-            " close gi_code gi_frame gi_running gi_suspended gi_yieldfrom send throw ",
-        [VALUE_MACRO] = " arguments caller catch_kwargs catch_varargs explicit_caller name ",
-    };
-    size_t kind = value.kind;
-    const char *known = kind < sizeof KNOWN / sizeof *KNOWN ? KNOWN[kind] : NULL;
-    if (!known || (kind == VALUE_STRING && !value_is_markup(value)) || strchr(name->bytes, ' '))
-        return;
-    const char *found = strstr(known, name->bytes);
-    if (found && found[-1] == ' ' && found[name->length] == ' ')
-        heap_fail(&run->heap, ERROR_INVALID, "%s of a %s is not supported", name->bytes,
-                  value_type(value));
+    for (const char *const *known = known_of(value); known && *known; known++)
+        if (strlen(*known) == name->length && memcmp(*known, name->bytes, name->length) == 0)
+            heap_fail(&run->heap, ERROR_INVALID, "%s of a %s is not supported", *known,
+                      value_type(value));
 }
 
 struct value access_attribute(struct run *run, struct value value, const struct string *name,

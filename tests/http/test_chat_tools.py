@@ -42,18 +42,13 @@ def kind(value):
     return kinds[type(value)]
 
 
-def python(value):
-    """A literal of Python's, with lists in the form of LFM's template."""
-    return repr(value)
-
-
 def write_call(name, function, arguments, rng):
     if name == "qwen":
         parameters = "".join(
             f"<parameter={key}>\n{as_qwen(value)}\n</parameter>\n" for key, value in arguments.items())
         return f"<function={function}>\n{parameters}</function>"
     if name in ("lfm", "olmo"):
-        write = python if name == "lfm" else lambda value: json.dumps(value, ensure_ascii=rng.random() < .5)
+        write = repr if name == "lfm" else lambda value: json.dumps(value, ensure_ascii=rng.random() < .5)
         return f"{function}({', '.join(f'{key}={write(value)}' for key, value in arguments.items())})"
     written = json.dumps(arguments, ensure_ascii=rng.random() < .5)
     return f'{{"name": "{function}", "arguments": {written}}}'

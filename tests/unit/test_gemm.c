@@ -469,6 +469,37 @@ Test(gemm, blocks_and_rounded_inputs_take_any_row)
                 take_any_row(bench_sets[s], kinds[k]);
 }
 
+/* A block's minimum meets the sum of its inputs, which may be larger than any float. */
+Test(gemm, minima_meet_large_inputs_of_one_sign)
+{
+    enum { IN = 64, OUT = 33 };
+    float *w = bench_floats(OUT * IN, -1e-3f, 1e-3f, 21), x[IN], y[OUT];
+    for (int s = 0; s < NUM_SETS; s++)
+        for (int k = 0; k < NUM_KINDS; k++) {
+            struct backend *backend =
+                bench_open_rounding(bench_sets[s], 1, kinds[k].weights, kinds[k].activations);
+            if (backend == NULL || !weight_format_minimum(kinds[k].weights)) {
+                if (backend != NULL)
+                    cpu_ops.close(backend);
+                continue;
+            }
+            const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+            for (int i = 0; i < IN; i++)
+                x[i] = 2e37f;
+            cr_assert(multiply(backend, kinds[k].weights, &matrix, 1, x, y, NULL) == 0);
+            for (int o = 0; o < OUT; o++) {
+                double sum = 0.0;
+                for (int i = 0; i < IN; i++)
+                    sum += 2e37 * (double)w[o * IN + i];
+                cr_expect(fabs(y[o] - sum) <= IN * 2e37 * 1e-3 / 15, /* half a quant each */
+                          "%s, %s: expected %g, got %g", bench_sets[s],
+                          activation_format_name(kinds[k].activations), sum, (double)y[o]);
+            }
+            cpu_ops.close(backend);
+        }
+    free(w);
+}
+
 Test(gemm, a_number_too_large_for_its_format_is_an_error)
 {
     static const struct {

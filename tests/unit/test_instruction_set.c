@@ -85,21 +85,23 @@ Test(instruction_set, activations_are_rounded_by_avx512_vnni_and_bf16_alone)
     } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT, "avx512_vnni avx512_bf16"},
                  {WEIGHTS_Q8, ACTIVATIONS_16BIT, "avx512_vnni"},
                  {WEIGHTS_Q8, ACTIVATIONS_8BIT, "avx512_vnni"},
+                 {WEIGHTS_Q4, ACTIVATIONS_16BIT, "avx512_vnni"},
                  {WEIGHTS_Q4, ACTIVATIONS_8BIT, "avx512_vnni"}};
+    enum { CASES = sizeof cases / sizeof *cases };
     char flags[8192];
     read_line("flags", flags, sizeof flags);
-    for (size_t i = 0; i < sizeof sets / sizeof *sets * 3; i++) {
-        const char *set = sets[i / 3].name, *wanted = cases[i % 3].flags;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets * CASES; i++) {
+        const char *set = sets[i / CASES].name, *wanted = cases[i % CASES].flags;
         const struct cpu_options options = {.threads = 1,
                                             .instruction_set = set,
-                                            .weights = cases[i % 3].weights,
-                                            .activations = cases[i % 3].activations};
+                                            .weights = cases[i % CASES].weights,
+                                            .activations = cases[i % CASES].activations};
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
-        if (!has_all(flags, sets[i / 3].flags))
+        if (!has_all(flags, sets[i / CASES].flags))
             continue;
         bool opened = cpu_open(&backend, &options, &err) == 0;
-        cr_expect(opened == (i / 3 == 0 && has_all(flags, wanted)), "%s %s", set, err.message);
+        cr_expect(opened == (i / CASES == 0 && has_all(flags, wanted)), "%s %s", set, err.message);
         if (opened)
             cpu_ops.close(backend);
         else

@@ -121,6 +121,7 @@ Test(jinja, errors_name_the_place)
         {"{{ 2 if 1 is frob }}", "the test frob is not supported"},
         {"{{ 'a'.encode() }}", "this method of str is not supported"},
         {"{{ (1).real }}", "real of a int is not supported"},
+        {"{{ (1.5).hex is defined }}", "hex of a float is not supported"},
         {"{{ cycler(1) }}", "this function is not supported"},
         {"{{ raise_exception('no system') }}", "the template refuses this: no system"},
         {"{{ namespace() }}", "a Namespace as text is not supported"},
@@ -218,6 +219,13 @@ Test(jinja, what_safe_gives_can_be_measured)
 {
     expect_text("{{ ([1]|tojson|safe)|length }}{{ 'ab'|safe|count }}{{ 'b' in 'ab'|safe }}",
                 "32True");
+}
+
+Test(jinja, names_are_compared_whole)
+{
+    expect_text("{{ 1[''] is defined }}{{ 1['real\\x00' ~ 'a' * 1000000] is defined }}"
+                "{{ 1['real\\x00'] is defined }}{{ 1['real denominator'] is defined }}",
+                "FalseFalseFalseFalse");
 }
 
 Test(jinja, least_integers)
