@@ -104,12 +104,12 @@ static const float input_factors[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = 1.0f,
 /* out [m] = the sums over n inputs of a tile x [n, m]: each of four sums of every fourth input. */
 static void sum_tile(const float *x, int m, int64_t n, float *out)
 {
-    for (int i = 0; i < m; i++) {
-        float sums[4] = {0};
-        for (int64_t k = 0; k < n; k++)
-            sums[k % 4] += x[k * m + i];
-        out[i] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    }
+    float sums[4][TILE_ROWS] = {0};
+    for (int64_t k = 0; k < n; k++)
+        for (int i = 0; i < m; i++)
+            sums[k % 4][i] += x[k * m + i];
+    for (int i = 0; i < m; i++)
+        out[i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
 }
 
 static void kernel_arrange(const struct weight *weight, const float *x, int64_t x_stride, int rows,
