@@ -189,7 +189,7 @@ def test_refused(server, code, fields, words):
 
 def test_what_no_text_can_be_is_refused(server):
     error = server.refuse(400, prompt=PROMPT, guided_json=False)
-    assert (error["code"], error["param"]) == ("invalid_value", "guided_json")
+    assert (error["code"], error["param"]) == ("unsupported_parameter", "guided_json")
     error = server.refuse(400, prompt=PROMPT, guided_choice=["a", "b"], min_tokens=9, max_tokens=20)
     assert (error["code"], error["param"]) == ("invalid_value", "guided_choice")
     assert "no token is left that may come after" in error["message"]
