@@ -126,7 +126,8 @@ struct value access_attribute(struct run *run, struct value value, const struct 
                               bool attribute_only)
 {
     struct heap *heap = &run->heap;
-    const struct builtin *methods = methods_of(value.kind), *function;
+    const bool plain = memchr(name->bytes, 0, name->length) == NULL; /* as all names of ours */
+    const struct builtin *methods = plain ? methods_of(value.kind) : NULL, *function;
     const struct value *found = NULL;
     if (methods && (function = builtin_find(methods, name->bytes)))
         return method(run, value, function);
@@ -139,7 +140,7 @@ struct value access_attribute(struct run *run, struct value value, const struct 
             found = value_find(heap, value.dict, value_of((struct string *)name));
         return found ? *found : no_attribute(run, value, name);
     case VALUE_LOOP:
-        return loop_attribute(run, value, name);
+        return plain ? loop_attribute(run, value, name) : no_attribute(run, value, name);
     case VALUE_FUNCTION:
         heap_fail(heap, ERROR_INVALID, "attributes of a %s are not supported", value_type(value));
     default:

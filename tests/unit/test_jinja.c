@@ -224,8 +224,10 @@ Test(jinja, what_safe_gives_can_be_measured)
 Test(jinja, names_are_compared_whole)
 {
     expect_text("{{ 1[''] is defined }}{{ 1['real\\x00' ~ 'a' * 1000000] is defined }}"
-                "{{ 1['real\\x00'] is defined }}{{ 1['real denominator'] is defined }}",
-                "FalseFalseFalseFalse");
+                "{{ 1['real\\x00'] is defined }}{{ 1['real denominator'] is defined }}"
+                "{{ 'a'['upper\\x00b'] is defined }}"
+                "{% for i in [1] %}{{ loop['index\\x00'] is defined }}{% endfor %}",
+                "FalseFalseFalseFalseFalseFalse");
 }
 
 Test(jinja, least_integers)
