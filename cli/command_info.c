@@ -49,8 +49,9 @@ static void print_weights(const struct engine *engine)
            info->device, info->instruction_set);
     printf("  by --weights    ");
     for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++)
-        printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
-               info_bytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
+        if (info->weights_bytes_as[format] > 0)
+            printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
+                   info_bytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
     printf("\nactivations        multiplied as %s (--activations)\n"
            "products           %s (--products)\n"
            "embeddings         %s, one row of it read for a token\n",
@@ -102,6 +103,8 @@ static json_t *weights_json(const struct engine *engine)
     json_t *formats = json_object();
     for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++) {
         json_int_t bytes = (json_int_t)engine_info(engine)->weights_bytes_as[format];
+        if (bytes == 0)
+            continue;
         json_object_set_new(formats, weight_format_name(format),
                             json_pack("{sI sI}", "bytes",
                                       bytes + (json_int_t)table_bytes(engine_model(engine)),

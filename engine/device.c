@@ -122,9 +122,13 @@ int device_open(const struct ops **ops, struct backend **backend,
         return -1;
     if (device == CPU)
         return open_cpu(ops, backend, options, err);
-    if (options->weights == WEIGHTS_Q4)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "weights: expected another format than q4 on cuda:%d; the CPU has it",
-                         device);
-    return open_cuda(ops, backend, device, options, err);
+    if (open_cuda(ops, backend, device, options, err) != 0)
+        return -1;
+    if ((*ops)->packs(options->weights))
+        return 0;
+    (*ops)->close(*backend);
+    *backend = NULL;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "weights: expected another format than %s on cuda:%d; the CPU has it",
+                     weight_format_name(options->weights), device);
 }

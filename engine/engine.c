@@ -121,7 +121,9 @@ static void fill_info(struct engine *engine)
     info->max_positions = layout->max_positions;
     info->weights_bytes = forward_weights_bytes(engine->forward, WEIGHTS_AUTO);
     for (int i = 0; i < WEIGHT_FORMAT_COUNT; i++)
-        info->weights_bytes_as[i] = forward_weights_bytes(engine->forward, (enum weight_format)i);
+        if (engine->ops->packs == NULL || engine->ops->packs((enum weight_format)i))
+            info->weights_bytes_as[i] =
+                forward_weights_bytes(engine->forward, (enum weight_format)i);
     info->workspace_bytes = forward_workspace_bytes(engine->forward);
     if (engine->ops->taken != NULL) {
         engine->ops->taken(engine->backend, &info->workspace_bytes, &info->second_bytes,

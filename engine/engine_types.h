@@ -55,7 +55,7 @@ struct engine_info {
     int64_t max_step_pages; /* most KV pages of all texts of a step together */
     int64_t max_positions;  /* limit of learned positions; 0: none */
     size_t weights_bytes;   /* as packed for the device */
-    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* the bytes in each format */
+    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* the bytes in each format; 0: not here */
     size_t workspace_bytes;          /* on a GPU with everything else allocated at the start */
     size_t second_bytes;             /* of that: weights packed once more, for other products */
     size_t pinned_bytes;             /* of the host, for copies */

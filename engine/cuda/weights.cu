@@ -124,12 +124,18 @@ static const struct {
                {WEIGHTS_F16, pack_halves},
                {WEIGHTS_Q8, pack_q8}};
 
+/* NULL: there is none. */
 static pack_function *packer_of(enum weight_format format)
 {
-    int i = 0;
-    while (packers[i].format != format)
-        i++;
-    return packers[i].pack;
+    for (const auto &packer : packers)
+        if (packer.format == format)
+            return packer.pack;
+    return NULL;
+}
+
+bool cuda_packs(enum weight_format format)
+{
+    return format == WEIGHTS_AUTO || packer_of(format) != NULL;
 }
 
 /* ---- a piece: blocks [first, first + count) of a matrix ---- */

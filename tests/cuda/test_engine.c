@@ -399,6 +399,23 @@ static void counts_memory(void)
     engine_close(engine);
 }
 
+/* What the device has no kernels for is refused, and not offered. */
+static void formats(void)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine;
+    const struct engine_options q4 = {.device = "cuda", .weights = WEIGHTS_Q4};
+    int result = engine_open(&engine, GOLDEN "hybrid_regla", &q4, &err);
+    CHECK(result == -1 && err.code == ERROR_UNSUPPORTED && strstr(err.message, "than q4 on cuda"),
+          "code %d, \"%s\"", err.code, err.message);
+    engine = open_engine("hybrid_regla", "cuda", KV_F32);
+    const struct engine_info *info = engine_info(engine);
+    CHECK(info->weights_bytes_as[WEIGHTS_Q8] > 0 && info->weights_bytes_as[WEIGHTS_Q4] == 0,
+          "%zu bytes as q8, %zu as q4", info->weights_bytes_as[WEIGHTS_Q8],
+          info->weights_bytes_as[WEIGHTS_Q4]);
+    engine_close(engine);
+}
+
 static void measures(void)
 {
     struct error err = ERROR_INIT;
@@ -434,6 +451,7 @@ int main(void)
     expect_error("cuda", 1000, ERROR_NO_MEMORY, "device_memory");
     expect_error("cpu", 1000, ERROR_NO_MEMORY, "device_memory");
     counts_memory();
+    formats();
     measures();
 #ifdef REGLA_CUDA_EMULATION
     /* embed, angles and the head; of a layer project, recurrence, output, up and down, or project,
