@@ -19,8 +19,8 @@
 #    there. The arguments of both calls are carry=[".cuda-session"], timeout_s=360 and one of these as
 #    the command, whole:
 #
-#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run smoke kernels check latency batches serve rows switches
-#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run time prompts softmax transformers timestamps ncu sanitize study
+#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run smoke kernels check latency batches models serve
+#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run rows switches time prompts softmax transformers timestamps ncu sanitize study
 #
 #    Copy the files from files_at after each: the next call empties $OUT. Call give_back unless the
 #    second call follows within 30 s. A call that names no kind may get an H100 or an H200, and the
@@ -64,10 +64,10 @@ cd "$(dirname "$self")/.." || exit 1
 
 # Seconds that a stage takes at most. What has to hold comes first, then what is measured, the dearest
 # last.
-declare -A stage_limits=([smoke]=200 [kernels]=90 [check]=150 [latency]=90 [batches]=80 [serve]=90
+declare -A stage_limits=([smoke]=200 [kernels]=90 [check]=200 [latency]=90 [batches]=80 [models]=120 [serve]=90
     [rows]=60 [switches]=150 [time]=150 [prompts]=90 [softmax]=60 [transformers]=240 [timestamps]=60
     [ncu]=60 [sanitize]=180 [study]=300)
-all_stages="smoke kernels check latency batches serve rows switches"
+all_stages="smoke kernels check latency batches models serve rows switches"
 all_stages+=" time prompts softmax transformers timestamps ncu sanitize study"
 at_most=${SECONDS_AT_MOST:-570}
 folder=${CUDA_SESSION:-.cuda-session}
@@ -416,9 +416,9 @@ stage_kernels() {
 stage_check() {
     local program formats weights kv activations text library seconds
     library=$(find_cublaslt)
-    check_part golden_f32 60 0 \
+    check_part golden_f32 100 0 \
         $(check --weights f32 --kv f32 --reproducibility "${cases[@]}")
-    check_part golden 40 0 $(check "${cases[@]}")
+    check_part golden 60 0 $(check "${cases[@]}")
     for program in "$programs"/cuda_test_*; do
         text=() seconds=40
         [ "${program##*_}" != model ] || [ ! -r "$programs/text.txt" ] || [ -n "$rehearsal" ] ||
@@ -449,6 +449,17 @@ stage_batches() {
     # and that tensor cores multiply with one number of bf16 for an input, not two
     bench bench_12l_16bit 40 40 "${large[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
         --batch "$(size 64,256 4,12)" --activations 16bit
+}
+
+# The shapes of models that people run, with random weights.
+stage_models() {
+    local preset presets=(mamba2-130m smollm2-135m falcon-h1-90m granite-4.0-h-350m lfm2-350m
+        qwen3.5-0.8b)
+    [ -z "$rehearsal" ] || presets=(regla-6l)
+    for preset in "${presets[@]}"; do
+        bench "bench_$preset" 30 20 --preset "$preset" --pp "$(size 512,2048 8)" \
+            --tg "$(size 64 2)" --batch "$(size 1,64 1)"
+    done
 }
 
 # Streams over HTTP beside `regla bench`, and a step by cause.
