@@ -54,8 +54,9 @@
 #        REHEARSAL=1 SECONDS_AT_MOST=7200 OUT=/tmp/rehearsal/out loadtest/cuda_session.sh run
 #
 # What fails, hangs, is missing or killed: tests/scripts/cuda_session_test.sh, with false programs.
-# Other variables: PROGRAMS, a folder of programs instead of the packed ones; LIMITS_PERCENT, which
-# makes all limits longer or shorter; CUDA_TOOLS, where NVIDIA's tools are that are not on the PATH.
+# Other variables: MODELS, presets for the stage of that name; PROGRAMS, a folder of programs instead
+# of the packed ones; LIMITS_PERCENT, which makes all limits longer or shorter; CUDA_TOOLS, where
+# NVIDIA's tools are that are not on the PATH.
 set -uo pipefail
 # compute-sanitizer and ncu; nvidia-smi, where it is not on the PATH
 PATH=$PATH:${CUDA_TOOLS-/usr/local/cuda/bin:/usr/local/nvidia/bin}
@@ -443,22 +444,28 @@ stage_latency() {
         --without overlap
 }
 
+# Prompts of one text: those of many take as many times as long, and say the same.
 stage_batches() {
-    bench bench_12l 40 40 "${large[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
+    bench bench_12l 40 40 "${large[@]}" --pp 0 --tg "$(size 64 2)" \
         --batch "$(size 1,64,256 1,4,12)" --operations
+    bench bench_12l_prompts 20 20 "${large[@]}" --pp "$(size 512,2048 8)" --tg 0 \
+        --activations f32,16bit --operations
     # and that tensor cores multiply with one number of bf16 for an input, not two
-    bench bench_12l_16bit 40 40 "${large[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
+    bench bench_12l_16bit 40 40 "${large[@]}" --pp 0 --tg "$(size 64 2)" \
         --batch "$(size 64,256 4,12)" --activations 16bit
 }
 
 # The shapes of models that people run, with random weights.
 stage_models() {
-    local preset presets=(mamba2-130m smollm2-135m falcon-h1-90m granite-4.0-h-350m lfm2-350m
-        qwen3.5-0.8b)
+    local preset presets
+    read -ra presets <<<"${MODELS:-smollm2-135m mamba2-130m qwen3.5-0.8b falcon-h1-90m \
+granite-4.0-h-350m lfm2-350m}"
     [ -z "$rehearsal" ] || presets=(regla-6l)
     for preset in "${presets[@]}"; do
-        bench "bench_$preset" 30 20 --preset "$preset" --pp "$(size 512,2048 8)" \
-            --tg "$(size 64 2)" --batch "$(size 1,64 1)"
+        bench "$preset" 15 20 --preset "$preset" --pp "$(size 512,2048 8)" --tg "$(size 64 2)" \
+            --repeat "$(size 3 1)" --operations
+        bench "${preset}_texts" 15 20 --preset "$preset" --pp 0 --tg "$(size 64 2)" \
+            --batch "$(size 16,64 4)" --repeat "$(size 3 1)" --operations
     done
 }
 
@@ -541,12 +548,16 @@ stage_transformers() {
 
 # When the kernels of a decode step begin, have waited, and end: a build of its own (engine/README.md).
 stage_timestamps() {
+    local preset presets=(regla-6l smollm2-135m mamba2-130m)
     if [ ! -x "$programs/cuda_chain" ]; then
         left_out timestamps "no cuda_chain was packed"
         return
     fi
-    part timestamps_1 30 60 "$programs/cuda_chain" "${small[@]}" --steps "$(size 21 2)"
-    part timestamps_64 30 90 "$programs/cuda_chain" "${large[@]}" --batch "$(size 64 4)" \
+    [ -z "$rehearsal" ] || presets=()
+    for preset in "${presets[@]}"; do
+        part "timestamps_$preset" 30 60 "$programs/cuda_chain" --preset "$preset" --steps 21
+    done
+    part timestamps_texts 30 90 "$programs/cuda_chain" "${large[@]}" --batch "$(size 64 4)" \
         --steps "$(size 21 2)"
 }
 
