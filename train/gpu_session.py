@@ -36,7 +36,7 @@ EXPORT_SECONDS = 20
 RECIPE = [
     *("--window", WINDOW, "--batch", BATCH, "--warmup", 100, "--decay-share", 0.4),
     *("--lr", 5e-3, "--muon-lr", 0.03, "--muon-decay", 0.05, "--tie", "", "--bf16"),
-    *("--log-every", 20, "--save-seconds", 15),
+    *("--check", "line", "--log-every", 20, "--save-seconds", 15),
 ]
 
 
