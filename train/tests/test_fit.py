@@ -281,6 +281,23 @@ def test_a_number_that_is_not_finite_ends_the_run(prepared, monkeypatch, check, 
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
 
 
+@pytest.mark.parametrize("factor", (1, 3, 0, math.nan))
+def test_compiled_code_with_other_gradients_ends_the_run(prepared, monkeypatch, factor):
+    monkeypatch.setattr(
+        torch, "compile", lambda function: lambda model, ids: function(model, ids) * factor
+    )
+    args = arguments(prepared, compile=True)
+    if factor == 1:
+        fit(args)
+        compiled = torch.load(prepared / "run/state.pt")["model"]
+        fit(arguments(prepared))
+        plain = torch.load(prepared / "run/state.pt")["model"]
+        assert all(torch.equal(compiled[name], plain[name]) for name in plain)
+    else:
+        with pytest.raises(ValueError, match="--compile: a gradient of norm"):
+            fit(args)
+
+
 def test_adamw_trains_too(prepared, capsys):
     fit(arguments(prepared, steps=30, optimizer="adamw"))
     seen = losses(capsys.readouterr().out)
