@@ -185,6 +185,7 @@ def main():
     for part in (packs, runs):
         part.add_argument("--folder", default=".cuda-train", help="of the packed texts")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and no training goes on
     args.part(args)
 
 
