@@ -21,9 +21,11 @@ from measure import ROOT, Failure, find_binary, harness, median, status_bytes, t
 
 CONFIG = {**peer_model.preset("gpt_neox-160m"), "hidden_size": 1280, "num_attention_heads": 20,
           "intermediate_size": 5120, "num_hidden_layers": 24}  # 0.6e9 weights
-CASES = ("f32", "f32>bf16", "f32>q8", "bf16", "bf16>q8", "q8_0.gguf", "q4_1.gguf", "q4_1.gguf>q8")
+CASES = ("f32", "f32>bf16", "f32>q8", "bf16>f32", "bf16", "bf16>q8", "bf16.gguf>f32", "bf16.gguf",
+         "bf16.gguf>q8", "q8_0.gguf", "q4_1.gguf", "q4_1.gguf>q8")
 FIELDS = ("RssAnon", "RssFile")
 SECONDS_BETWEEN_LOOKS = 0.003
+TOKENIZER = harness.GOLDEN / "gpt_neox" / "tokenizer.json"  # for models that have none
 
 
 def write_gguf(path, config, kind, package):
@@ -43,6 +45,8 @@ def model_of(folder, name, package):
     if name not in {case.partition(">")[0] for case in CASES}:
         if not path.exists():
             raise Failure(f"{path}: expected a model, or one of {', '.join(CASES)}")
+        if path.is_dir() and not (path / "tokenizer.json").exists():
+            shutil.copy(TOKENIZER, path)
         return path
     if written.exists():
         return path
@@ -52,7 +56,7 @@ def model_of(folder, name, package):
         write_gguf(path, CONFIG, name.removesuffix(".gguf"), package)
     else:
         peer_model.write_directory(path, CONFIG, peer_model.draw(CONFIG), name)
-        shutil.copy(harness.GOLDEN / "gpt_neox" / "tokenizer.json", path)
+        shutil.copy(TOKENIZER, path)
     written.touch()
     return path
 

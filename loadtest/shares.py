@@ -40,8 +40,8 @@ def print_row(rounds, presets, weights, test):
     paces = [pace for row in rows for pace, _ in row if pace]
     fastest = max(paces, default=0)
     for name, wanted in (("fast", True), ("slow", False)) if paces else (("", None),):
-        kept = [[share for pace, share in row
-                 if wanted is None or (pace >= SAME_PACE * fastest) == wanted] for row in rows]
+        kept = [[share for pace, share in row if wanted is None or
+                 pace and (pace >= SAME_PACE * fastest) == wanted] for row in rows]
         if not all(kept):
             continue
         middle = [100 * statistics.median(row) for row in kept]

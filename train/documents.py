@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads training texts: plain text (a file is one document) or JSONL with a "text" field (a line is
-one document), either of them bare, .gz or .xz; a folder stands for the files in it.
+one document), either of them bare, .gz, .xz or .bz2; a folder stands for the files in it.
 """
 
+import bz2
 import gzip
 import json
 import lzma
 from pathlib import Path
 
-_OPEN = {".gz": gzip.open, ".xz": lzma.open}
-_SUFFIXES = (".txt", ".jsonl", ".md", ".txt.gz", ".txt.xz", ".jsonl.gz", ".jsonl.xz")
+_OPEN = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_SUFFIXES = (".md", *(kind + end for kind in (".txt", ".jsonl") for end in ("", *_OPEN)))
 
 
 def text_files(path):

@@ -3,12 +3,12 @@
 
 The rate is a function of the step alone, so a run is reproducible and can be resumed. A file named
 `decay-now` in the run's folder starts a linear decay to 0 at once (its text, if any, is the number
-of steps it takes): a run can be ended early, properly.
+of steps it takes): a run can be ended early, properly. With `--seconds` the run plans its end anew
+at every line of the log, by the pace since the line before.
 """
 
 import argparse
 import json
-import math
 import sys
 import time
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import train
 from train.checkpoint import load_tensors
 from train.config import read_config
 from train.finite import NotFinite, explain
@@ -68,27 +69,34 @@ def make_optimizers(model, args):
 
 class Windows:
     """Windows of length+1 tokens of a token file, every one once in a random order, then again in
-    another."""
+    another. The tokens are on the device; on a CPU they stay in the file."""
 
-    def __init__(self, path, length, seed):
-        self.tokens = np.memmap(path, dtype=np.uint16, mode="r")
+    def __init__(self, path, length, seed, device="cpu"):
+        # PyTorch cannot index uint16 everywhere: int16 has the same bits.
+        tokens = np.memmap(path, dtype=np.int16, mode="c")
         self.length, self.seed = length, seed
-        self.count = (len(self.tokens) - 1) // length
-        self.epoch, self.order = -1, None
+        self.count = (len(tokens) - 1) // length
+        self.epoch, self.starts = -1, None
         if self.count < 1:
             raise ValueError(f"{path}: fewer than {length + 1} tokens")
+        self.tokens = torch.from_numpy(tokens).to(device)
+        self.within = torch.arange(length + 1, device=device)
 
     def batch(self, step, size):
         """The step-th batch: ids [size, length + 1]."""
-        rows = []
-        for i in range(step * size, (step + 1) * size):
-            epoch, index = divmod(i, self.count)
-            if epoch != self.epoch:
-                self.epoch = epoch
-                self.order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
-            start = int(self.order[index]) * self.length
-            rows.append(self.tokens[start : start + self.length + 1].astype(np.int64))
-        return torch.from_numpy(np.stack(rows))
+        parts, first, end = [], step * size, (step + 1) * size
+        while first < end:
+            epoch, index = divmod(first, self.count)
+            parts.append(self._starts_of(epoch)[index : index + end - first])
+            first += len(parts[-1])
+        return self.tokens[torch.cat(parts)[:, None] + self.within].long() & 0xFFFF
+
+    def _starts_of(self, epoch):
+        if epoch != self.epoch:
+            order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
+            self.epoch = epoch
+            self.starts = torch.from_numpy(order * self.length).to(self.tokens.device)
+        return self.starts
 
 
 def window_loss(model, ids):
@@ -119,18 +127,35 @@ def load_state(path, model, optimizers, schedule):
     return state["step"]
 
 
+def check_compiled(model, loss_of, parts):
+    """Compiled code may be wrong: that of PyTorch 2.11 for CPUs has given bfloat16 gradients a
+    thousand times too large."""
+    for ids in parts:
+        norms = []
+        for function in (window_loss, loss_of):
+            function(model, ids).backward()
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            norms.append(float(nn.utils.get_total_norm(gradients)))
+            model.zero_grad(set_to_none=True)
+        plain, compiled = norms
+        if np.isfinite(plain) and not plain / 2 <= compiled <= plain * 2:
+            raise ValueError(f"--compile: a gradient of norm {compiled:.4g}, without it {plain:.4g}")
+
+
 def train_step(model, loss_of, optimizers, ids, args, step, fraction):
     """One optimizer step on the batch, in parts of equal size; returns the loss and the norm of the
-    gradient before it is clipped. Raises NotFinite before a tensor has changed."""
-    total = 0.0
+    gradient before it is clipped, as tensors. With `--check step` raises NotFinite before a tensor
+    has changed."""
+    losses = []
     for part in ids.chunk(args.parts):
         loss = loss_of(model, part) / args.parts
         loss.backward()
-        total += float(loss.detach())
+        losses.append(loss.detach())
+    total = torch.stack(losses).double().sum()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
-    if not (math.isfinite(total) and norm.isfinite()):
-        raise NotFinite(explain(model, ids[:, :-1], step, total))
+    if args.check == "step" and not (total.isfinite() and norm.isfinite()):
+        raise NotFinite(explain(model, ids[:, :-1], step, float(total)))
     if args.clip:
         nn.utils.clip_grads_with_norm_(trained, args.clip, norm)
     for optimizer in optimizers:
@@ -139,7 +164,7 @@ def train_step(model, loss_of, optimizers, ids, args, step, fraction):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     keep_in_range(model)
-    return total, float(norm)
+    return total, norm
 
 
 def build(args, seed):
@@ -164,29 +189,37 @@ class Log:
 
     def __init__(self, args):
         self.args = args
-        self.started = self.shown = time.time()
+        self.started = self.shown = time.monotonic()
         self.losses, self.norms = [], []
+        self.pace = None  # steps a second, between the last two lines
 
     def add(self, step, loss, norm, schedule):
-        """After the step-th step."""
+        """After the step-th step, with two tensors. Returns whether this wrote a line; only then a
+        device is waited for. Raises NotFinite where one of these steps had no finite numbers."""
         self.losses.append(loss)
         self.norms.append(norm)
         if step % self.args.log_every and step != schedule.steps:
-            return
-        now, tokens = time.time(), self.args.batch * self.args.window
+            return False
+        losses, norms = torch.stack(self.losses).tolist(), torch.stack(self.norms).tolist()
+        for at, numbers in enumerate(zip(losses, norms), step - len(losses) + 1):
+            if not np.isfinite(numbers).all():
+                raise NotFinite("step {}: loss {}, norm of the gradient {}".format(at, *numbers))
+        now, tokens = time.monotonic(), self.args.batch * self.args.window
+        self.pace = len(losses) / max(now - self.shown, 1e-9)
         line = {
             "step": step,
             "of": schedule.steps,
             "decay": schedule.decay,
             "tokens": step * tokens,
-            "loss": round(float(np.mean(self.losses)), 4),
-            "grad_norm": float(f"{np.mean(self.norms):.4g}"),
+            "loss": round(float(np.mean(losses)), 4),
+            "grad_norm": float(f"{np.mean(norms):.4g}"),
             "rate": round(schedule.at(step), 4),
-            "tokens_per_s": round(len(self.losses) * tokens / (now - self.shown)),
+            "tokens_per_s": round(self.pace * tokens),
             "seconds": round(now - self.started),
         }
         print(json.dumps(line), flush=True)
         self.losses, self.norms, self.shown = [], [], now
+        return True
 
 
 def ended_early(run):
@@ -205,37 +238,49 @@ def fit_seed(args, seed, run):
     run.mkdir(parents=True, exist_ok=True)
     model = build(args, seed)
     optimizers = make_optimizers(model, args)
-    schedule = Schedule(args.steps, args.warmup, args.decay, args.schedule)
-    windows = Windows(args.data, args.window, seed)
+    decay = round(args.steps * args.decay_share) if args.seconds else args.decay
+    schedule = Schedule(args.steps, args.warmup, decay, args.schedule)
+    windows = Windows(args.data, args.window, seed, args.device)
     state_file, step = run / "state.pt", 0
     if args.resume and state_file.exists():
         step = load_state(state_file, model, optimizers, schedule)
     loss_of = torch.compile(window_loss) if args.compile else window_loss
     kind = torch.device(args.device).type
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {vars(args)}", flush=True)
-
-    log, saved = Log(args), time.time()
+    log, saved = Log(args), time.monotonic()
+    if args.compile:
+        parts = [windows.batch(step + i, args.batch).chunk(args.parts)[0] for i in range(2)]
+        with torch.autocast(kind, torch.bfloat16, enabled=args.bf16):
+            check_compiled(model, loss_of, parts)
     while step < schedule.steps:
         if args.dropout:
             torch.manual_seed(seed * 2**32 + step)  # so that an interrupted run goes on the same
-        ids = windows.batch(step, args.batch).to(args.device)
+        ids = windows.batch(step, args.batch)
         with torch.autocast(kind, torch.bfloat16, enabled=args.bf16):
             loss, norm = train_step(
                 model, loss_of, optimizers, ids, args, step + 1, schedule.at(step)
             )
         step += 1
-        log.add(step, loss, norm, schedule)
+        line = log.add(step, loss, norm, schedule)
+        if line and args.seconds:
+            left = train.STARTED + args.seconds - time.monotonic()
+            schedule.replan(step, int(log.pace * left), args.decay_share)
         ended, length = ended_early(run)
         if ended:
             schedule.decay_now(step, length)
-        if time.time() - saved > args.save_seconds:
+        checked = line or args.check == "step"
+        if checked and time.monotonic() - saved > args.save_seconds:
             save_state(state_file, step, model, optimizers, schedule)
-            saved = time.time()
+            saved = time.monotonic()
     save_state(state_file, step, model, optimizers, schedule)
 
 
 def fit(args):
     torch.set_num_threads(args.threads)
+    if args.check is None:
+        args.check = "step" if torch.device(args.device).type == "cpu" else "line"
+    if args.seconds and (args.schedule != "wsd" or args.decay is not None or len(args.seed) > 1):
+        raise ValueError("--seconds: expected --schedule wsd, one seed and no --decay")
     for seed in args.seed:
         run = Path(args.run)
         fit_seed(args, seed, run if len(args.seed) == 1 else run / f"seed{seed}")
@@ -252,10 +297,12 @@ def parse_arguments(arguments=None):
     add("--start", help="checkpoint to begin with in the place of random tensors")
     add("--data", required=True, help="token file (uint16)")
     add("--run", required=True, help="folder of the run's state")
-    add("--steps", type=int, required=True)
+    add("--steps", type=int, required=True, help="with --seconds: at most")
+    add("--seconds", type=float, help="the run ends so long after the program's start")
     add("--schedule", choices=SCHEDULES, default="wsd", help="wsd: constant, then a decay")
     add("--warmup", type=int, default=50)
     add("--decay", type=int, help="steps of wsd's decay at the end (500)")
+    add("--decay-share", type=float, default=0.4, help="with --seconds: decay's share of the steps")
     add("--batch", type=int, default=24, help="windows a step")
     add("--parts", type=int, default=1, help="parts a batch is computed in")
     add("--window", type=int, default=256, help="tokens of a window")
@@ -275,6 +322,12 @@ def parse_arguments(arguments=None):
     )
     add("--seed", type=int, nargs="+", default=[0], help="several: a run each, in RUN/seedN")
     add("--device", default="cpu", help="cpu, cuda or cuda:N")
+    add(
+        "--check",
+        choices=("step", "line"),
+        help="when to read loss and gradient, which waits for a GPU: each step, before it changes "
+        "the model (a CPU's default), or with each line of the log (a GPU's)",
+    )
     add("--threads", type=int, default=2)
     add("--bf16", action="store_true", help="bfloat16 autocast")
     add("--compile", action="store_true")

@@ -15,7 +15,7 @@ class Schedule:
         if kind != "wsd" and decay is not None:
             raise ValueError(f"--decay: only with --schedule wsd, got {kind}")
         self.kind, self.steps, self.warmup = kind, steps, warmup
-        self.whole = steps  # of the cosine, also where the run is ended early
+        self.whole = steps  # of the cosine, also where the run is ended early; most of any plan
         self.decay = 500 if kind == "wsd" and decay is None else decay
 
     def at(self, step):
@@ -36,3 +36,14 @@ class Schedule:
         if step < self.steps - (self.decay or 0):
             self.decay = length
             self.steps = step + length
+
+    def replan(self, step, left, share):
+        """wsd with `left` more steps, of at most those it was made with; the last `share` of all is
+        the decay. One that has begun, or is late, goes on linearly from the rate it has."""
+        if step >= self.steps:
+            return
+        rate, begun = self.at(step), step >= self.steps - self.decay
+        self.steps = min(self.whole, step + max(left, 1))
+        self.decay = max(round(self.steps * share), 1)
+        if begun or step > self.steps - self.decay:
+            self.decay = max(round((self.steps - step) / rate), 1)

@@ -6,6 +6,8 @@ A token file is uint16, every document followed by <|endoftext|> (id 0).
 """
 
 import argparse
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +36,27 @@ def train_tokenizer(documents, vocab_size):
 
 def encode_documents(tokenizer, documents):
     """The documents' ids, each document closed by <|endoftext|>, and their number of bytes."""
-    parts, size = [], 0
+    parts, size = [np.zeros(0, np.uint16)], 0
     for text in documents:
         parts.append(np.array(tokenizer.encode(text).ids + [END_OF_TEXT_ID], dtype=np.uint16))
         size += len(text.encode())
     return np.concatenate(parts), size
+
+
+def encode_file(tokenizer, file):
+    """encode_documents of a text file; the tokenizer as its JSON, which a process can be given."""
+    return encode_documents(Tokenizer.from_str(tokenizer), read_documents([file]))
+
+
+def encode_files(tokenizer, files, jobs):
+    """encode_documents of text files, so many at a time."""
+    encode = partial(encode_file, tokenizer.to_str())
+    if jobs == 1 or len(files) == 1:
+        parts = list(map(encode, files))
+    else:
+        with ProcessPoolExecutor(jobs) as processes:
+            parts = list(processes.map(encode, files))
+    return np.concatenate([ids for ids, _ in parts]), sum(size for _, size in parts)
 
 
 def main():
@@ -47,6 +65,7 @@ def main():
     parser.add_argument("--without", nargs="*", default=[], help="files held out")
     parser.add_argument("--tokenizer", help="tokenizer.json to take, in the place of learning one")
     parser.add_argument("--vocab-size", type=int, default=4096)
+    parser.add_argument("--jobs", type=int, default=1, help="files to turn into tokens at a time")
     parser.add_argument("--out", required=True, help="folder for tokenizer.json and train.u16")
     args = parser.parse_args()
     if not 257 <= args.vocab_size <= 65536:
@@ -61,7 +80,9 @@ def main():
     else:
         tokenizer = train_tokenizer(read_documents(files), args.vocab_size)
     tokenizer.save(str(out / "tokenizer.json"))
-    ids, size = encode_documents(tokenizer, read_documents(files))
+    ids, size = encode_files(tokenizer, files, args.jobs)
+    if not len(ids):
+        parser.error("expected a text, found none")
     # The file is there when it is whole: an interrupted run starts this again.
     ids.tofile(out / "train.u16.part")
     (out / "train.u16.part").replace(out / "train.u16")

@@ -2,26 +2,37 @@
 """From a text to an exported model: tokenizer, training, interruption, decay, export."""
 
 import argparse
+import bz2
 import gzip
 import json
 import lzma
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, pre_tokenizers
 
+import train
+import train.fit
 from train.checkpoint import load_model, load_tensors, save_model
 from train.config import parse_config, read_config
 from train.documents import read_documents, text_files
 from train.evaluate import evaluate
 from train.export import export
-from train.fit import Windows, build, fit, make_optimizers, parse_arguments
+from train.finite import NotFinite
+from train.fit import Windows, build, fit, make_optimizers, parse_arguments, window_loss
 from train.init import new_tensors
 from train.model.model import Model
 from train.schedule import Schedule
-from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, encode_documents, train_tokenizer
+from train.tokenizer import (
+    END_OF_TEXT,
+    END_OF_TEXT_ID,
+    encode_documents,
+    encode_files,
+    train_tokenizer,
+)
 
 
 def arguments(folder, **changes):
@@ -82,11 +93,24 @@ def test_reads_every_kind_of_file(tmp_path):
     (tmp_path / "b.jsonl").write_text(lines)
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     (tmp_path / "d.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
+    (tmp_path / "e.jsonl.bz2").write_bytes(bz2.compress(b"") + bz2.compress(lines.encode()))
     (tmp_path / "ignored.bin").write_bytes(b"\xff")
-    assert list(read_documents(text_files(tmp_path))) == ["plain\r\n"] + ["one", "two"] * 3
+    assert list(read_documents(text_files(tmp_path))) == ["plain\r\n"] + ["one", "two"] * 4
     (tmp_path / "b.jsonl").write_text('{"body": 1}\n')
     with pytest.raises(ValueError, match="b.jsonl:1"):
         list(read_documents([tmp_path / "b.jsonl"]))
+
+
+def test_files_become_tokens_side_by_side(tmp_path, text):
+    tokenizer = train_tokenizer([text], 300)
+    parts = [text[:100], "", text[100:250], text[250:]]
+    for i, part in enumerate(parts):
+        line = json.dumps({"text": part}) + "\n" if part else ""
+        (tmp_path / f"{i}.jsonl").write_text(line)
+    whole, size = encode_documents(tokenizer, [part for part in parts if part])
+    for jobs in (1, 3):
+        ids, bytes_read = encode_files(tokenizer, text_files(tmp_path), jobs)
+        assert np.array_equal(ids, whole) and bytes_read == size
 
 
 def test_windows_come_once_an_epoch(tmp_path):
@@ -98,6 +122,18 @@ def test_windows_come_once_an_epoch(tmp_path):
     assert torch.equal(windows.batch(0, 1)[0], torch.arange(starts[0], starts[0] + 11))
 
 
+def test_a_batch_is_cut_from_the_file(tmp_path):
+    """Also over the end of an epoch, of more windows than there are, and with ids above 32767."""
+    tokens = np.random.default_rng(3).integers(0, 2**16, 47).astype(np.uint16)
+    tokens.tofile(tmp_path / "x.u16")
+    windows = Windows(tmp_path / "x.u16", 5, seed=2)
+    rows = torch.cat([windows.batch(step, 13) for step in range(3)])
+    assert rows.dtype == torch.int64 and rows.shape == (39, 6)
+    orders = [np.random.default_rng([2, epoch]).permutation(9) for epoch in range(5)]
+    for row, place in zip(rows, np.concatenate(orders)):
+        assert np.array_equal(row, tokens[5 * place : 5 * place + 6])
+
+
 def test_schedule():
     schedule = Schedule(steps=100, warmup=10, decay=20)
     assert [schedule.at(s) for s in (0, 9, 50, 80, 90, 100)] == [0.1, 1, 1, 1, 0.5, 0]
@@ -105,6 +141,29 @@ def test_schedule():
     assert (schedule.steps, schedule.at(40), schedule.at(45)) == (50, 1, 0.5)
     schedule.decay_now(45)
     assert schedule.steps == 50
+
+
+def test_a_schedule_planned_anew():
+    schedule = Schedule(steps=1000, warmup=10, decay=400)
+    schedule.replan(20, 180, 0.4)
+    assert (schedule.steps, schedule.decay, schedule.at(119), schedule.at(160)) == (200, 80, 1, 0.5)
+    schedule.replan(160, 20, 0.4)  # has begun: from 0.5 to 0 in 20 steps
+    assert [schedule.at(s) for s in (160, 170, 180)] == [0.5, 0.25, 0]
+    schedule.replan(170, 40, 0.4)
+    assert [schedule.at(s) for s in (170, 190, 210)] == [0.25, 0.125, 0]
+    schedule.replan(210, 40, 0.4)  # is over
+    assert schedule.steps == 210
+    late = Schedule(steps=1000, warmup=10, decay=400)
+    late.replan(100, 10, 0.4)  # would have begun at 66
+    assert [late.at(s) for s in (100, 105, 110)] == [1, 0.5, 0]
+    late = Schedule(steps=1000, warmup=10, decay=400)
+    late.replan(100, -7, 0.4)
+    assert late.steps == 101
+    late.replan(100, 5000, 0.4)
+    assert late.steps == 1000
+    rising = Schedule(steps=1000, warmup=100, decay=400)
+    rising.replan(49, 25, 0.4)  # in the warm-up: never above the rate it had
+    assert [rising.at(s) for s in (49, 74)] == [0.5, 0]
 
 
 def test_training_learns_and_can_be_interrupted(prepared, capsys):
@@ -152,6 +211,91 @@ def test_decay_now(prepared, capsys):
     fit(arguments(prepared, steps=1000, decay=100))
     assert len(losses(capsys.readouterr().out)) == 4
     assert not (prepared / "run" / "decay-now").exists()
+
+
+class Clock:
+    """In the place of fit's time: a step takes what `seconds` says."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.now = 0.0
+        original = Windows.batch
+
+        def batch(windows, step, size):
+            self.now += seconds(step)
+            return original(windows, step, size)
+
+        monkeypatch.setattr(train, "STARTED", 0.0)
+        monkeypatch.setattr(train.fit, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(Windows, "batch", batch)
+
+
+@pytest.mark.parametrize(
+    "seconds, least, most",
+    (
+        (lambda step: 1.0, 40, 40),  # keeps its pace
+        (lambda step: 11.0 if step == 0 else 1.0, 30, 30),  # compiles first
+        (lambda step: 1.0 if step < 32 else 4.0, 33, 35),  # slower when the decay has begun
+        (lambda step: 4.0 if step < 8 else 1.0, 16, 16),  # faster
+    ),
+)
+def test_a_run_ends_in_time(prepared, capsys, monkeypatch, seconds, least, most):
+    clock = Clock(monkeypatch, seconds)
+    fit(arguments(prepared, steps=10**6, decay=None, seconds=40.0))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+    assert least <= lines[-1]["step"] <= most and clock.now <= 44
+    rates = [line["rate"] for line in lines]
+    top = rates.index(1.0)
+    assert all(a >= b for a, b in zip(rates[top:], rates[top + 1 :])) and rates[-1] == 0
+    assert torch.load(prepared / "run/state.pt")["step"] == lines[-1]["step"]
+
+
+def test_seconds_go_with_the_plan_that_they_change(prepared):
+    for changes in ({"decay": 4}, {"decay": None, "schedule": "cosine"}, {"decay": None, "seed": [1, 2]}):
+        with pytest.raises(ValueError, match="--seconds: expected"):
+            fit(arguments(prepared, seconds=9.0, **changes))
+
+
+def test_numbers_read_with_the_log_are_those_of_the_steps(prepared, capsys):
+    fit(arguments(prepared))
+    of_steps = capsys.readouterr().out
+    fit(arguments(prepared, check="line", run=prepared / "lines"))
+    assert losses(capsys.readouterr().out) == losses(of_steps)
+    one, other = (torch.load(prepared / run / "state.pt")["model"] for run in ("run", "lines"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("check, last", (("step", 7), ("line", 4)))
+def test_a_number_that_is_not_finite_ends_the_run(prepared, monkeypatch, check, last):
+    """The saved state is of a step before it, also where the numbers are read later."""
+    calls = []
+
+    def loss(model, ids):
+        calls.append(ids)
+        return window_loss(model, ids) * (math.nan if len(calls) == 8 else 1)
+
+    monkeypatch.setattr(train.fit, "window_loss", loss)
+    with pytest.raises(NotFinite, match="step 8: loss nan"):
+        fit(arguments(prepared, parts=1, log_every=4, save_seconds=-1, check=check))
+    state = torch.load(prepared / "run/state.pt")
+    assert state["step"] == last
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+
+
+@pytest.mark.parametrize("factor", (1, 3, 0, math.nan))
+def test_compiled_code_with_other_gradients_ends_the_run(prepared, monkeypatch, factor):
+    monkeypatch.setattr(
+        torch, "compile", lambda function: lambda model, ids: function(model, ids) * factor
+    )
+    args = arguments(prepared, compile=True)
+    if factor == 1:
+        fit(args)
+        compiled = torch.load(prepared / "run/state.pt")["model"]
+        fit(arguments(prepared))
+        plain = torch.load(prepared / "run/state.pt")["model"]
+        assert all(torch.equal(compiled[name], plain[name]) for name in plain)
+    else:
+        with pytest.raises(ValueError, match="--compile: a gradient of norm"):
+            fit(args)
 
 
 def test_adamw_trains_too(prepared, capsys):

@@ -90,7 +90,7 @@ def train(system, data, folder):
             args,
             step + 1,
             schedule.at(step),
-        )[0]
+        )[0].item()
         for step in range(STEPS)
     ]
     return before, model, losses
