@@ -59,7 +59,7 @@ static int read_activations(const char *text, int min, int max, int *out, struct
     (void)min;
     (void)max;
     if (!activation_format_find(text, &format))
-        return error_set(err, ERROR_INVALID, "expected f32, 16bit or 8bit, got \"%s\"", text);
+        return error_set(err, ERROR_INVALID, "expected auto, f32, 16bit or 8bit, got \"%s\"", text);
     *out = (int)format;
     return 0;
 }

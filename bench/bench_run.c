@@ -76,7 +76,7 @@ static void progress(const struct bench *bench, const char *what, int index)
     fprintf(stderr, "%s: %d of %d, %s%s%s %s", what, index + 1, bench->count,
             test->preset ? test->preset : "", test->preset ? " " : "", name,
             weight_format_name(test->weights));
-    if (test->activations != ACTIVATIONS_F32)
+    if (test->activations != ACTIVATIONS_F32 && test->activations != ACTIVATIONS_AUTO)
         fprintf(stderr, " %s", activation_format_name(test->activations));
     if (test->products != PRODUCTS_OWN)
         fprintf(stderr, " %s", products_name(test->products));
@@ -182,6 +182,7 @@ static int open_entry(struct bench *bench, int index, int max_batch, struct erro
     const struct engine_info *info = engine_info(entry->device->engine);
     result->model = engine_model(entry->device->engine)->name;
     result->test.weights = info->weights;
+    result->test.activations = info->activations;
     result->test.kv = info->kv;
     result->test.threads = info->threads;
     const struct cost_texts texts = bench_case_texts(&result->test);

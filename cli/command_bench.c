@@ -34,10 +34,9 @@ static const struct option items[] = {
      "formats of the weights in memory: auto (as in the file)" WEIGHT_FORMAT_LIST},
     {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, "auto|f32|f16|bf16",
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
-    {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "f32", 0, 0, "f32|16bit|8bit",
-     "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT
-     " weights), 8bit (" WEIGHTS_OF_8BIT " weights);\n"
-     "      each goes with all formats of the weights"},
+    {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "auto", 0, 0,
+     "auto|f32|16bit|8bit",
+     COMMAND_ACTIVATIONS_HELP ";\n      each goes with all formats of the weights"},
     {"products", OPTION_TEXT, AT(lists.products), "LIST", "own", 0, 0, "own|cublaslt",
      "matrix products " COMMAND_PRODUCTS_HELP},
     COMMAND_DEVICE_OPTION(AT(device)),

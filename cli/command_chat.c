@@ -33,7 +33,7 @@ static const struct option items[] = {
     GENERATION_OPTIONS(struct chat_options, "2048"),
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no figures to standard error after each reply"},
-    COMMAND_MODEL_OPTIONS(struct chat_options),
+    COMMAND_MODEL_OPTIONS(struct chat_options, "auto"),
 };
 
 static const char HELP[] =

@@ -39,7 +39,7 @@ static const struct option items[] = {
      NULL, "feed the prompt in pieces of so many tokens; 0: as large as a step takes"},
     {"company", OPTION_INTEGER, offsetof(struct check_options, company), "texts", "0", 0,
      COMPANIONS, NULL, "other texts that share the steps"},
-    COMMAND_MODEL_OPTIONS(struct check_options),
+    COMMAND_MODEL_OPTIONS(struct check_options, "f32"),
 };
 
 const struct options command_check_options = {

@@ -40,7 +40,7 @@ static const struct option items[] = {
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no figures to standard error at the end"},
     COMMAND_PRESET_OPTION(struct generate_options),
-    COMMAND_MODEL_OPTIONS(struct generate_options),
+    COMMAND_MODEL_OPTIONS(struct generate_options, "auto"),
 };
 
 const struct options command_generate_options = {

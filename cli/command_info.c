@@ -21,7 +21,7 @@ static const struct option items[] = {
     {"presets", OPTION_FLAG, offsetof(struct info_options, presets), NULL, "false", 0, 0, NULL,
      "only list the names that --preset takes"},
     COMMAND_PRESET_OPTION(struct info_options),
-    COMMAND_MODEL_OPTIONS(struct info_options),
+    COMMAND_MODEL_OPTIONS(struct info_options, "auto"),
 };
 
 const struct options command_info_options = {

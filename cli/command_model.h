@@ -38,8 +38,16 @@ struct command_model_options {
     "on a GPU: the engine's own, or cuBLASLt's for those of 128 tokens and more\n" \
     "      (" WEIGHTS_OF_CUBLASLT " weights); its results depend on what shares a step"
 
-/* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
-#define COMMAND_MODEL_OPTIONS(type)                                                              \
+/* What the choices of --activations are. */
+#define COMMAND_ACTIVATIONS_HELP                                                                  \
+    "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT " weights),\n"           \
+    "      8bit (" WEIGHTS_OF_8BIT " weights), or auto: what makes prompts and batches fastest\n" \
+    "      here without a loss that counts; `regla info` says what that is"
+
+/* Entries of an options table; `type` is the command's struct, whose member `model` this is.
+ * activations: the default. Commands that say what a model is worth have f32, for which no machine
+ * differs from another by more than its order of sums. */
+#define COMMAND_MODEL_OPTIONS(type, activations_default)                                         \
     COMMAND_DEVICE_OPTION(offsetof(type, model.device)),                                         \
         {"device-memory",                                                                        \
          OPTION_BYTES,                                                                           \
@@ -81,12 +89,11 @@ struct command_model_options {
          OPTION_CHOICE,                                                                          \
          offsetof(type, model.activations),                                                      \
          "format",                                                                               \
-         "f32",                                                                                  \
+         activations_default,                                                                    \
          0,                                                                                      \
          0,                                                                                      \
-         "f32|16bit|8bit",                                                                       \
-         "what products round their inputs to: f32, or for faster prompts and batches\n"         \
-         "      16bit (" WEIGHTS_OF_16BIT " weights) or 8bit (" WEIGHTS_OF_8BIT " weights)"},    \
+         "auto|f32|16bit|8bit",                                                                  \
+         COMMAND_ACTIVATIONS_HELP},                                                              \
         {"products", OPTION_CHOICE,  offsetof(type, model.products),          NULL, "own", 0,    \
          0,          "own|cublaslt", "matrix products " COMMAND_PRODUCTS_HELP},                  \
     {                                                                                            \

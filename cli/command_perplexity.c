@@ -59,7 +59,7 @@ static const struct option items[] = {
      "print each document's tokens and nll too, in the order of FILE"},
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no progress to standard error"},
-    COMMAND_MODEL_OPTIONS(struct perplexity_options),
+    COMMAND_MODEL_OPTIONS(struct perplexity_options, "f32"),
 };
 
 const struct options command_perplexity_options = {

@@ -80,7 +80,7 @@ static const struct option ITEMS[] = {
      "where the server listens on loopback and asks for no key"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
-    COMMAND_MODEL_OPTIONS(struct serve_options),
+    COMMAND_MODEL_OPTIONS(struct serve_options, "auto"),
     {"http-threads", OPTION_INTEGER, FIELD(http_threads), "threads", "2", 1, 256, NULL,
      "threads of the HTTP event loops; as many once more where some addresses have TLS and others "
      "have not"},

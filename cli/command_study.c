@@ -45,7 +45,7 @@ static const struct option items[] = {
      "print no progress to standard error"},
     {"point", OPTION_TEXT, AT(point), "SPEC", NULL, 0, 0, NULL,
      "measure only system:length:batch:repeat, in this process, and print its line of CSV"},
-    COMMAND_MODEL_OPTIONS(struct study_flags),
+    COMMAND_MODEL_OPTIONS(struct study_flags, "auto"),
 };
 
 const struct options command_study_options = {

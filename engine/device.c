@@ -114,6 +114,12 @@ int device_find(const char *name, struct error *err)
     return find(name, &device, err);
 }
 
+enum activation_format device_activations(const char *name, const char *instruction_set,
+                                          enum weight_format weights)
+{
+    return device_is_cpu(name) ? cpu_activations(instruction_set, weights) : ACTIVATIONS_F32;
+}
+
 int device_open(const struct ops **ops, struct backend **backend,
                 const struct engine_options *options, struct error *err)
 {

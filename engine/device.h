@@ -15,6 +15,11 @@ int device_find(const char *name, struct error *err);
 /* Whether device_open would find the CPU. */
 bool device_is_cpu(const char *name);
 
+/* What `auto` is for weights of a format, not auto: a fixed table, so that a machine has the same
+ * bits every time. f32 where device_open would fail. */
+enum activation_format device_activations(const char *name, const char *instruction_set,
+                                          enum weight_format weights);
+
 /* The caller closes *backend with (*ops)->close. ERROR_INVALID: no device has such a name.
  * ERROR_UNSUPPORTED: the device does not exist here. */
 int device_open(const struct ops **ops, struct backend **backend,

@@ -99,6 +99,9 @@ static int choose_formats(const struct engine_options *options, const struct mod
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
     info->activations = options->activations;
+    if (info->activations == ACTIVATIONS_AUTO)
+        info->activations =
+            device_activations(options->device, options->instruction_set, info->weights);
     info->products = options->products;
     if (!products_fit(info->products, info->weights))
         return error_set(

@@ -17,7 +17,7 @@ struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
     enum weight_format weights;
     enum kv_format kv;
-    enum activation_format activations; /* ERROR_INVALID if it does not fit the weights,
+    enum activation_format activations; /* 0: f32. ERROR_INVALID if it does not fit the weights,
                                            ERROR_UNSUPPORTED if not the device */
     enum products products; /* ERROR_INVALID if they do not fit the weights, ERROR_UNSUPPORTED if
                                not the device */
@@ -46,9 +46,9 @@ struct engine_options {
 /* Everything that does not change after engine_open. */
 struct engine_info {
     int32_t vocab_size;
-    enum weight_format weights; /* never auto */
-    enum kv_format kv;          /* never auto */
-    enum activation_format activations;
+    enum weight_format weights;         /* never auto */
+    enum kv_format kv;                  /* never auto */
+    enum activation_format activations; /* never auto */
     enum products products;
     int threads;
     int max_step_tokens, max_step_logits;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
 
 #if defined(__x86_64__)
@@ -68,4 +69,18 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
     error_set(err, ERROR_INVALID, "instruction_set: \"%s\" is unknown or not on this machine",
               name == NULL ? "" : name);
     return NULL;
+}
+
+enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights)
+{
+    struct error unknown = ERROR_INIT; /* cpu_open tells */
+    const struct kernels *kernels = instruction_set_choose(instruction_set, &unknown);
+    if (kernels == NULL || !instruction_set_rounds(kernels, weights))
+        return ACTIVATIONS_F32;
+    if (activation_format_fits(ACTIVATIONS_8BIT, weights))
+        return ACTIVATIONS_8BIT;
+    /* On Intel's cores products of bf16 with bf16 take longer than those with f32. */
+    return weights == WEIGHTS_BF16 && (kernels == kernels_zen4 || kernels == kernels_zen5)
+               ? ACTIVATIONS_16BIT
+               : ACTIVATIONS_F32;
 }

@@ -17,11 +17,13 @@
  *   f32: to 24 bits; on a GPU, with weights of two bytes or one, to 17 bits (f16: 23)
  *   16bit: with bf16 weights, and always on a GPU, to bf16; with weights in blocks to 16-bit
  * integers, scaled by the largest of 32 inputs
- *   8bit: with weights in blocks to 8-bit integers, likewise; not on a GPU */
+ *   8bit: with weights in blocks to 8-bit integers, likewise; not on a GPU
+ *   auto: the fastest that the device has for the weights' format (engine/device.h) */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \
     X(ACTIVATIONS_16BIT, "16bit") \
-    X(ACTIVATIONS_8BIT, "8bit")
+    X(ACTIVATIONS_8BIT, "8bit")   \
+    X(ACTIVATIONS_AUTO, "auto")
 
 /* Of the matrices that are multiplied with: value, name, weights of a row that share a scale (1: no
  * scale), bytes of so many weights, and bits of the activations beside f32 that its products may
@@ -122,7 +124,7 @@ bool activation_format_find(const char *name, enum activation_format *out);
 bool products_find(const char *name, enum products *out);
 /* "auto, f32, bf16, f16, q8 or q4", into text [size]; returns text. */
 const char *weight_format_names(char *text, size_t size);
-/* Whether products with weights of a format, not auto, can round their inputs so. */
+/* Whether products with weights of a format, not auto, can round their inputs so; not to auto. */
 bool activation_format_fits(enum activation_format activations, enum weight_format weights);
 /* Whether there are such products with weights of a format, not auto. */
 bool products_fit(enum products products, enum weight_format weights);

@@ -161,7 +161,7 @@ def test_csv_quotes_names(tmp_path):
     (["--batch", "0"], "--batch: item 1: expected an integer from 1 to 4096"),
     (["--weights", "f32,int4"], "--weights: item 2: expected auto, f32, bf16, f16, q8 or q4, got"),
     (["--kv", "q4"], "--kv: item 1: expected auto, f32, f16 or bf16"),
-    (["--activations", "f32,4bit"], '--activations: item 2: expected f32, 16bit or 8bit, got "4bit"'),
+    (["--activations", "f32,4bit"], '--activations: item 2: expected auto, f32, 16bit or 8bit, got "4bit"'),
     (["--products", "own,cublas"], '--products: item 2: expected own or cublaslt, got "cublas"'),
     (["--threads", "1e9"], "--threads: item 1: "),
     (["--repeat", "0"], "--repeat: expected an integer from 1 to 1000"),

@@ -82,7 +82,7 @@ Test(bench, a_bad_list_is_named_with_its_item)
         {offsetof(struct bench_lists, weights), "f32,f64", "f16, q8 or q4, got \"f64\""},
         {offsetof(struct bench_lists, kv), "q8", "--kv: item 1: expected auto, f32, f16 or bf16"},
         {offsetof(struct bench_lists, activations), "16bit,bf16",
-         "--activations: item 2: expected f32, 16bit or 8bit, got \"bf16\""},
+         "--activations: item 2: expected auto, f32, 16bit or 8bit, got \"bf16\""},
         {offsetof(struct bench_lists, products), "own,cublas",
          "--products: item 2: expected own or cublaslt, got \"cublas\""},
         {offsetof(struct bench_lists, threads), "1025", "from 0 to 1024, got \"1025\""},

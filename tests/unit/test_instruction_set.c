@@ -127,3 +127,27 @@ Test(instruction_set, amds_get_what_was_measured_on_them)
               "%s%s", vendor, family);
     cr_expect(instruction_set_choose(sets[0].name, NULL) == chosen);
 }
+
+/* auto is what was fastest where it was measured, and f32 where nothing rounds. */
+Test(instruction_set, auto_activations_are_a_fixed_table)
+{
+    char flags[8192];
+    read_line("flags", flags, sizeof flags);
+    const bool vnni = has_all(flags, sets[0].flags), bf16 = has_all(flags, "avx512_bf16");
+    const struct kernels *best = instruction_set_choose(NULL, NULL);
+    const bool amd = best == kernels_zen4 || best == kernels_zen5;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const char *set = sets[i].name;
+        const bool rounds = i == 0 && vnni;
+        cr_expect(cpu_activations(set, WEIGHTS_F32) == ACTIVATIONS_F32, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_F16) == ACTIVATIONS_F32, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_BF16) ==
+                      (rounds && amd && bf16 ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
+                  "%s", set);
+        enum activation_format bytes = rounds ? ACTIVATIONS_8BIT : ACTIVATIONS_F32;
+        cr_expect(cpu_activations(set, WEIGHTS_Q8) == bytes, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q4) == bytes, "%s", set);
+    }
+    cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);
+    cr_expect(cpu_activations(NULL, WEIGHTS_Q8) == cpu_activations(best->name, WEIGHTS_Q8));
+}
