@@ -77,9 +77,22 @@ void store_rows_close(struct store_rows *rows)
     store_database_close(&rows->database);
 }
 
+/* The bytes of a commit are known to some pages only, and deletions ask for no room: what they are
+ * over the budget by, the log gives back before anybody is told. */
+static int64_t bytes_within(struct store_rows *rows)
+{
+    const struct store_report *report = &rows->accounts->report;
+    const int64_t bytes = store_database_bytes(&rows->database);
+    if (report->budget_bytes <= 0 || report->bytes - rows->bytes + bytes <= report->budget_bytes ||
+        store_database_log_bytes(&rows->database) == 0)
+        return bytes;
+    store_removal_give_log(&rows->removal);
+    return store_database_bytes(&rows->database);
+}
+
 void store_rows_account(struct store_rows *rows, int64_t sessions)
 {
-    int64_t bytes = store_database_bytes(&rows->database);
+    int64_t bytes = bytes_within(rows);
     store_accounts_add(rows->accounts, STORE_SESSION, bytes - rows->bytes, sessions);
     rows->bytes = bytes;
 }
