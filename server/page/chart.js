@@ -4,7 +4,7 @@
 
 import { el, svg } from "./dom.js";
 
-const WIDTH = 560, HEIGHT = 240, LEFT = 68, RIGHT = 14, TOP = 12, BOTTOM = 40;
+const WIDTH = 560, HEIGHT = 240, LEFT = 68, RIGHT = 18, TOP = 12, BOTTOM = 40;
 
 /** Steps of 1, 2 or 5, or of powers of two for bytes, from 0 to `most`, at most five. */
 function ticks(most, binary) {

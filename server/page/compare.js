@@ -70,6 +70,7 @@ class Side {
   constructor(title, api, text, prompt) {
     this.api = api;
     this.name = title;
+    this.ids = !text;
     this.prompt = () => (text ? prompt.value : prompt.value.split(/[\s,]+/).map(Number));
     this.card = el("p");
     this.speed = el("p", { class: "speed" });
@@ -96,6 +97,11 @@ class Side {
     }
   }
 
+  measure(run, count) {
+    this.speed.textContent = `${count} tokens, ${short(run.tokensPerSecond)} tokens/s, first after `
+      + `${short(run.firstMs)} ms`;
+  }
+
   /** False: it went wrong. */
   async generate(length) {
     this.alert.show(null);
@@ -103,14 +109,14 @@ class Side {
     let count = 0;
     const run = generate(this.api, {
       prompt: this.prompt(), max_tokens: length, ignore_eos: true, temperature: 0.8, seed: 1,
-    });
+    }, this.ids);
     try {
       for await (const tokens of run) {
         count += tokens.length;
-        this.output.append(tokens.map((token) => token.text || `${token.id} `).join(""));
-        this.speed.textContent = `${count} tokens, ${short(run.tokensPerSecond)} tokens/s, first after `
-          + `${short(run.firstMs)} ms`;
+        this.output.append(tokens.map((token) => token.text).join(""));
+        this.measure(run, count);
       }
+      this.measure(run, count);
       return true;
     } catch (error) {
       this.alert.show(error);

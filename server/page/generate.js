@@ -39,7 +39,7 @@ function idOf(name) {
 
 /** The tokens of a choice: {text, id, logprob, top: [{id, logprob}]}. Text that several tokens have
  * together is that of the first. */
-function tokensOf(choice) {
+function tokensOf(choice, ids) {
   const text = choice.text ?? (choice.delta.reasoning_content ?? "") + (choice.delta.content ?? "");
   const logprobs = choice.logprobs;
   const entries = logprobs?.content
@@ -52,11 +52,12 @@ function tokensOf(choice) {
       top: Object.entries(logprobs.top_logprobs[i] ?? {}).map(
         ([name, logprob]) => ({ id: idOf(name), logprob })),
     }));
-  return entries.map((entry, i) => ({ ...entry, text: i === 0 ? text : "" }));
+  return entries.map((entry, i) => ({ ...entry, text: ids ? `${entry.id} ` : i === 0 ? text : "" }));
 }
 
-/** Iterates over lists of tokens as they come. base: how many tokens stand before the first one. */
-export function generate(api, body) {
+/** Iterates over lists of tokens as they come. base: how many tokens stand before the first one. ids: the
+ * server has no tokenizer, so ids are the text. */
+export function generate(api, body, ids) {
   const chat = body.messages !== undefined;
   const abort = new AbortController();
   const id = `page-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
@@ -67,8 +68,11 @@ export function generate(api, body) {
     get firstMs() {
       return first === null ? NaN : first - sent;
     },
+    /** As the server measured it, once it has; frames come here several at a time, so a moment of them
+     * says little. */
     get tokensPerSecond() {
-      return count > 1 ? (count - 1) / ((last - first) / 1000) : NaN;
+      if (run.timings) return run.timings.decode_tokens_per_second ?? NaN;
+      return last - first > 200 ? (count - 1) / ((last - first) / 1000) : NaN;
     },
     /** The server ends it, so that the session keeps what has come. */
     async stop() {
@@ -90,7 +94,7 @@ export function generate(api, body) {
           if (frame.usage) run.base = frame.usage.prompt_tokens;
           if (frame.timings) run.timings = frame.timings;
           if (frame.choices.length === 0) continue;
-          const tokens = tokensOf(frame.choices[0]);
+          const tokens = tokensOf(frame.choices[0], ids);
           if (tokens.length === 0) continue;
           last = performance.now();
           first ??= last;

@@ -9,20 +9,28 @@ const panels = ["try", "sessions", "curves", "compare"];
 const opened = {};
 const app = {
   api,
-  config: await api.get("page/config.json"),
+  config: null, // what the page has to know of the server's options
   /** Shows a part; what: for its `show`. */
   async open(name, what) {
-    for (const panel of panels) {
-      const tab = document.getElementById(`tab-${panel}`);
-      const chosen = panel === name;
-      tab.setAttribute("aria-selected", chosen);
-      tab.tabIndex = chosen ? 0 : -1;
-      document.getElementById(panel).hidden = !chosen;
+    for (const one of panels) {
+      const tab = document.getElementById(`tab-${one}`);
+      tab.setAttribute("aria-selected", one === name);
+      tab.tabIndex = one === name ? 0 : -1;
+      document.getElementById(one).hidden = one !== name;
     }
     if (location.hash.slice(1) !== name) history.replaceState(null, "", `#${name}`);
-    opened[name] ??= import(`./${name}.js`).then(
-      ({ default: start }) => start(app, document.getElementById(name)));
-    (await opened[name]).show?.(what);
+    const panel = document.getElementById(name);
+    try {
+      opened[name] ??= import(`./${name}.js`).then(({ default: start }) => {
+        panel.replaceChildren();
+        return start(app, panel);
+      });
+      (await opened[name]).show?.(what);
+    } catch {
+      opened[name] = undefined; // the next time it is tried again
+      panel.replaceChildren(el("p", { role: "alert", class: "alert" },
+        `The server does not answer (${api.base}).`));
+    }
   },
 };
 
@@ -43,17 +51,21 @@ function listenToTabs() {
   });
 }
 
-listenToTabs();
-const wanted = location.hash.slice(1);
-const first = document.getElementById(`tab-${wanted}`);
-await app.open(first && !first.hidden && panels.includes(wanted) ? wanted : "try");
-performance.mark("usable");
-document.documentElement.dataset.usable = "";
-try {
+async function begin() {
+  app.config = await api.get("page/config.json");
+  listenToTabs();
+  const wanted = location.hash.slice(1);
+  const tab = panels.includes(wanted) && document.getElementById(`tab-${wanted}`);
+  await app.open(tab && !tab.hidden ? wanted : "try");
+  performance.mark("usable");
   const [model] = (await api.get("v1/models")).data;
   document.title = `${model.id} – regla`;
   document.getElementById("model").textContent = model.id;
   document.getElementById("card").textContent = describe(model);
+}
+
+try {
+  await begin();
 } catch (error) {
   document.getElementById("card").replaceChildren(el("span", { class: "alert" }, error.message));
 }

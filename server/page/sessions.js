@@ -48,6 +48,7 @@ export default function start(app, panel) {
   }
 
   function draw(sessions) {
+    const began = performance.now();
     const focused = document.activeElement?.dataset?.session;
     rows = new Map();
     const made = sessions.map(({ session, depth }) => {
@@ -73,6 +74,7 @@ export default function start(app, panel) {
     if (at) at.name.tabIndex = 0;
     if (focused && rows.has(focused)) at.name.focus();
     if (chosen !== null) one.show(rows.get(chosen)?.session ?? null);
+    performance.measure("sessions drawn", { start: began });
   }
 
   function choose(id) {
@@ -156,8 +158,8 @@ function details(app, list) {
   const path = () => `v1/sessions/${encodeURIComponent(session.id)}`;
 
   async function show(now) {
-    const same = session !== null && now?.id === session.id && now.position === session.position
-      && now.used === session.used;
+    const known = session !== null && now?.id === session.id;
+    const same = known && now.position === session.position && now.used === session.used;
     session = now;
     box.hidden = now === null;
     if (!now) return;
@@ -171,8 +173,10 @@ function details(app, list) {
     title.textContent = now.id;
     position.input.value = now.position;
     position.input.max = now.position;
-    name.input.value = `${now.id}-2`.slice(-128);
-    text.show([]);
+    if (!known) {
+      name.input.value = `${now.id}-2`.slice(-128);
+      text.show([]);
+    }
     await act(async () => {
       const held = await api.get(`${path()}/tokens`);
       if (held.id === session?.id) text.show(held.texts ?? held.tokens.map((token) => `${token} `));

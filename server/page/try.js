@@ -102,26 +102,30 @@ export default function start(app, panel) {
     run = generate(api, {
       ...body, ...settings.read(), ...(config.text ? {} : { stop: undefined }),
       session_id: id, expected_position: position,
-    });
+    }, !config.text);
     let count = 0, stale = false;
     try {
       for await (const tokens of run) {
         count += tokens.length;
         text.add(tokens);
-        const cut = run.cut ? `, stopped` : "";
-        speed.textContent = `${count} tokens, ${short(run.tokensPerSecond)} tokens/s, first after `
-          + `${short(run.firstMs)} ms${cut}`;
+        measure(count);
       }
     } catch (error) {
       if (error.name !== "AbortError") alert.show(error);
       if (count === 0) sent.remove();
       stale = error.code === "position_mismatch"; // another client has gone on with it
     }
+    if (count > 0) measure(count);
     if (count > 0 || run.base !== null) await settle(id, run.base, sent);
     else if (stale) await reread(id);
     done.textContent = `${count} tokens generated. ${speed.textContent}`;
     run = null;
     state(false);
+  }
+
+  function measure(count) {
+    speed.textContent = `${count} tokens, ${short(run.tokensPerSecond)} tokens/s, first after `
+      + `${short(run.firstMs)} ms${run.cut ? ", stopped" : ""}`;
   }
 
   /** What the session holds now decides: what was sent is shown as the tokens that it became. If the
