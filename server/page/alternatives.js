@@ -41,7 +41,10 @@ export async function showAlternatives(box, api, text, token, free, forkAt) {
       if (!free() || token.position === undefined) return;
       box.hidden = true;
       await forkAt(token, top);
-    }, { disabled: own || token.position === undefined, "aria-label": own ? `${words} came` : `Fork here with ${words}` });
+    }, {
+      disabled: own || token.position === undefined,
+      "aria-label": own ? `${words} came` : `Fork here with ${words}`,
+    });
     list.append(el("li", {}, el("code", {}, JSON.stringify(top.text)), bar,
       el("span", { class: "number" }, percent(top.logprob)), fork));
   }

@@ -13,7 +13,8 @@ export default function start({ api, config }, panel) {
   const prompt = field("Prompt", "textarea", { rows: 2 }, "It was a dark night, and");
   const longest = field("Up to, tokens", "select", {},
     ...LENGTHS.map((length) => el("option", { value: length, selected: length === 1024 }, String(length))));
-  const go = button("Generate on both", () => run(() => both((side) => side.generate(128))), { class: "primary" });
+  const go = button("Generate on both", () => run(() => both((side) => side.generate(128))),
+    { class: "primary" });
   const measure = button("Measure each length", () => run(measureAll));
   const status = el("p", { role: "status" });
   const figures = el("div", { class: "figures" });
@@ -74,7 +75,8 @@ class Side {
     this.prompt = () => (text ? prompt.value : prompt.value.split(/[\s,]+/).map(Number));
     this.card = el("p");
     this.speed = el("p", { class: "speed" });
-    this.output = el("div", { class: "text", role: "region", tabindex: 0, "aria-label": `Output of ${title}` });
+    this.output = el("div",
+      { class: "text", role: "region", tabindex: 0, "aria-label": `Output of ${title}` });
     this.alert = alertLine();
     this.heading = el("h2", {}, title);
     this.box = el("article", {}, this.heading, this.card, this.speed, this.output, this.alert.line);

@@ -39,7 +39,8 @@ export default function start({ api }, panel) {
     const open = table.querySelector("details")?.open;
     table.replaceChildren(numbers("The numbers by generation length",
       ["Tokens generated", "Peak state memory", "Tokens/s"],
-      LENGTHS.map((length, i) => [short(length), Number.isFinite(peak[i]) ? bytes(peak[i]) : "–", short(mean[i])])));
+      LENGTHS.map((length, i) =>
+        [short(length), Number.isFinite(peak[i]) ? bytes(peak[i]) : "–", short(mean[i])])));
     table.firstChild.open = open ?? false;
   }
 
@@ -71,7 +72,7 @@ function overTime(history) {
   const xs = history.map((one) => one.time - end);
   const span = Math.max(60, -xs[0]);
   const axis = { xs: [-span, ...xs], xTicks: [-span, -span / 2, 0], xLabel: "seconds ago",
-    xText: (value) => short(-value) };
+    xText: (value) => short(Math.abs(value)) };
   const padded = (values) => [NaN, ...values];
   const perStep = (cause) => rates(history, (one) => one.causes[cause] * 1000, (one) => one.steps);
   return [

@@ -22,7 +22,8 @@ export default function start(app, panel) {
     el("div", { class: "row" }, file.box, target.box, button("Import", bring), button("Refresh", refresh)),
     status, alert.line,
     el("div", { class: "split" },
-      el("div", { class: "list", role: "region", "aria-label": "All sessions", tabindex: 0 }, table), one.box));
+      el("div", { class: "list", role: "region", "aria-label": "All sessions", tabindex: 0 }, table),
+      one.box));
 
   let listed = "", rows = new Map(), chosen = null;
 
@@ -97,14 +98,14 @@ export default function start(app, panel) {
   });
 
   async function bring() {
-    const [chosenFile] = file.input.files;
+    const [chosenFile] = file.input.files, name = encodeURIComponent(target.input.value);
     alert.show(null);
-    if (!chosenFile || !target.input.value) {
+    if (!chosenFile || !name) {
       alert.show("Choose a file and a name for the session.");
       return;
     }
     try {
-      const session = await api.put(`v1/sessions/${encodeURIComponent(target.input.value)}/state`, chosenFile);
+      const session = await api.put(`v1/sessions/${name}/state`, chosenFile);
       await read();
       choose(session.id);
       status.textContent = `${session.id} is imported: ${session.position} tokens`;
@@ -168,7 +169,7 @@ function details(app, list) {
       ["Keys and values", bytes(now.kv_bytes)], ["Tier", now.tier],
       ["Checkpoints", short(now.checkpoints)], ["On disk", now.durable ? "yes" : "no"],
       ["Shares", now.shared_with ? `${now.shared_tokens} tokens with ${now.shared_with}` : "nothing"],
-    ].map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))));
+    ].flatMap(([term, value]) => [el("dt", {}, term), el("dd", {}, value)]));
     if (same) return;
     title.textContent = now.id;
     position.input.value = now.position;
@@ -215,9 +216,8 @@ function details(app, list) {
   }
 
   async function remove() {
-    if (!await ask("Delete?", `${session.id} and its ${session.position} tokens are gone for good.`, "Delete"))
-      return;
-    const { id } = session;
+    const { id, position: tokens } = session;
+    if (!await ask("Delete?", `${id} and its ${tokens} tokens are gone for good.`, "Delete")) return;
     await act(() => api.delete(path()), `${id} is deleted`);
   }
 

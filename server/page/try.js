@@ -150,7 +150,7 @@ export default function start(app, panel) {
   /** From here on the text goes another way, in a session of its own. */
   async function forkAt(token, alternative) {
     const from = encodeURIComponent(name.input.value);
-    const id = `${name.input.value.slice(0, 118)}.${token.position}-${Math.random().toString(36).slice(2, 6)}`;
+    const id = `${name.input.value.slice(0, 100)}.${token.position}-${randomWord(4)}`;
     alert.show(null);
     try {
       await api.post(`v1/sessions/${from}/fork`, { id });
@@ -172,5 +172,9 @@ export default function start(app, panel) {
 }
 
 function newName() {
-  return `page-${Math.random().toString(36).slice(2, 8)}`;
+  return `page-${randomWord(6)}`;
+}
+
+function randomWord(length) {
+  return Math.random().toString(36).slice(2, 2 + length);
 }

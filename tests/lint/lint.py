@@ -258,7 +258,7 @@ def check_headers():
 
 def check_licence():
     """each source names its licence in its first two lines"""
-    for name in tracked(*CODE, ".py", ".sh", ".cmake", ".lua"):
+    for name in tracked(*CODE, ".py", ".sh", ".cmake", ".lua", ".js", ".css"):
         if LICENCE not in "".join(read(name).splitlines(keepends=True)[:2]):
             yield f"{name}:1: expected a line \"{LICENCE}\""
 

@@ -13,7 +13,8 @@ from harness import wait_until
 # As root it has no sandbox of its own; what it loads is ours. Nothing that asks other hosts.
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-default-apps",
-         "--disable-sync", "--disable-extensions", "--window-size=1280,900")
+         "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--disable-lcd-text",
+         "--window-size=1280,900")
 
 
 def start_browser(chromium, driver, downloads):

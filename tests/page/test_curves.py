@@ -38,7 +38,8 @@ def test_after_load(server_factory, page):
     assert list(ys) == sorted(ys, reverse=True) and ys[0] > ys[-1]  # its KV grows
     assert len(points(page, 1)) == len(LENGTHS)
     page.run("document.querySelector('#curves details').open = true")
-    rows = page.run("return [...document.querySelectorAll('#curves tbody tr')].map((row) => row.innerText.split(/\\s+/))")
+    rows = page.run("return [...document.querySelectorAll('#curves tbody tr')].map("
+                    "(row) => row.innerText.split(/\\s+/))")
     assert [row[0] for row in rows] == ["64", "128", "256", "512", "1,024", "2,048", "4,096", "8,192"]
     peak = server.metric("regla_generation_peak_memory_bytes", length="512")
     assert rows[3][1:3] == [f"{peak / 1024:.3g}", "KiB"] and rows[4][1:] == ["–", "–"]

@@ -102,7 +102,8 @@ def test_settings_are_sent(server, page):
     """Each to its own field: the server says what is wrong with it."""
     page(server)
     page.allowed.append("400")
-    page.run("document.querySelector('#try details').open = true; document.querySelector('#try form').noValidate = true")
+    page.run("document.querySelector('#try details').open = true;"
+             "document.querySelector('#try form').noValidate = true")
     for label, field, wrong in (
             ("Temperature", "temperature", "3"), ("Top p", "top_p", "2"), ("Top k (0: all)", "top_k", "-2"),
             ("Min p", "min_p", "2"), ("Repetition penalty", "repetition_penalty", "-1"),
