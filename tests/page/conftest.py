@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
-import harness  # noqa: E402
-from page_browser import Page, start_browser  # noqa: E402
+import harness
+from page_browser import Page, start_browser
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 alive = []
