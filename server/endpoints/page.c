@@ -38,18 +38,24 @@ static size_t origin_length(const char *url)
     return url[at + path] == 0 ? at : 0;
 }
 
+/* The policy is a header, for which there is not much room. */
+enum { MOST_COMPARED = 16, LONGEST_URL = 200 };
+
 int page_open(struct page_texts *page, const struct names *compare, struct error *err)
 {
+    if (compare->count > MOST_COMPARED)
+        return error_set(err, ERROR_INVALID, "--page-compare: expected at most %d servers, got %zu",
+                         MOST_COMPARED, compare->count);
     strbuf_puts(&page->policy, POLICY);
     strbuf_puts(&page->config, "{\"compare\":[");
     for (size_t i = 0; i < compare->count; i++) {
         const char *url = compare->items[i];
         size_t origin = origin_length(url);
-        if (!origin)
+        if (!origin || strlen(url) > LONGEST_URL)
             return error_set(err, ERROR_INVALID,
                              "--page-compare: expected http://HOST:PORT, or https:, and perhaps a "
-                             "path, got \"%.200s\"",
-                             url);
+                             "path, of %d bytes at most, got \"%.200s\"",
+                             LONGEST_URL, url);
         strbuf_puts(&page->policy, " ");
         strbuf_append(&page->policy, url, origin);
         strbuf_puts(&page->config, i ? "," : "");

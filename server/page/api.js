@@ -45,6 +45,7 @@ export class Api {
   constructor(base) {
     this.base = base;
     this.asking = null;
+    this.declined = false; // nobody is asked again and again
   }
 
   get key() {
@@ -53,19 +54,22 @@ export class Api {
 
   /** One dialog for all requests that need the key. */
   async askKey(wrong) {
-    this.asking ??= (async () => {
+    if (!this.declined) this.asking ??= (async () => {
       const { box, input } = field("API key", "input",
         { type: "password", autocomplete: "off", required: true });
       const given = await ask(wrong ? "That key is wrong" : "This server asks for a key",
         `${this.base} — the key is kept for this tab only.`, "Use it", box);
       if (given) sessionStorage.setItem(`key ${this.base}`, input.value.trim());
-      else throw new ApiError(401, "invalid_api_key", "The server asks for an API key.");
+      else this.declined = true;
     })();
     try {
       await this.asking;
     } finally {
       this.asking = null;
     }
+    if (this.declined)
+      throw new ApiError(401, "invalid_api_key",
+        "The server asks for an API key. Reload the page to give one.");
   }
 
   async fetch(path, options = {}) {

@@ -51,6 +51,21 @@ function listenToTabs() {
   });
 }
 
+/** While the server loads, it is asked every second. */
+async function loadedModel() {
+  for (;;) {
+    try {
+      return (await api.get("v1/models")).data[0];
+    } catch (error) {
+      if (error.code !== "loading") throw error;
+      document.getElementById("card").textContent = "The server loads its model.";
+    }
+    await new Promise((then) => setTimeout(then, 1000));
+    if (document.hidden)
+      await new Promise((then) => document.addEventListener("visibilitychange", then, { once: true }));
+  }
+}
+
 async function begin() {
   app.config = await api.get("page/config.json");
   listenToTabs();
@@ -58,7 +73,7 @@ async function begin() {
   const tab = panels.includes(wanted) && document.getElementById(`tab-${wanted}`);
   await app.open(tab && !tab.hidden ? wanted : "try");
   performance.mark("usable");
-  const [model] = (await api.get("v1/models")).data;
+  const model = await loadedModel();
   document.title = `${model.id} – regla`;
   document.getElementById("model").textContent = model.id;
   document.getElementById("card").textContent = describe(model);

@@ -16,6 +16,10 @@ export function percent(logprob) {
   return `${share >= 1 ? share.toFixed(0) : share.toPrecision(1)} %`;
 }
 
+function nameOf(token) {
+  return `${JSON.stringify(token.text)}, ${percent(token.logprob)}`;
+}
+
 export class TokenText {
   /** chosen: called with a token that is clicked. */
   constructor(label, chosen) {
@@ -55,7 +59,7 @@ export class TokenText {
     const spans = this.fresh.map((token) => {
       token.span = el("span", {
         class: `token ${shade(token.logprob)}`, role: "button", tabindex: -1,
-        "aria-label": `${JSON.stringify(token.text)}, ${percent(token.logprob)}`,
+        "aria-label": nameOf(token),
       }, token.text);
       token.span.token = token;
       return token.span;
@@ -67,11 +71,17 @@ export class TokenText {
   }
 
   /** A run has ended: its tokens stand behind `base` others; null: it is not known. Returns `base`, or
-   * -1 if the session, which holds these ids, has not what is shown. An EOS at the end it has not. */
-  place(base, held) {
+   * -1 if the session, which holds these ids, has not what is shown. An EOS at the end it has not. The
+   * tokens get the texts that they have there: a chat's reply leaves some out. */
+  place(base, held, texts) {
     const run = this.tokens.filter((token) => token.position === undefined);
     base ??= held.length - run.length;
-    run.forEach((token, i) => (token.position = base + i));
+    run.forEach((token, i) => {
+      token.position = base + i;
+      token.text = texts[token.position] ?? token.text;
+      token.span.textContent = token.text;
+      token.span.setAttribute("aria-label", nameOf(token));
+    });
     const same = this.tokens.every(
       (token) => token.position >= held.length || held[token.position] === token.id);
     return base >= 0 && same && base + run.length >= held.length ? base : -1;

@@ -134,7 +134,7 @@ export default function start(app, panel) {
     text.flush();
     try {
       const held = await read(id);
-      const from = text.place(base, held.tokens);
+      const from = text.place(base, held.tokens, held.texts);
       if (from < position) {
         await reread(id, held);
         return;

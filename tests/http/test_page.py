@@ -81,11 +81,19 @@ def test_servers_to_compare_are_all_it_may_connect_to(server_factory):
 
 @pytest.mark.parametrize("url", [
     "127.0.0.1:8001", "http://", "http://a:", "http://a:123456", "http://a; script-src *", "http://a/ b",
-    "ftp://a", "http://[::1", "http://a/\"", "http://*", "http://u@a", "'unsafe-inline'"])
+    "ftp://a", "http://[::1", "http://a/\"", "http://*", "http://u@a", "'unsafe-inline'",
+    "http://a/" + 192 * "b"])
 def test_a_url_that_is_none(url):
     run = subprocess.run([BINARY, "serve", "--model", GOLDEN / "hybrid_regla", "--port", "0",
                           "--page-compare", url], capture_output=True, text=True, timeout=60)
     assert run.returncode == 1 and "--page-compare: expected http://HOST:PORT" in run.stderr
+
+
+def test_too_many_to_compare():
+    run = subprocess.run([BINARY, "serve", "--model", GOLDEN / "hybrid_regla", "--port", "0",
+                          "--page-compare", ",".join(f"http://a:{i}" for i in range(17))],
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1 and "expected at most 16 servers, got 17" in run.stderr
 
 
 def test_no_page_to_compare_on():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page below a path, which a proxy takes away (deploy/README.md)."""
+"""The page below a path, which a proxy takes away (deploy/README.md), and while the server loads."""
 
 import http.server
+import json
 import threading
 
 import httpx
@@ -10,24 +11,32 @@ import pytest
 
 @pytest.fixture
 def proxied(server):
-    """What the page's address is then."""
+    """What the page's address is then. Twice the server says that it loads its model."""
+    error = {"message": "loading", "type": "server_error", "param": None, "code": "loading"}
+    still_loads = [json.dumps({"error": error}).encode()] * 2
+
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def forward(self):
             if not self.path.startswith("/regla/"):
-                self.send_error(404)
-                return
+                return self.send_error(404)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.path.endswith("/v1/models") and still_loads:
+                return self.answer(503, {"Content-Type": "application/json"}, still_loads.pop())
             reply = httpx.request(self.command, server.url + self.path.removeprefix("/regla"), content=body,
                                   headers={"Content-Type": self.headers.get("Content-Type", "")})
-            self.send_response(reply.status_code)
-            for name in ("Content-Type", "Content-Security-Policy"):
-                if name in reply.headers:
-                    self.send_header(name, reply.headers[name])
-            self.send_header("Content-Length", str(len(reply.content)))
+            return self.answer(reply.status_code, {
+                name: reply.headers[name] for name in ("Content-Type", "Content-Security-Policy")
+                if name in reply.headers}, reply.content)
+
+        def answer(self, status, headers, body):
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(reply.content)
+            self.wfile.write(body)
 
         do_GET = do_POST = forward
 
@@ -44,6 +53,8 @@ def proxied(server):
 def test_below_a_path(server, proxied, page):
     page.hosts.add(proxied)
     page.driver.get(f"http://{proxied}/regla/")
+    page.allowed.append("503")
+    page.wait(lambda: page.text("#card") == "The server loads its model.", "that it loads")
     page.wait(lambda: page.text("#model") == server.model_id, "the model's name")
     page.generate("It was a dark night, and", 6)
     assert len(page.all(".token")) == 6 and not page.alert()
