@@ -6,6 +6,13 @@ import { el, svg } from "./dom.js";
 
 const WIDE = 560, NARROW = 340, HEIGHT = 240, LEFT = 68, RIGHT = 18, TOP = 12, BOTTOM = 40;
 
+const narrowWindow = matchMedia("(max-width: 34rem)"); // as page.css has it
+
+/** Calls `draw` when charts would be drawn otherwise. */
+export function onOtherWidth(draw) {
+  narrowWindow.addEventListener("change", draw);
+}
+
 /** Steps of 1, 2 or 5, or of powers of two for bytes, from 0 to `most`, at most five. */
 function ticks(most, binary) {
   if (!(most > 0)) return [0, 1];
@@ -38,7 +45,7 @@ function path(xs, values, x, y) {
 /** title; xs: [count]; series: [{name, values: [count]}]; log: whether x is drawn by its logarithm;
  * xLabel; xText, yText: a number as words; xTicks: where; binary: ticks of bytes; points: drawn, too. */
 export function chart({ title, xs, series, log = false, xLabel, xText, yText, xTicks, binary, points }) {
-  const narrow = matchMedia("(max-width: 34rem)").matches;
+  const narrow = narrowWindow.matches;
   const width = narrow ? NARROW : WIDE;
   const scale = log ? Math.log2 : (value) => value;
   const low = scale(xs[0] ?? 0), high = scale(xs.at(-1) ?? 1);

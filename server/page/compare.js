@@ -2,6 +2,7 @@
 // Compare: this server beside another (--page-compare), by the same requests.
 
 import { Api } from "./api.js";
+import { onOtherWidth } from "./chart.js";
 import { byLength } from "./curves.js";
 import { alertLine, button, describe, el, field, short } from "./dom.js";
 import { generate } from "./generate.js";
@@ -57,6 +58,7 @@ export default function start({ api, config }, panel) {
       ({ name, peak, mean }) => ({ name, peak: peak ?? [], mean: mean ?? [] }))));
   }
 
+  onOtherWidth(draw);
   let begun = false;
   return {
     show() {

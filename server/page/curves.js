@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Curves: what this server's traffic shows of memory and speed, from /metrics.
 
-import { chart, numbers } from "./chart.js";
+import { chart, numbers, onOtherWidth } from "./chart.js";
 import { alertLine, bytes, el, poll, short } from "./dom.js";
 import { COMPONENTS, LENGTHS, parse, peakByLength, sample, speedByLength } from "./metrics.js";
 
@@ -17,20 +17,22 @@ export default function start({ api }, panel) {
       + "the smallest length that holds its tokens. Over time: while this page is shown."),
     now, alert.line, figures, table);
   const history = [];
+  let metrics = null; // the last
+  onOtherWidth(() => metrics && draw());
 
   async function read() {
     try {
-      const metrics = parse(await api.text("metrics"));
+      metrics = parse(await api.text("metrics"));
       history.push(sample(metrics));
       if (history.length > KEPT) history.shift();
       alert.show(null);
-      draw(metrics);
+      draw();
     } catch (error) {
       alert.show(error);
     }
   }
 
-  function draw(metrics) {
+  function draw() {
     const last = history.at(-1), before = history.at(-2);
     const speed = before ? (last.generated - before.generated) / (last.time - before.time) : NaN;
     now.textContent = `${last.running} running, ${last.waiting} waiting, ${short(speed)} tokens/s`;

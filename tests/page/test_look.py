@@ -115,6 +115,8 @@ def test_the_picture_of_the_readme(shown, page):
              "document.querySelectorAll('.token')[3].click()")
     page.wait(lambda: len(page.all(".alternatives li")) >= 5, "alternatives")
     page.run("window.scrollTo(0, 0); document.activeElement.blur()")
+    bottom = page.run("return document.querySelector('.alternatives').getBoundingClientRect().bottom")
+    page.emulate(860, round(bottom) + 16)
     page.driver.save_screenshot(str(README_PICTURE))
 
 
