@@ -17,11 +17,12 @@ export default function start({ api, config }, panel) {
   const go = button("Generate on both", () => run(() => both((side) => side.generate(128))),
     { class: "primary" });
   const measure = button("Measure each length", () => run(measureAll));
+  const stop = button("Stop", () => sides.forEach((side) => side.run?.leave()), { disabled: true });
   const status = el("p", { role: "status" });
   const figures = el("div", { class: "figures" });
   const columns = el("div", { class: "columns" });
   panel.append(el("div", { class: "row" }, other.box), prompt.box,
-    el("div", { class: "row" }, go, longest.box, measure), status, columns, figures);
+    el("div", { class: "row" }, go, longest.box, measure, stop), status, columns, figures);
   let sides = [];
 
   function choose(url) {
@@ -35,18 +36,23 @@ export default function start({ api, config }, panel) {
   const both = (what) => Promise.all(sides.map(what));
 
   async function run(what) {
-    go.disabled = measure.disabled = true;
+    go.disabled = measure.disabled = other.input.disabled = true;
+    stop.disabled = false;
     await what();
     await both((side) => side.read());
     draw();
-    go.disabled = measure.disabled = false;
+    go.disabled = measure.disabled = other.input.disabled = false;
+    stop.disabled = true;
   }
 
   /** One request for each length, on both at the same time. */
   async function measureAll() {
     for (const length of LENGTHS.filter((one) => one <= Number(longest.input.value))) {
       status.textContent = `Generating ${length} tokens on both`;
-      if ((await both((side) => side.generate(length))).includes(false)) break;
+      if ((await both((side) => side.generate(length))).includes(false)) {
+        status.textContent = `Ended at ${length} tokens`;
+        return;
+      }
       await both((side) => side.read());
       draw();
     }
@@ -111,7 +117,7 @@ class Side {
     this.alert.show(null);
     this.output.textContent = "";
     let count = 0;
-    const run = generate(this.api, {
+    const run = this.run = generate(this.api, {
       prompt: this.prompt(), max_tokens: length, ignore_eos: true, temperature: 0.8, seed: 1,
     }, this.ids);
     try {
@@ -123,8 +129,10 @@ class Side {
       this.measure(run, count);
       return true;
     } catch (error) {
-      this.alert.show(error);
+      if (error.name !== "AbortError") this.alert.show(error);
       return false;
+    } finally {
+      this.run = null;
     }
   }
 }

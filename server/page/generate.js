@@ -74,6 +74,10 @@ export function generate(api, body, ids) {
       if (run.timings) return run.timings.decode_tokens_per_second ?? NaN;
       return last - first > 200 ? (count - 1) / ((last - first) / 1000) : NaN;
     },
+    /** Nobody wants more of it. */
+    leave() {
+      abort.abort();
+    },
     /** The server ends it, so that the session keeps what has come. */
     async stop() {
       run.cut = true;

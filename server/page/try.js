@@ -25,8 +25,9 @@ export default function start(app, panel) {
   const alternatives = el("section", { class: "alternatives", "aria-label": "Alternatives", hidden: true });
   const text = new TokenText("The text of the session", (token) =>
     showAlternatives(alternatives, api, text, token, () => run === null, forkAt));
+  const fresh = button("New session", () => renew(newName()));
   const form = el("form", { onsubmit: submit, autocomplete: "off" },
-    el("div", { class: "row" }, name.box, button("New session", () => renew(newName())), mode.box),
+    el("div", { class: "row" }, name.box, fresh, mode.box),
     text.box, alternatives, prompt.box,
     el("div", { class: "row" }, go, stop, speed), settings.box, done, alert.line);
   panel.append(form);
@@ -40,7 +41,6 @@ export default function start(app, panel) {
   });
 
   function renew(id) {
-    if (run) return;
     name.input.value = id;
     position = 0;
     text.clear();
@@ -50,6 +50,7 @@ export default function start(app, panel) {
 
   /** Shows what a session holds; one that is not there yet is empty. */
   async function load(id) {
+    if (run) return;
     renew(id);
     if (!id) return;
     try {
@@ -77,17 +78,18 @@ export default function start(app, panel) {
     const written = prompt.input.value;
     if (!config.text) {
       const ids = written.split(/[\s,]+/).filter((word) => word).map(Number);
-      send({ prompt: ids }, ids.map((id) => `${id} `).join(""));
+      send({ prompt: ids }, ids.map((id) => `${id} `).join(""), "sent", written);
     } else if (mode.input.value === "chat") {
-      send({ messages: [{ role: "user", content: written }] }, `\n${written}\n`);
+      send({ messages: [{ role: "user", content: written }] }, `\n${written}\n`, "sent", written);
     } else {
-      send({ prompt: written }, written);
+      send({ prompt: written }, written, "sent", written);
     }
     prompt.input.value = "";
   }
 
-  /** Continues the session. shown: what the text has for what is sent, with the class `kind`. */
-  async function send(body, shown, kind = "sent") {
+  /** Continues the session. shown: what the text has for what is sent, with the class `kind`. written: goes
+   * back to the prompt if nothing comes of it. */
+  async function send(body, shown, kind = "sent", written = "") {
     const id = name.input.value;
     const sent = text.addPlain(shown, kind);
     alert.show(null);
@@ -96,14 +98,14 @@ export default function start(app, panel) {
     const state = (busy) => {
       go.disabled = busy;
       stop.disabled = !busy;
-      name.input.disabled = busy;
+      name.input.disabled = fresh.disabled = busy;
     };
     state(true);
     run = generate(api, {
       ...body, ...settings.read(), ...(config.text ? {} : { stop: undefined }),
       session_id: id, expected_position: position,
     }, !config.text);
-    let count = 0, stale = false;
+    let count = 0;
     try {
       for await (const tokens of run) {
         count += tokens.length;
@@ -112,12 +114,15 @@ export default function start(app, panel) {
       }
     } catch (error) {
       if (error.name !== "AbortError") alert.show(error);
-      if (count === 0) sent.remove();
-      stale = error.code === "position_mismatch"; // another client has gone on with it
+      if (count === 0) {
+        sent.remove();
+        if (!prompt.input.value && kind === "sent") prompt.input.value = written;
+      }
+      // Another client has gone on with it.
+      if (error.code === "position_mismatch") await reread(id).catch(alert.show);
     }
     if (count > 0) measure(count);
     if (count > 0 || run.base !== null) await settle(id, run.base, sent);
-    else if (stale) await reread(id);
     done.textContent = `${count} tokens generated. ${speed.textContent}`;
     run = null;
     state(false);

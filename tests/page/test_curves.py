@@ -146,6 +146,13 @@ def test_two_systems_side_by_side(server_factory, page):
     stays, rises = ([y for _, y in points(page, 0, series)] for series in (0, 1))
     assert max(stays) - min(stays) < 0.01
     assert rises == sorted(rises, reverse=True) and rises[0] - rises[-1] > 50
+    page.run("const named = (name) => [...document.querySelectorAll('#compare button')].find("
+             "(one) => one.textContent === name); named('Measure each length').click();"
+             "named('Stop').click();")
+    page.wait(lambda: page.text("#compare [role=status]").startswith("Ended at"), "the end")
+    server.wait_idle()
+    grows.wait_idle()
+    assert not page.alert()
     for side in (server, grows):
         assert side.metric("regla_generation_tokens_per_second_count", length="512") == 1
 

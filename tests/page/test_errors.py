@@ -55,6 +55,7 @@ def test_the_queue_is_full(server_factory, page):
     page.fill("Prompt", TALE)
     page.click("Generate")
     page.wait_alert("Try again in")
+    assert page.field("Prompt").get_attribute("value") == TALE  # it can be sent again
     for connection in connections:
         connection.close()
     server.wait_idle()

@@ -116,7 +116,7 @@ def test_the_picture_of_the_readme(shown, page):
     page.wait(lambda: len(page.all(".alternatives li")) >= 5, "alternatives")
     page.run("window.scrollTo(0, 0); document.activeElement.blur()")
     bottom = page.run("return document.querySelector('.alternatives').getBoundingClientRect().bottom")
-    page.emulate(860, round(bottom) + 16)
+    page.emulate(860, round(bottom) + 6)
     page.driver.save_screenshot(str(README_PICTURE))
 
 
