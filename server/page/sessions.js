@@ -125,13 +125,16 @@ function since(seconds) {
 /** Each below the session that it shares most tokens with, the oldest first. */
 function tree(sessions) {
   const below = Map.groupBy(sessions, (session) => session.shared_with);
-  const ordered = [];
-  const add = (session, depth) => {
-    ordered.push({ session, depth });
-    for (const child of below.get(session.id) ?? []) add(child, depth + 1);
+  const ordered = [], next = []; // next: the last comes first
+  const add = (name, depth) => {
+    const children = (below.get(name) ?? []).sort((a, b) => a.created - b.created).reverse();
+    next.push(...children.map((session) => ({ session, depth })));
   };
-  for (const list of below.values()) list.sort((a, b) => a.created - b.created);
-  for (const root of below.get(null) ?? []) add(root, 0);
+  for (add(null, 0); next.length > 0;) {
+    const at = next.pop();
+    ordered.push(at);
+    add(at.session.id, at.depth + 1);
+  }
   return ordered;
 }
 
