@@ -184,7 +184,6 @@ void http_reply_file(struct http_request *request, const struct http_file *file)
     MHD_add_response_header(response, "Content-Security-Policy", file->policy);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
-    MHD_add_response_header(response, "Cross-Origin-Opener-Policy", "same-origin");
     queue(request, has_etag(http_header(request, "If-None-Match"), file->etag) ? 304 : 200,
           response);
 }

@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of the page: what is served, and tabs, whose parts are loaded when they are first shown.
 
-import { Api } from "./api.js";
-import { describe, el } from "./dom.js";
+// The modules of each part, each after those that it imports. They are loaded one after the other: a
+// browser would open a connection for each that it asks for at once, and keep it.
+const MODULES = {
+  try: ["tokens", "alternatives", "generate", "try"],
+  sessions: ["longtext", "sessions"],
+  curves: ["chart", "metrics", "curves"],
+  compare: ["tokens", "generate", "chart", "metrics", "curves", "compare"],
+};
 
+/** The last of them. */
+async function load(names) {
+  let module;
+  for (const name of names) module = await import(`./${name}.js`);
+  return module;
+}
+
+const { describe, el } = await load(["dom"]);
+const { Api } = await load(["api"]);
 const api = new Api(new URL(".", document.baseURI).href);
-const panels = ["try", "sessions", "curves", "compare"];
+const panels = Object.keys(MODULES);
 const opened = {};
 const app = {
   api,
@@ -21,7 +36,7 @@ const app = {
     if (location.hash.slice(1) !== name) history.replaceState(null, "", `#${name}`);
     const panel = document.getElementById(name);
     try {
-      opened[name] ??= import(`./${name}.js`).then(({ default: start }) => {
+      opened[name] ??= load(MODULES[name]).then(({ default: start }) => {
         panel.replaceChildren();
         return start(app, panel);
       });

@@ -22,7 +22,7 @@ alive = []
 def pytest_collection_modifyitems(config, items):
     if not (CHROMIUM and DRIVER):
         for item in items:
-            item.add_marker(pytest.mark.skip("no chromium here: deploy/deps.sh test installs it"))
+            item.add_marker(pytest.mark.skip("no chromium here: deploy/deps.sh page installs it"))
 
 
 @pytest.hookimpl(hookwrapper=True)

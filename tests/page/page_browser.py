@@ -90,6 +90,7 @@ class Page:
 
     def generate(self, prompt=None, tokens=None):
         """Sends a prompt and waits for the end."""
+        self.wait(lambda: self.all("#try details"), "Try")
         if tokens:
             self.run("document.querySelector('#try details').open = true")
             self.fill("Tokens, at most", str(tokens))

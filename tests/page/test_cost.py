@@ -31,6 +31,20 @@ def test_bytes_and_time(server, page):
     assert min(times) < LIMIT_MS, times
 
 
+def test_connections(server_factory, page):
+    """It uses two; Chromium opens another with each first request to a server, in case."""
+    server = server_factory()
+    own = server.metric("regla_connections")
+    page(server)
+    for part in ("sessions", "curves", "try"):
+        page.one(f"#tab-{part}").click()
+        page.wait(lambda: page.all(f"#{part} button, #{part} svg"), part)
+    page.generate("It was", 4)
+    held = server.metric("regla_connections") - own
+    print(f"the page holds {held:.0f} connections")
+    assert held <= 3
+
+
 def busy_seconds(server):
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
