@@ -7,7 +7,7 @@ const MODULES = {
   try: ["tokens", "alternatives", "generate", "try"],
   sessions: ["longtext", "sessions"],
   curves: ["chart", "metrics", "curves"],
-  compare: ["tokens", "generate", "chart", "metrics", "curves", "compare"],
+  compare: ["generate", "chart", "metrics", "curves", "compare"],
 };
 
 /** The last of them. */
