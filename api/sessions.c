@@ -39,7 +39,12 @@ static void encode_durable(struct strbuf *buf, const struct session_card *card)
     strbuf_json_bool(buf, card->durable);
 }
 
-void session_encode(struct strbuf *buf, const struct session_card *card)
+void session_list_begin(struct strbuf *buf)
+{
+    strbuf_puts(buf, "{\"object\":\"list\",\"data\":[");
+}
+
+static void encode_session(struct strbuf *buf, const struct session_card *card, bool listed)
 {
     strbuf_puts(buf, "{\"id\":");
     strbuf_json_cstring(buf, card->id);
@@ -54,24 +59,53 @@ void session_encode(struct strbuf *buf, const struct session_card *card)
     encode_field(buf, "used", card->used);
     encode_field(buf, "checkpoints", card->checkpoints);
     encode_durable(buf, card);
+    if (listed) {
+        strbuf_puts(buf, ",\"shared_with\":");
+        strbuf_json_cstring(buf, card->shared_with);
+        encode_field(buf, "shared_tokens", card->shared_tokens);
+    }
     strbuf_puts(buf, "}");
 }
 
-void session_list_begin(struct strbuf *buf)
+void session_encode(struct strbuf *buf, const struct session_card *card)
 {
-    strbuf_puts(buf, "{\"object\":\"list\",\"data\":[");
+    encode_session(buf, card, false);
 }
 
 void session_list_add(struct strbuf *buf, const struct session_card *card, bool first)
 {
     if (!first)
         strbuf_puts(buf, ",");
-    session_encode(buf, card);
+    encode_session(buf, card, true);
 }
 
 void session_list_end(struct strbuf *buf)
 {
     strbuf_puts(buf, "]}");
+}
+
+void session_tokens_begin(struct strbuf *buf, const char *id, const int32_t *tokens, size_t count,
+                          bool without_texts)
+{
+    strbuf_puts(buf, "{\"id\":");
+    strbuf_json_cstring(buf, id);
+    strbuf_puts(buf, ",\"object\":\"session.tokens\"");
+    encode_field(buf, "position", (int64_t)count);
+    strbuf_puts(buf, ",\"tokens\":");
+    strbuf_json_ints(buf, tokens, count);
+    strbuf_puts(buf, without_texts ? ",\"texts\":null" : ",\"texts\":[");
+}
+
+void session_tokens_add(struct strbuf *buf, const char *text, size_t length, bool first)
+{
+    if (!first)
+        strbuf_puts(buf, ",");
+    strbuf_json_string(buf, text, length);
+}
+
+void session_tokens_end(struct strbuf *buf, bool without_texts)
+{
+    strbuf_puts(buf, without_texts ? "}" : "]}");
 }
 
 void session_brief_encode(struct strbuf *buf, const struct session_card *card)

@@ -19,7 +19,9 @@ struct session_card {
     const char *tier;
     int64_t created, used; /* seconds since 1970 */
     int64_t checkpoints;
-    bool durable; /* a crash leaves it as it is */
+    bool durable;            /* a crash leaves it as it is */
+    const char *shared_with; /* NULL: it shares no tokens with an older one */
+    int64_t shared_tokens;
 };
 
 void session_encode(struct strbuf *buf, const struct session_card *card);
@@ -27,6 +29,13 @@ void session_encode(struct strbuf *buf, const struct session_card *card);
 void session_list_begin(struct strbuf *buf);
 void session_list_add(struct strbuf *buf, const struct session_card *card, bool first);
 void session_list_end(struct strbuf *buf);
+/* {id, object, position, tokens: [ids], texts: [strings]}; the texts follow, one by one, in the
+ * order of the tokens. without_texts: they are null. */
+void session_tokens_begin(struct strbuf *buf, const char *id, const int32_t *tokens, size_t count,
+                          bool without_texts);
+void session_tokens_add(struct strbuf *buf, const char *text, size_t length, bool first);
+void session_tokens_end(struct strbuf *buf, bool without_texts);
+
 /* {id, position, bytes, tier, durable}: the `session` of a reply. */
 void session_brief_encode(struct strbuf *buf, const struct session_card *card);
 

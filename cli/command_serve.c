@@ -26,7 +26,9 @@ struct serve_options {
     const char *chat_template, *reasoning;
     struct command_model_options model;
     const char *api_key_file, *socket_mode, *tls_certificate, *tls_key;
-    struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts;
+    struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts,
+        page_compare;
+    bool page;
     int64_t port, max_model_len, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk, max_step_ms;
@@ -78,6 +80,12 @@ static const struct option ITEMS[] = {
      "other name that a request may be sent to; .NAME for all below it too, * for any. Always "
      "allowed: localhost, names without a dot, addresses. Without this flag names are checked only "
      "where the server listens on loopback and asks for no key"},
+    {"page", OPTION_FLAG, FIELD(page), NULL, "true", 0, 0, NULL,
+     "show people a page at /: to try the model, and to see its sessions, memory and speed"},
+    {"page-compare", OPTION_LIST, FIELD(page_compare), "URL", NULL, 0, 0, NULL,
+     "another server that the page may show beside this one, as http://127.0.0.1:8001; that one "
+     "needs this page's origin in its --allowed-origins; several: repeat it, or separate them with "
+     "commas"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
     COMMAND_MODEL_OPTIONS(struct serve_options, "auto"),
@@ -315,6 +323,9 @@ static struct server_options server_options(const struct serve_options *options)
         .num_allowed_origins = options->allowed_origins.count,
         .allowed_hosts = options->allowed_hosts.items,
         .num_allowed_hosts = options->allowed_hosts.count,
+        .page = options->page,
+        .page_compare = options->page_compare.items,
+        .num_page_compare = options->page_compare.count,
         .hosts = options->hosts.items,
         .num_hosts = options->hosts.count,
         .socket_mode = (mode_t)strtol(options->socket_mode, NULL, 8),

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs;
-# proxies: nginx, HAProxy and Caddy for `make test-all`.
-# Usage: deploy/deps.sh serve|cuda|deb|test|proxies|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
+# proxies: nginx, HAProxy and Caddy for `make test-all`; page: Chromium for it, where it is a package of Debian.
+# Usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,9 +16,10 @@ deb) packages+=(dpkg-dev file) ;;
 test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk
                 curl openssl) ;;
 proxies) packages=(openssl) ;;
+page) packages=() ;;
 tidy) packages+=(clang-tidy) ;;
 *)
-    echo "usage: deploy/deps.sh serve|cuda|deb|test|proxies|tidy" >&2
+    echo "usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy" >&2
     exit 2
     ;;
 esac
@@ -84,6 +85,17 @@ unpack_proxies() {
     mv $folder.new $folder
 }
 
+# Ubuntu has it as a snap only, which no container can run.
+install_browser() {
+    ! { installed chromium && installed chromium-driver; } || return 0
+    refresh
+    if apt-cache policy chromium-driver | grep -q 'Candidate: [0-9]'; then
+        install chromium chromium-driver
+    else
+        echo "deps: apt has no chromium-driver here: the page's tests will be skipped"
+    fi
+}
+
 unpack() { # package, folder
     download "$1" || { refresh; download "$1"; } ||
         { tail -n 30 "$log" >&2; echo "deps: apt-get download failed: $1" >&2; exit 1; }
@@ -108,3 +120,4 @@ if [ "$1" = test ]; then
     unpack_prometheus
 fi
 [ "$1" != proxies ] || unpack_proxies
+[ "$1" != page ] || install_browser

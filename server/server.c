@@ -8,6 +8,7 @@
 #include "engine/model/model.h"
 #include "server/capacity.h"
 #include "server/endpoints/endpoints.h"
+#include "server/endpoints/page.h"
 #include "server/endpoints/replay.h"
 #include "server/grammars.h"
 #include "server/http/credentials.h"
@@ -83,6 +84,20 @@ static struct server_memory_options memory_options(const struct server_options *
     };
 }
 
+static int open_page(struct server *server, struct error *err)
+{
+    const struct server_options *options = &server->options;
+    struct names compare = {0};
+    int result = names_add_lists(&compare, options->page_compare, options->num_page_compare, err);
+    if (result == 0 && compare.count > 0 && !options->page)
+        result =
+            error_set(err, ERROR_INVALID, "--page-compare: --no-page leaves no page to compare on");
+    if (result == 0 && options->page)
+        result = page_open(&server->service.page, &compare, err);
+    names_clear(&compare);
+    return result;
+}
+
 int server_create(struct server **out, const struct server_options *options, struct error *err)
 {
     struct server *server = calloc(1, sizeof *server);
@@ -120,7 +135,8 @@ int server_create(struct server **out, const struct server_options *options, str
         names_add_lists(&server->origins.hosts, options->allowed_hosts, options->num_allowed_hosts,
                         err) ||
         names_add_lists(&server->names, options->served_model_names,
-                        options->num_served_model_names, err)) {
+                        options->num_served_model_names, err) ||
+        open_page(server, err)) {
         server_free(server);
         return -1;
     }
@@ -219,7 +235,7 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
                                      .idle_timeout_s = options->idle_timeout_s,
                                      .credentials = server->credentials,
                                      .origins = server->origins,
-                                     .routes = &endpoints,
+                                     .routes = options->page ? &endpoints : &endpoints_without_page,
                                      .cancelled = wake_engine,
                                      .context = service};
     server->model = model;
@@ -526,6 +542,7 @@ size_t server_free(struct server *server)
     pthread_mutex_destroy(&service->owners_lock);
     free((void *)service->card.layer_types);
     free((void *)service->eos_ids);
+    page_clear(&service->page);
     names_clear(&server->origins.origins);
     names_clear(&server->origins.hosts);
     names_clear(&server->names);

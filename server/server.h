@@ -32,6 +32,10 @@ struct server_options {
     const char *const *allowed_hosts; /* [num_allowed_hosts] */
     size_t num_allowed_hosts;
 
+    bool page;                       /* for people, at / */
+    const char *const *page_compare; /* [num_page_compare]: endpoints/page.h */
+    size_t num_page_compare;
+
     const char *const *hosts; /* [num_hosts]: listen.h */
     size_t num_hosts;
     int port;                              /* 0: any */

@@ -26,6 +26,12 @@ struct sessions;
 struct replay;
 struct grammars;
 
+/* What the page has of the server's options. policy.length 0: there is no page. */
+struct page_texts {
+    struct strbuf policy; /* its Content-Security-Policy, with a 0 at the end */
+    struct strbuf config; /* the beginning of config.json */
+};
+
 struct service {
     _Atomic int phase;           /* enum service_phase */
     _Atomic bool store_failing;  /* the last commit of sessions failed */
@@ -57,6 +63,7 @@ struct service {
 
     struct engine *engine;
     struct model_card card;
+    struct page_texts page;
     int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: no limit */
 
     /* The engine thread's while it runs; made before it starts, freed after it has ended. */

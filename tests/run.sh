@@ -4,7 +4,7 @@
 # row run side by side, where two cores are done sooner so: one builds while another mostly waits.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: sanitizers, the emulated GPU, fuzz corpora, the big clients, proxies, clang-tidy
+#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients, proxies, clang-tidy
 #   all   both
 # A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
 # end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps "clients cuda-build" "cuda asan-build" "asan-unit races-build proxies"
+rest_rows=(deps page "clients cuda-build" "cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
@@ -100,6 +100,11 @@ stage_clients() {
     REGLA_BINARY=build/dev/regla tests/clients/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/clients
 }
+# The page at / in a browser: alone in its row, since it measures times.
+stage_page() {
+    deploy/deps.sh page && build dev regla || return
+    REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s tests/page
+}
 # nginx, HAProxy and Caddy in front.
 stage_proxies() {
     deploy/deps.sh proxies && build dev regla || return
@@ -125,7 +130,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | clients | proxies)
+    *http | clients | proxies | page)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")

@@ -10,7 +10,9 @@
 #include "server/endpoints/metrics_page.h"
 #include "server/endpoints/models.h"
 #include "server/endpoints/openapi.h"
+#include "server/endpoints/page.h"
 #include "server/endpoints/session_routes.h"
+#include "server/endpoints/session_tokens.h"
 #include "server/endpoints/state_routes.h"
 #include "server/endpoints/tokenize.h"
 #include "server/endpoints/version.h"
@@ -25,6 +27,7 @@ static const struct route ROUTES[] = {
     {"DELETE", "/v1/sessions/*", .handle = session_routes_delete},
     {"POST", "/v1/sessions/*/fork", .json = true, .handle = session_routes_fork},
     {"POST", "/v1/sessions/*/rewind", .json = true, .handle = session_routes_rewind},
+    {"GET", "/v1/sessions/*/tokens", .handle = session_tokens_handle},
     {"GET", "/v1/sessions/*/state", .handle = state_routes_export},
     {"PUT", "/v1/sessions/*/state", .octets = true, .handle = state_routes_import},
     {"GET", "/v1/state", .handle = state_routes_report},
@@ -38,7 +41,11 @@ static const struct route ROUTES[] = {
     {"GET", "/version", .open = true, .quiet = true, .handle = version_handle},
     {"GET", "/openapi.json", .open = true, .quiet = true, .handle = openapi_handle},
     {"GET", "/metrics", .quiet = true, .handle = metrics_page_handle},
+    /* last: those of the page, which a server may go without */
+    {"GET", "/", .open = true, .quiet = true, .handle = page_handle},
+    {"GET", "/page/*", .open = true, .quiet = true, .handle = page_handle_file},
 };
+enum { NUM_ROUTES = sizeof ROUTES / sizeof *ROUTES, NUM_PAGE_ROUTES = 2 };
 
 /* Endpoints that clients know from elsewhere. */
 static const char *const LACKING[] = {
@@ -50,10 +57,11 @@ static const char *const LACKING[] = {
     "/v1/batches",    "/v1/batches/**",  "/v1/fine_tuning/**",
 };
 
-const struct route_table endpoints = {
-    .routes = ROUTES,
-    .count = sizeof ROUTES / sizeof *ROUTES,
-    .lacking = LACKING,
-    .num_lacking = sizeof LACKING / sizeof *LACKING,
-    .instead = "/v1/completions",
-};
+#define TABLE(number)                                                                  \
+    {                                                                                  \
+        .routes = ROUTES, .count = (number), .lacking = LACKING,                       \
+        .num_lacking = sizeof LACKING / sizeof *LACKING, .instead = "/v1/completions", \
+    }
+
+const struct route_table endpoints = TABLE(NUM_ROUTES);
+const struct route_table endpoints_without_page = TABLE(NUM_ROUTES - NUM_PAGE_ROUTES);

@@ -2,6 +2,7 @@
 #include "server/endpoints/session_routes.h"
 
 #include "server/endpoints/session_task.h"
+#include "server/states/session_shares.h"
 
 #include <stdlib.h>
 
@@ -11,7 +12,8 @@ static const char JSON[] = "application/json";
 
 struct list_task {
     struct session_task base;
-    struct session_view *views; /* [count] */
+    struct session_view *views;     /* [count] */
+    const struct session **entries; /* [count]: valid during `perform` */
     size_t count, capacity;
 };
 
@@ -21,19 +23,27 @@ static void add_view(void *context, const struct session *session)
     if (list->count == list->capacity) {
         size_t capacity = 2 * list->capacity + 64;
         struct session_view *views = realloc(list->views, capacity * sizeof *views);
-        if (!views) {
+        if (views)
+            list->views = views;
+        const struct session **entries = realloc(list->entries, capacity * sizeof *entries);
+        if (entries)
+            list->entries = entries;
+        if (!views || !entries) {
             session_task_out_of_memory(&list->base);
             return;
         }
-        list->views = views;
         list->capacity = capacity;
     }
+    list->entries[list->count] = session;
     session_view(list->base.task.service->sessions, session, &list->views[list->count++]);
 }
 
 static enum session_step perform_list(struct session_task *task)
 {
-    sessions_each(task->task.service->sessions, task->owner, add_view, task);
+    struct list_task *list = (struct list_task *)task;
+    sessions_each(task->task.service->sessions, task->owner, add_view, list);
+    if (task->task.error.code == API_OK)
+        session_shares_find(list->entries, list->views, list->count);
     return SESSION_STEP_ENDED;
 }
 
@@ -51,7 +61,9 @@ static void encode_list(struct session_task *task)
 
 static void destroy_list(struct session_task *task)
 {
-    free(((struct list_task *)task)->views);
+    struct list_task *list = (struct list_task *)task;
+    free(list->views);
+    free(list->entries);
 }
 
 static const struct session_task_kind LIST = {.size = sizeof(struct list_task),

@@ -4,6 +4,7 @@
 #include "server/http/connection.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { STREAM_BLOCK_BYTES = 8192 };
 
@@ -161,6 +162,30 @@ void http_reply_kept(struct http_request *request, const struct http_kept *kept)
         set_error_headers(response, api_error_row(kept->error));
     request->replayed = kept->error == API_OK;
     queue(request, kept->status, response);
+}
+
+/* Whether a list of ETags (RFC 9110, section 13.1.2) has this one, which has its quotes. */
+static bool has_etag(const char *list, const char *etag)
+{
+    return list && (strcmp(list, "*") == 0 || strstr(list, etag));
+}
+
+void http_reply_file(struct http_request *request, const struct http_file *file)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(file->length, (void *)file->data, MHD_RESPMEM_PERSISTENT);
+    if (!response) {
+        http_hang_up(request);
+        return;
+    }
+    set_headers(request, response, file->content_type);
+    MHD_add_response_header(response, "ETag", file->etag);
+    MHD_add_response_header(response, "Cache-Control", "no-cache"); /* kept, and asked about */
+    MHD_add_response_header(response, "Content-Security-Policy", file->policy);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    queue(request, has_etag(http_header(request, "If-None-Match"), file->etag) ? 304 : 200,
+          response);
 }
 
 void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read)

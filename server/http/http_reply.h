@@ -26,6 +26,16 @@ struct http_kept {
 /* Replies the same again; copies the data. */
 void http_reply_kept(struct http_request *request, const struct http_kept *kept);
 
+/* A file that never changes while the server runs. Strings and data outlive the request. */
+struct http_file {
+    const char *content_type, *etag;
+    const char *policy; /* Content-Security-Policy */
+    const void *data;   /* [length] */
+    size_t length;
+};
+/* 304 to a client that has it. */
+void http_reply_file(struct http_request *request, const struct http_file *file);
+
 /* Replies with server-sent events, which `read` makes until it says that they end. Its context is
  * the request. */
 void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read);

@@ -52,21 +52,27 @@ static bool is_server(const char *path)
     return strcmp(path, "/") == 0 || strcmp(path, "*") == 0;
 }
 
-bool route_methods(const struct route_table *table, const char *path, char *list, size_t size)
+/* Of one path, or of all. False: there is none. */
+static bool list_methods(const struct route_table *table, const char *path, bool all, char *list,
+                         size_t size)
 {
     char parameter[256];
-    bool all = is_server(path);
     size_t length = 0;
     list[0] = 0;
     for (size_t i = 0; i < table->count; i++) {
         const char *method = table->routes[i].method;
         const char *names = strcmp(method, "GET") == 0 ? "GET, HEAD" : method;
-        if ((all && !strstr(list, names)) ||
-            (!all && matches(table->routes[i].path, path, parameter, sizeof parameter)))
+        if (!strstr(list, names) &&
+            (all || matches(table->routes[i].path, path, parameter, sizeof parameter)))
             length +=
                 (size_t)snprintf(list + length, size - length, "%s%s", length ? ", " : "", names);
     }
     return length > 0;
+}
+
+bool route_methods(const struct route_table *table, const char *path, char *list, size_t size)
+{
+    return list_methods(table, path, is_server(path), list, size);
 }
 
 const struct route *route_find(const struct route_table *table, const char *method,
@@ -78,7 +84,7 @@ const struct route *route_find(const struct route_table *table, const char *meth
         if (serves(&table->routes[i], method) &&
             matches(table->routes[i].path, path, parameter, size))
             return &table->routes[i];
-    if (!is_server(path) && route_methods(table, path, methods, sizeof methods)) {
+    if (list_methods(table, path, false, methods, sizeof methods)) {
         api_error_method(err, method, methods);
         return NULL;
     }

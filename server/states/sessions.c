@@ -294,7 +294,9 @@ struct session_card session_card(const struct session_view *view)
                                  .created = (int64_t)view->created,
                                  .used = (int64_t)view->used,
                                  .checkpoints = view->checkpoints,
-                                 .durable = view->durable};
+                                 .durable = view->durable,
+                                 .shared_with = view->shared_with[0] ? view->shared_with : NULL,
+                                 .shared_tokens = view->shared_tokens};
 }
 
 void sessions_each(struct sessions *sessions, const char *owner,

@@ -23,6 +23,9 @@ struct session_view {
     double created, used; /* seconds since 1970 */
     int checkpoints;
     bool durable; /* it is on disk as it is */
+    /* session_shares.h; "": it shares none */
+    char shared_with[SESSION_ID_SIZE];
+    int64_t shared_tokens;
 };
 
 /* The same for JSON; borrows the id. */

@@ -207,6 +207,27 @@ int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, cons
     return checkpoints;
 }
 
+const void *state_tree_mark(struct space *space, const int32_t *tokens, int64_t count,
+                            const void *mark, int64_t *position)
+{
+    int64_t shared;
+    struct token_node *at = token_tree_find(&space->tokens, tokens, count, &shared);
+    while (at->parent && !at->mark) {
+        at->mark = mark;
+        at = at->parent;
+    }
+    *position = at->position;
+    return at->mark;
+}
+
+void state_tree_unmark(struct space *space, const int32_t *tokens, int64_t count)
+{
+    int64_t shared;
+    struct token_node *at = token_tree_find(&space->tokens, tokens, count, &shared);
+    for (; at->parent && at->mark; at = at->parent)
+        at->mark = NULL;
+}
+
 /* Starting a text. */
 
 static int try_start(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,

@@ -122,6 +122,14 @@ void state_tree_forget(struct state_tree *tree, struct space *space, const int32
 int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, const int32_t *tokens,
                               int64_t count, enum tier *deepest);
 
+/* For a pass over several texts, which finds what they share. Returns the deepest mark on the path
+ * of the tokens and sets *position, the length of what both texts have; NULL, 0: there is none.
+ * Then marks the rest of the path. At the end of the pass each text is unmarked. Nothing may change
+ * the tree meanwhile. */
+const void *state_tree_mark(struct space *space, const int32_t *tokens, int64_t count,
+                            const void *mark, int64_t *position);
+void state_tree_unmark(struct space *space, const int32_t *tokens, int64_t count);
+
 /* Once per turn of the engine thread: begins the writes of files that are wanted. */
 void state_tree_poll(struct state_tree *tree);
 

@@ -16,6 +16,7 @@ struct token_node {
     int64_t position; /* length of the text */
     void *value;      /* the user's; a node with a value stays */
     int64_t holds;    /* the user's: how many want this node, or one below it, to stay */
+    const void *mark; /* the user's: of a pass over the tree, NULL between them */
 };
 
 /* Several trees may share one. */

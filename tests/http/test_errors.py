@@ -109,7 +109,7 @@ def test_without_api_key_any_authorization_will_do(server):
 # 404, 405, 501
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/completion", "/v2/models",
+@pytest.mark.parametrize("path", ["/v1", "/v1/completion", "/v2/models",
                                   "/%00", "/v1/requests/cancel", "/metrics/x"])
 def test_unknown_path(server, path):
     check_error(server.get(path), 404)

@@ -43,8 +43,9 @@ ROOMS = {
     "server/states/": [*SHARED, "server/store/"],
     "server/schedule/": [*SHARED, "server/store/", "server/states/"],
     "server/http/": SHARED,
+    "server/page/": [],
     "server/endpoints/": [*SHARED, "server/store/", "server/states/", "server/schedule/",
-                          "server/http/"],
+                          "server/http/", "server/page/"],
     "server/server.": ["engine/", "api/", "server/"],
     "server/": [*ENGINE, "api/"],
     "bench/": ENGINE,
@@ -257,7 +258,7 @@ def check_headers():
 
 def check_licence():
     """each source names its licence in its first two lines"""
-    for name in tracked(*CODE, ".py", ".sh", ".cmake", ".lua"):
+    for name in tracked(*CODE, ".py", ".sh", ".cmake", ".lua", ".js", ".css"):
         if LICENCE not in "".join(read(name).splitlines(keepends=True)[:2]):
             yield f"{name}:1: expected a line \"{LICENCE}\""
 

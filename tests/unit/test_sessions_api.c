@@ -90,13 +90,44 @@ Test(sessions_api, list)
     cr_expect_eq(json_array_size(json_object_get(list, "data")), 0);
     json_decref(list);
     session_list_begin(&buf);
+    struct session_card fork = card;
+    fork.shared_with = "root";
+    fork.shared_tokens = 7;
     session_list_add(&buf, &card, true);
-    session_list_add(&buf, &card, false);
+    session_list_add(&buf, &fork, false);
     session_list_end(&buf);
     list = parsed(&buf);
     cr_expect_str_eq(json_string_value(json_object_get(list, "object")), "list");
     cr_expect_eq(json_array_size(json_object_get(list, "data")), 2);
+    json_t *alone = json_array_get(json_object_get(list, "data"), 0);
+    cr_expect(json_is_null(json_object_get(alone, "shared_with")));
+    cr_expect_eq(number(alone, "shared_tokens"), 0);
+    json_t *sharing = json_array_get(json_object_get(list, "data"), 1);
+    cr_expect_str_eq(json_string_value(json_object_get(sharing, "shared_with")), "root");
+    cr_expect_eq(number(sharing, "shared_tokens"), 7);
     json_decref(list);
+}
+
+Test(sessions_api, tokens)
+{
+    static const int32_t ids[] = {3, 1};
+    struct strbuf buf = {0};
+    session_tokens_begin(&buf, "a", ids, 2, false);
+    session_tokens_add(&buf, "", 0, true);
+    session_tokens_add(&buf, "<\xff", 2, false);
+    session_tokens_end(&buf, false);
+    json_t *object = parsed(&buf);
+    cr_expect_eq(number(object, "position"), 2);
+    cr_expect_eq(json_array_size(json_object_get(object, "tokens")), 2);
+    json_t *texts = json_object_get(object, "texts");
+    cr_expect_str_eq(json_string_value(json_array_get(texts, 0)), "");
+    cr_expect_str_eq(json_string_value(json_array_get(texts, 1)), "<\xEF\xBF\xBD");
+    json_decref(object);
+    session_tokens_begin(&buf, "a", NULL, 0, true);
+    session_tokens_end(&buf, true);
+    object = parsed(&buf);
+    cr_expect(json_is_null(json_object_get(object, "texts")));
+    json_decref(object);
 }
 
 Test(sessions_api, state_object)

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A text of any number of tokens, in which a click finds the token. Blocks that are not seen are not laid
+// out (content-visibility), so 100,000 tokens scroll as a hundred do.
+
+import { el } from "./dom.js";
+
+const BLOCK = 512; // tokens
+
+export class LongText {
+  /** picked: called with the number of tokens before the place that was clicked. */
+  constructor(label, picked) {
+    this.box = el("div", { class: "text long", role: "region", "aria-label": label, tabindex: 0 });
+    this.box.addEventListener("click", (event) => {
+      const at = this.tokenAt(event.clientX, event.clientY);
+      if (at !== null) picked(at);
+    });
+    this.show([]);
+  }
+
+  show(texts) {
+    this.texts = texts;
+    this.blocks = [];
+    for (let at = 0; at < texts.length; at += BLOCK) {
+      const block = el("div", { class: "block" }, texts.slice(at, at + BLOCK).join(""));
+      block.from = at;
+      this.blocks.push(block);
+    }
+    this.box.replaceChildren(...this.blocks);
+    CSS.highlights?.delete("dropped");
+  }
+
+  tokenAt(x, y) {
+    const place = document.caretPositionFromPoint?.(x, y) ?? document.caretRangeFromPoint?.(x, y);
+    const node = place?.offsetNode ?? place?.startContainer;
+    const block = this.blocks.find((one) => one.contains(node));
+    if (!block) return null;
+    let rest = place.offset ?? place.startOffset, at = block.from;
+    while (at < this.texts.length && rest >= this.texts[at].length) rest -= this.texts[at++].length;
+    return at;
+  }
+
+  /** Marks what a rewind to `position` drops. */
+  mark(position) {
+    if (!globalThis.Highlight || this.blocks.length === 0) return;
+    CSS.highlights.delete("dropped");
+    if (position >= this.texts.length) return;
+    const block = this.blocks[Math.floor(position / BLOCK)];
+    const before = this.texts.slice(block.from, position).join("").length;
+    const range = new Range();
+    range.setStart(block.firstChild ?? block, block.firstChild ? before : 0);
+    range.setEndAfter(this.blocks.at(-1));
+    CSS.highlights.set("dropped", new Highlight(range));
+  }
+}

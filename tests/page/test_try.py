@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Try: a text is generated, shaded, stopped, and forked where another token could have come."""
+
+import re
+
+from selenium.webdriver import Keys
+
+TALE = "It was a dark night, and"
+
+
+def shown(page):
+    return page.text("#try .text")
+
+
+def held(server, name):
+    return server.get(f"/v1/sessions/{name}/tokens").json()
+
+
+def name_of(page):
+    return page.field("Session").get_attribute("value")
+
+
+def test_a_text(server, page):
+    page(server).generate(TALE, 20)
+    session = held(server, name_of(page))
+    assert shown(page) == "".join(session["texts"])
+    assert shown(page).startswith(TALE)
+    assert len(page.all("#try .token")) == 20
+    assert all(re.fullmatch(r"token p[0-7]", token.get_attribute("class")) for token in page.all(".token"))
+    speed = re.fullmatch(r"20 tokens, ([\d,.]+) tokens/s, first after ([\d,.]+) ms", page.text("#try .speed"))
+    assert speed and all(float(number.replace(",", "")) > 0 for number in speed.groups())
+
+
+def test_it_goes_on(server, page):
+    page(server).generate(TALE, 8)
+    page.generate(" The door", 8)
+    session = held(server, name_of(page))
+    assert shown(page) == "".join(session["texts"]) and " The door" in shown(page)
+    assert len(page.all(".token")) == 16
+    page.driver.refresh()
+    page.wait(lambda: page.run("return 'ready' in document.documentElement.dataset"), "ready")
+    page.fill("Session", session["id"])
+    page.field("Prompt").click()
+    page.wait(lambda: shown(page) == "".join(session["texts"]), "the text of the session")
+
+
+def test_a_fork_from_an_alternative(server, page):
+    page(server).generate(TALE, 12)
+    first = name_of(page)
+    before = held(server, first)
+    page.all(".token")[4].click()
+    position = len(before["tokens"]) - 12 + 4
+    assert f"Token {position} " in page.text(".alternatives h2")
+    page.wait(lambda: len(page.all(".alternatives li")) >= 5, "five alternatives")
+    shares = [float(meter.get_attribute("value")) for meter in page.all(".alternatives meter")]
+    assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.0001
+    fork = page.button("Fork here")
+    chosen = re.fullmatch(r'Fork here with (".*") [\d.e-]+ %', fork.get_attribute("aria-label")).group(1)
+    fork.click()
+    page.wait(lambda: name_of(page) != first, "another session")
+    page.wait_done()
+    assert not page.alert()
+    after = held(server, name_of(page))
+    assert held(server, first) == before
+    assert after["tokens"][:position] == before["tokens"][:position]
+    assert after["tokens"][position] != before["tokens"][position]
+    assert after["texts"][position].strip() == chosen.strip('"').strip()
+    assert len(after["tokens"]) == position + 1 + 12
+    assert shown(page) == "".join(after["texts"])
+    shares = {one["id"]: one for one in server.get("/v1/sessions").json()["data"]}
+    assert shares[name_of(page)]["shared_with"] == first
+    assert shares[name_of(page)]["shared_tokens"] == position
+
+
+def test_stop(server, page):
+    page(server)
+    page.run("document.querySelector('#try details').open = true")
+    page.fill("Tokens, at most", "200000")
+    page.fill("Prompt", TALE)
+    page.click("Generate")
+    page.wait(lambda: len(page.all(".token")) > 5, "tokens")
+    page.click("Stop")
+    page.wait_done()
+    server.wait_idle()
+    assert not page.alert()
+    session = held(server, name_of(page))
+    assert shown(page) == "".join(session["texts"]) and len(session["tokens"]) > 5
+
+
+def test_a_chat(server_factory, page, tmp_path):
+    template = tmp_path / "chat.jinja"
+    template.write_text(
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>")
+    server = server_factory(chat_template=template)
+    page(server).generate("Who are you?", 6)
+    assert shown(page) == "".join(held(server, name_of(page))["texts"])
+    assert shown(page).startswith("<user>Who are you?\n<assistant>")
+    page.generate("And now?", 6)
+    assert not page.alert()
+    assert shown(page) == "".join(held(server, name_of(page))["texts"])
+    assert "<user>And now?\n<assistant>" in shown(page) and len(page.all(".token")) == 12
+
+
+def test_without_a_tokenizer(server_factory, page):
+    server = server_factory(preset="regla-6l")
+    page(server)
+    page.run("document.querySelector('#try details').open = true")
+    page.fill("Tokens, at most", "5")
+    page.fill("Prompt: token ids", "1 2, 3")
+    page.click("Generate")
+    page.wait_done()
+    session = held(server, name_of(page))
+    assert shown(page).split() == [str(token) for token in session["tokens"]]
+    assert session["tokens"][:3] == [1, 2, 3] and len(session["tokens"]) == 8
+
+
+def test_by_keyboard_alone(server, page):
+    page(server)
+    focused = page.driver.switch_to.active_element
+    assert focused.tag_name == "textarea"
+    focused.send_keys(TALE, Keys.CONTROL, Keys.ENTER)
+    page.wait_done()
+    text = page.one("#try .text")
+    text.send_keys(Keys.ARROW_LEFT)
+    page.driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    token = page.driver.switch_to.active_element
+    assert token.get_attribute("class").startswith("token")
+    token.send_keys(Keys.ENTER)
+    page.wait(lambda: page.driver.switch_to.active_element.text == "Fork here", "the focus")
+    page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert page.driver.switch_to.active_element == token
+    assert not page.all(".alternatives")[0].is_displayed()
+    page.run("document.getElementById('tab-try').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert page.one("#sessions").is_displayed()
