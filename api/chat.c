@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat.h"
 
+#include "api/chat_demand.h"
 #include "api/chat_messages.h"
 #include "api/chat_rules.h"
 #include "api/parameters.h"
@@ -387,7 +388,10 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     }
     request->max_tokens_fit = any_length;
     request->chat_rules = rules;
-    return 0;
+    if (!rules || chat_demand_constrain(rules, &request->constraint, err) == 0)
+        return 0;
+    completion_request_clear(request);
+    return -1;
 }
 
 /* Keeps the body, and says of it what others need to know. */

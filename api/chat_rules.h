@@ -14,9 +14,13 @@ struct chat_rules {
     bool inside;                      /* the text begins inside reasoning: the prompt opened it */
     bool calls;                       /* are looked for */
     bool one_call;                    /* all calls but the first are dropped */
+    bool may_open;                    /* the model may begin with reasoning */
     struct chat_types types;          /* of the request's tools, where the format needs them */
     int32_t kept[4];                  /* [num_kept]: special tokens that the text has: markers */
     size_t num_kept;
+    char *demand; /* [demand_length]: the calls that are demanded, as a member of the spec of
+                     GRAMMAR_REPLY; NULL: none are */
+    size_t demand_length;
 };
 
 /* Whether the request lets the model call its tools: it has some, and tool_choice is not "none". */

@@ -172,7 +172,8 @@ static const struct prefix *prefix_of(const struct grammar_matcher *matcher,
         return NULL;
     const struct prefix *prefix = &vocabulary->prefixes[reading->state];
     uint32_t depth = matcher->readings.frames[reading->frame].depth;
-    return prefix->set && depth + prefix->deepest <= AUTOMATON_MOST_DEPTH ? prefix : NULL;
+    return prefix->set && depth + prefix->deepest <= matcher->grammar->automaton.most_depth ? prefix
+                                                                                            : NULL;
 }
 
 /* What readings in the rules of JSON may go on with. Several in one state differ in what they may
