@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat.h"
 
-#include "api/chat_demand.h"
 #include "api/chat_messages.h"
 #include "api/chat_rules.h"
 #include "api/parameters.h"
@@ -388,7 +387,8 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     }
     request->max_tokens_fit = any_length;
     request->chat_rules = rules;
-    if (!rules || chat_demand_constrain(rules, &request->constraint, err) == 0)
+    if (!rules ||
+        chat_demand_constrain(&rules->demand, rules->syntax, &request->constraint, err) == 0)
         return 0;
     completion_request_clear(request);
     return -1;

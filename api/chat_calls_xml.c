@@ -178,7 +178,8 @@ static bool is_json(const struct chat_calls *calls, const char *text, size_t len
     strbuf_puts(&wrapped, "{\"v\":");
     strbuf_append(&wrapped, text, length);
     strbuf_puts(&wrapped, "}");
-    json_t *object = wrapped.failed ? NULL : chat_calls_load(calls, wrapped.data, wrapped.length, &err);
+    json_t *object =
+        wrapped.failed ? NULL : chat_calls_load(calls, wrapped.data, wrapped.length, &err);
     out->failed |= wrapped.failed || err.code == API_OUT_OF_MEMORY;
     bool fits = json_object_size(object) == 1 && (kind_of(json_object_get(object, "v")) & kinds);
     json_decref(object);

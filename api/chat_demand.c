@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_demand.h"
 
+#include "api/chat_types.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
 
@@ -133,31 +134,37 @@ static int add_tools(json_t *list, const json_t *tools, const char *wanted, stru
 
 /* --- The demand --- */
 
-static json_t *calls_of(const struct chat_rules *rules, bool one, json_t *list)
+static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list)
 {
-    static const int SYNTAXES[] = {[CHAT_CALLS_JSON] = 0, [CHAT_CALLS_PYTHON] = 1,
-                                   [CHAT_CALLS_XML] = 2};
-    const struct chat_syntax *syntax = rules->syntax;
+    static const int SYNTAXES[] = {
+        [CHAT_CALLS_JSON] = 0, [CHAT_CALLS_PYTHON] = 1, [CHAT_CALLS_XML] = 2};
     return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", SYNTAXES[syntax->format], "open",
-                     syntax->calls.open, "close", syntax->calls.close, "list", syntax->list,
-                     "most", one ? 1 : CHAT_DEMAND_MOST, "tools", list);
+                     syntax->calls.open, "close", syntax->calls.close, "list", syntax->list, "most",
+                     one ? 1 : CHAT_DEMAND_MOST, "tools", list);
 }
 
-static int demand_calls(struct chat_rules *rules, const json_t *tools, const char *name,
-                        struct api_error *err)
+static int demand_calls(struct chat_demand *demand, const json_t *tools, const char *name,
+                        const struct chat_syntax *syntax, bool one, struct api_error *err)
 {
     json_t *list = json_array(), *calls = NULL;
     int result = list ? add_tools(list, tools, name, err) : request_no_memory(err);
-    if (result == 0 && !(calls = calls_of(rules, name || rules->one_call, list)))
+    if (result == 0 && !(calls = calls_of(syntax, one, list)))
         result = request_no_memory(err);
     if (result == 0)
-        result = request_dump(calls, &rules->demand, &rules->demand_length, err);
+        result = request_dump(calls, &demand->calls, &demand->length, err);
     json_decref(calls);
     json_decref(list);
     return result;
 }
 
-int chat_demand_make(struct chat_rules *rules, const json_t *fields, struct api_error *err)
+void chat_demand_clear(struct chat_demand *demand)
+{
+    free(demand->calls);
+    *demand = (struct chat_demand){0};
+}
+
+int chat_demand_read(struct chat_demand *demand, const json_t *fields,
+                     const struct chat_syntax *syntax, bool one, struct api_error *err)
 {
     const json_t *tools = request_field(fields, TOOLS);
     const char *name;
@@ -169,29 +176,28 @@ int chat_demand_make(struct chat_rules *rules, const json_t *fields, struct api_
     if (json_array_size(tools) == 0)
         return api_error_set(err, API_INVALID_VALUE, CHOICE,
                              "tool_choice: expected tools that can be called, got none");
-    if (rules->syntax->format == CHAT_CALLS_NONE)
+    if (syntax->format == CHAT_CALLS_NONE)
         return api_error_set(err, API_UNSUPPORTED, CHOICE,
                              "tool_choice: calls cannot be demanded, since the model's chat "
                              "template does not show how they are written");
-    return demand_calls(rules, tools, name, err);
+    return demand_calls(demand, tools, name, syntax, one || name, err);
 }
 
 /* --- The constraint --- */
 
 /* The spec of GRAMMAR_REPLY. */
-static json_t *spec_of(const struct chat_rules *rules, const struct constraint *constraint,
-                       struct api_error *err)
+static json_t *spec_of(const struct chat_demand *demand, const struct chat_markers *markers,
+                       const struct constraint *constraint, struct api_error *err)
 {
-    const struct chat_markers *markers = &rules->syntax->reasoning;
     json_t *spec = json_object(), *inner = NULL;
     int failed = !spec;
-    if (!failed && (rules->inside || rules->may_open))
+    if (!failed && (demand->begun || demand->may_open))
         failed = json_object_set_new(spec, "reasoning",
                                      json_pack("{s:s,s:s,s:b}", "open", markers->open, "close",
-                                               markers->close, "begun", rules->inside));
-    if (!failed && rules->demand) {
+                                               markers->close, "begun", demand->begun));
+    if (!failed && demand->calls) {
         failed = json_object_set_new(
-            spec, "calls", json_loadb(rules->demand, rules->demand_length, JSON_ALLOW_NUL, NULL));
+            spec, "calls", json_loadb(demand->calls, demand->length, JSON_ALLOW_NUL, NULL));
     } else if (!failed) {
         failed = constraint_load(constraint, &inner, err) ||
                  json_object_set_new(spec, "kind", json_integer(constraint->kind)) ||
@@ -205,18 +211,19 @@ static json_t *spec_of(const struct chat_rules *rules, const struct constraint *
     return NULL;
 }
 
-int chat_demand_constrain(const struct chat_rules *rules, struct constraint *constraint,
-                          struct api_error *err)
+int chat_demand_constrain(const struct chat_demand *demand, const struct chat_syntax *syntax,
+                          struct constraint *constraint, struct api_error *err)
 {
-    if (!rules->demand && (!constraint->param || (!rules->inside && !rules->may_open)))
+    if (!demand->calls && (!constraint->param || (!demand->begun && !demand->may_open)))
         return 0;
-    if (rules->demand && constraint->param)
-        return api_error_set(err, API_INVALID_VALUE, CHOICE,
-                             "tool_choice: calls are not allowed with %s: a text has one constraint",
-                             constraint->name);
+    if (demand->calls && constraint->param)
+        return api_error_set(
+            err, API_INVALID_VALUE, CHOICE,
+            "tool_choice: calls are not allowed with %s: a text has one constraint",
+            constraint->name);
     char *text = NULL;
     size_t length;
-    json_t *spec = spec_of(rules, constraint, err);
+    json_t *spec = spec_of(demand, &syntax->reasoning, constraint, err);
     if (!spec)
         return -1;
     int result = request_dump(spec, &text, &length, err);
@@ -224,7 +231,7 @@ int chat_demand_constrain(const struct chat_rules *rules, struct constraint *con
     if (result)
         return -1;
     free(constraint->spec);
-    if (rules->demand) {
+    if (demand->calls) {
         constraint->param = TOOLS;
         constraint->name = CHOICE;
     }

@@ -183,7 +183,8 @@ static void take_call(struct chat_parser *parser, size_t used, struct chat_outpu
 {
     const struct chat_rules *rules = parser->rules;
     size_t before = output->calls.count;
-    output->calls.repeats = rules->demand != NULL; /* no automaton knows which keys there were */
+    output->calls.repeats =
+        rules->demand.calls != NULL; /* no automaton knows which keys there were */
     int read = chat_calls_read(&output->calls, rules->syntax->format, &parser->scan,
                                bytes_of(parser) + parser->body, &rules->types);
     output->failed |= read < 0;

@@ -2,7 +2,6 @@
 #include "api/chat_rules.h"
 
 #include "api/chat_calls.h"
-#include "api/chat_demand.h"
 #include "api/request.h"
 
 #include <stdlib.h>
@@ -90,9 +89,10 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
         keep(rules, syntax->reasoning_tokens, syntax->num_reasoning_tokens);
     rules->inside =
         rules->reasoning && ends_inside(fields, text, length, continues, &syntax->reasoning);
-    rules->may_open = rules->reasoning && !rules->inside && !continues &&
-                      !ends_with(text, length, syntax->reasoning.close);
-    return chat_demand_make(rules, fields, err);
+    rules->demand.begun = rules->inside;
+    rules->demand.may_open = rules->reasoning && !rules->inside && !continues &&
+                             !ends_with(text, length, syntax->reasoning.close);
+    return chat_demand_read(&rules->demand, fields, syntax, rules->one_call, err);
 }
 
 int chat_rules_make(struct chat_rules **out, const json_t *fields, const char *text, size_t length,
@@ -118,6 +118,6 @@ void chat_rules_free(struct chat_rules *rules)
     if (!rules)
         return;
     chat_types_clear(&rules->types);
-    free(rules->demand);
+    chat_demand_clear(&rules->demand);
     free(rules);
 }

@@ -4,6 +4,7 @@
 #ifndef API_CHAT_RULES_H
 #define API_CHAT_RULES_H
 
+#include "api/chat_demand.h"
 #include "api/chat_syntax.h"
 #include "api/chat_types.h"
 #include "api/errors.h"
@@ -14,13 +15,10 @@ struct chat_rules {
     bool inside;                      /* the text begins inside reasoning: the prompt opened it */
     bool calls;                       /* are looked for */
     bool one_call;                    /* all calls but the first are dropped */
-    bool may_open;                    /* the model may begin with reasoning */
     struct chat_types types;          /* of the request's tools, where the format needs them */
     int32_t kept[4];                  /* [num_kept]: special tokens that the text has: markers */
     size_t num_kept;
-    char *demand; /* [demand_length]: the calls that are demanded, as a member of the spec of
-                     GRAMMAR_REPLY; NULL: none are */
-    size_t demand_length;
+    struct chat_demand demand;
 };
 
 /* Whether the request lets the model call its tools: it has some, and tool_choice is not "none". */

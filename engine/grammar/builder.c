@@ -123,8 +123,7 @@ static size_t common_length(const struct builder_word *a, const struct builder_w
 
 /* The states along the word before, by length read, are kept: a sorted word leaves it where the two
  * part. */
-void builder_words(struct builder *builder, uint32_t from, struct builder_word *words,
-                   size_t count)
+void builder_words(struct builder *builder, uint32_t from, struct builder_word *words, size_t count)
 {
     size_t longest = 0;
     for (size_t i = 0; i < count; i++)

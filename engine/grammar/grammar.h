@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 /* The bytes that each token stands for in the middle of a text, as a trie. It is made once when a
- * model is loaded, and never changes: many threads may use it. Special tokens come only where GRAMMAR_REPLY names them. */
+ * model is loaded, and never changes: many threads may use it. Special tokens come only where
+ * GRAMMAR_REPLY names them. */
 struct grammar_vocabulary;
 
 /* Tokens are ids below vocab_size. The tokenizer is borrowed for the call. */

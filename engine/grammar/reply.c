@@ -186,8 +186,8 @@ static int add_tools(struct builder *builder, enum schema_call_syntax syntax, co
     size_t count = json_array_size(tools);
     struct text_buffer text = {0};
     struct builder_word *words = calloc(count + 1, sizeof *words);
-    int failed = words ? 0 : error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu tools",
-                                       count);
+    int failed =
+        words ? 0 : error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu tools", count);
     for (size_t i = 0; i < count && !failed; i++) {
         const json_t *tool = json_array_get(tools, i);
         size_t start = text.length;

@@ -111,9 +111,10 @@ uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts
     if (parts->count == 0)
         return json_rules_id(compiler->builder, RULE_VALUE);
     schema_parts_sort(&sorted);
-    uint32_t *slot = index_table_find(&compiler->table, compiler->num_rules,
-                                      hash_parts(sorted.items, sorted.count, sorted.spelling), &sorted, hash_of_rule,
-                                      has_parts, compiler->rules, compiler->document.err);
+    uint32_t *slot =
+        index_table_find(&compiler->table, compiler->num_rules,
+                         hash_parts(sorted.items, sorted.count, sorted.spelling), &sorted,
+                         hash_of_rule, has_parts, compiler->rules, compiler->document.err);
     if (!slot)
         return 0;
     if (*slot)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of calls that are not JSON. */
 #include "engine/grammar/json_rules.h"
+#include "engine/grammar/schema.h"
 #include "engine/grammar/schema_members.h"
 
 #include <string.h>

@@ -5,11 +5,11 @@
 
 #include "engine/grammar/builder.h"
 #include "engine/grammar/index_table.h"
-#include "engine/grammar/schema.h"
 #include "engine/grammar/schema_parts.h"
 #include "engine/grammar/schema_pattern.h"
 
 struct schema_rule; /* in schema.c */
+struct schema_call; /* schema.h */
 
 struct schema_compiler {
     struct schema_document document;

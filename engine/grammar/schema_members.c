@@ -57,7 +57,8 @@ static int read_patterns(struct schema_members *members)
         {
             if (members->num_patterns == SCHEMA_MOST_PATTERNS)
                 return schema_refuse(document, part->place, "patternProperties", ERROR_UNSUPPORTED,
-                                     "expected at most %d patterns, got more", SCHEMA_MOST_PATTERNS);
+                                     "expected at most %d patterns, got more",
+                                     SCHEMA_MOST_PATTERNS);
             struct schema_name_pattern *pattern = &members->patterns[members->num_patterns];
             *pattern = (struct schema_name_pattern){
                 .part = i,

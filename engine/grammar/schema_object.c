@@ -102,10 +102,10 @@ static int add_group(struct object *object, const struct dfa *dfa, const bool *m
     if (!any && !object->open)
         return 0;
     if (++object->groups > MOST_GROUPS)
-        return schema_refuse(&object->members.compiler->document, object->members.parts->items[0].place,
-                             "patternProperties", ERROR_UNSUPPORTED,
-                             "expected patterns that overlap in at most %d ways, got more",
-                             MOST_GROUPS);
+        return schema_refuse(
+            &object->members.compiler->document, object->members.parts->items[0].place,
+            "patternProperties", ERROR_UNSUPPORTED,
+            "expected patterns that overlap in at most %d ways, got more", MOST_GROUPS);
     if (schema_members_other(&object->members, matches, &member))
         return -1;
     if (member.never)
@@ -132,7 +132,8 @@ static int split(struct object *object, const struct dfa *dfa, size_t index, boo
     if (index == object->members.num_patterns)
         return add_group(object, dfa, matches);
     /* Names that a pattern forbids need not be told apart. */
-    for (int without = json_is_false(object->members.patterns[index].schema); without < 2; without++) {
+    for (int without = json_is_false(object->members.patterns[index].schema); without < 2;
+         without++) {
         struct dfa some;
         char text[SCHEMA_PLACE_BYTES];
         const struct schema_document *document = &object->members.compiler->document;
@@ -221,8 +222,7 @@ void schema_object(struct schema_compiler *compiler, const struct schema_parts *
     static const char *const keys[] = {"properties", "required", "additionalProperties",
                                        "patternProperties"};
     if (!schema_has_any(parts, keys, sizeof keys / sizeof *keys)) {
-        json_rules_call(compiler->builder, from, to,
-                        json_rules_id(compiler->builder, RULE_OBJECT));
+        json_rules_call(compiler->builder, from, to, json_rules_id(compiler->builder, RULE_OBJECT));
         return;
     }
     struct object *object = calloc(1, sizeof *object);

@@ -35,7 +35,7 @@ struct schema_parts {
     struct schema_part items[SCHEMA_MOST_PARTS]; /* [count] */
     size_t count;
     enum schema_spelling spelling; /* as text: all parts together allow strings only */
-    bool never; /* one is `false` */
+    bool never;                    /* one is `false` */
 };
 
 struct schema_document {

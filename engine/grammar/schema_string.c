@@ -76,9 +76,8 @@ const struct dfa *schema_text_barred(const struct schema_document *document,
 #define ANY "[\\x00-\\u{10FFFF}]*"
 #define SPACE "[ \\t\\r\\n]*"
     static const char end[] = ANY "</parameter>" ANY;
-    static const char apart[] =
-        ANY "</parameter>" ANY "|" SPACE "[\\[{0-9-]" ANY "|" SPACE
-            "(null|None|true|True|false|False)" SPACE;
+    static const char apart[] = ANY "</parameter>" ANY "|" SPACE "[\\[{0-9-]" ANY "|" SPACE
+                                    "(null|None|true|True|false|False)" SPACE;
 #undef ANY
 #undef SPACE
     const char *barred = parts->spelling == SCHEMA_AS_TEXT ? end : apart;
@@ -95,8 +94,7 @@ static int bar(const struct schema_document *document, const struct schema_parts
     if (!barred)
         return -1;
     if (dfa_combine(&left, text->all, barred, true, document->work, document->err))
-        return error_prefix(document->err, "%s",
-                            schema_place_text(parts->items[0].place, where));
+        return error_prefix(document->err, "%s", schema_place_text(parts->items[0].place, where));
     dfa_clear(&text->own);
     text->own = left;
     text->all = &text->own;
@@ -113,8 +111,8 @@ void schema_string(struct schema_compiler *compiler, const struct schema_parts *
     const bool plain = parts->spelling != SCHEMA_AS_JSON;
     least = least < 0 ? 0 : least;
     int failed = read_patterns(&compiler->document, parts, &text);
-    if (!failed && (plain ? !text.all || least > 0 || most >= 0
-                          : text.all && (least > 0 || most >= 0)))
+    if (!failed &&
+        (plain ? !text.all || least > 0 || most >= 0 : text.all && (least > 0 || most >= 0)))
         failed = add_lengths(&compiler->document, parts->items[0].place, &text, least, most);
     failed = failed || (plain && bar(&compiler->document, parts, &text));
     if (!failed && plain) {

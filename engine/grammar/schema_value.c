@@ -356,7 +356,8 @@ int schema_value_text(const json_t *value, bool tame, struct text_buffer *out, s
         {
             failed = failed || (!first && text_buffer_append(out, ", ", 2, err)) ||
                      schema_value_string(key, strlen(key), tame, out, err) ||
-                     text_buffer_append(out, ": ", 2, err) || schema_value_text(member, tame, out, err);
+                     text_buffer_append(out, ": ", 2, err) ||
+                     schema_value_text(member, tame, out, err);
             first = false;
         }
         return failed || text_buffer_append(out, "}", 1, err) ? -1 : 0;
