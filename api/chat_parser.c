@@ -8,8 +8,9 @@
 #include <string.h>
 
 enum state { BEGINNING, REASONING, CONTENT, CALL };
-/* Bytes of a call. A longer one is content. */
-enum { MOST_CALL = 1 << 20 };
+/* Bytes of a call. A longer one is content: streams are taken apart on the event loop, which must
+ * not wait long. */
+enum { MOST_CALL = 128 << 10 };
 
 void chat_output_clear(struct chat_output *output)
 {

@@ -149,6 +149,20 @@ static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error 
                      line, column, (int)(name->length < 64 ? name->length : 64), name->name);
 }
 
+/* Makes the mask that all texts begin with, which then waits for nobody. */
+static int make_first(struct grammar *grammar, struct error *err)
+{
+    static const struct mask_key beginning = {.words = {false}, .count = 1}; /* as in matcher.c */
+    struct grammar_matcher *matcher;
+    if (grammar_matcher_create(&matcher, grammar, err))
+        return -1;
+    int failed = grammar_matcher_mask(matcher, err) ? 0 : -1;
+    grammar_matcher_free(matcher);
+    if (!failed)
+        grammar->first = mask_cache_find(grammar->masks, &beginning);
+    return failed;
+}
+
 int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,
                     const struct grammar_vocabulary *vocabulary, struct error *err)
 {
@@ -168,7 +182,8 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
                  check_can_end(grammar, builder.err) ||
                  check_recursion(left_recursive, &gbnf, builder.err) ||
                  mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
-                                   builder.err);
+                                   builder.err) ||
+                 make_first(grammar, builder.err);
     builder_clear(&builder);
     gbnf_clear(&gbnf);
     if (failed) {
@@ -190,6 +205,7 @@ void grammar_release(struct grammar *grammar)
     if (!grammar || atomic_fetch_sub(&grammar->shares, 1) != 1)
         return;
     automaton_clear(&grammar->automaton);
+    mask_release(grammar->first);
     mask_cache_free(grammar->masks);
     free(grammar);
 }

@@ -233,7 +233,9 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
     struct mask_cache *masks = matcher->grammar->masks;
     bool is_key = make_key(matcher);
     matcher->work = 0;
-    if (is_key)
+    if (!matcher->begun && matcher->grammar->first)
+        matcher->held = mask_share(matcher->grammar->first);
+    else if (is_key)
         matcher->held = mask_cache_find(masks, &matcher->key);
     if (!matcher->held) {
         int failed = make_mask(matcher, err);
