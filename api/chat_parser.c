@@ -74,7 +74,8 @@ static void release_content(struct chat_parser *parser, size_t count, struct cha
         parser->answered = true;
         parser->after_call = parser->after_reasoning = false;
     }
-    release(parser, count, &output->content);
+    /* Where calls are demanded, what is none is a call that was cut off. */
+    release(parser, count, parser->rules->demand.calls ? NULL : &output->content);
 }
 
 /* Bytes at the end of the text that may be the beginning of the marker. */
