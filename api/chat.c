@@ -387,7 +387,11 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     }
     request->max_tokens_fit = any_length;
     request->chat_rules = rules;
-    return 0;
+    if (!rules ||
+        chat_demand_constrain(&rules->demand, rules->syntax, &request->constraint, err) == 0)
+        return 0;
+    completion_request_clear(request);
+    return -1;
 }
 
 /* Keeps the body, and says of it what others need to know. */

@@ -62,6 +62,31 @@ static int append(struct chat_calls *calls, const char *name, size_t name_length
     return call.name && call.arguments ? 1 : -1;
 }
 
+json_t *chat_calls_load(const struct chat_calls *calls, const char *text, size_t length,
+                        struct api_error *err)
+{
+    return calls->repeats ? request_load_repeats(text, length, err)
+                          : request_load(text, length, err);
+}
+
+/* Arguments that repeat a key, each of which counts once. */
+static int add_once(struct chat_calls *calls, const char *name, size_t name_length,
+                    const char *arguments, size_t arguments_length)
+{
+    struct api_error err = {0};
+    json_t *object = request_load_repeats(arguments, arguments_length, &err);
+    if (!object)
+        return err.code == API_OUT_OF_MEMORY ? -1 : 0;
+    char *text;
+    size_t length;
+    int result = request_dump(object, &text, &length, &err);
+    json_decref(object);
+    if (result == 0)
+        result = append(calls, name, name_length, text, length);
+    free(text);
+    return result;
+}
+
 int chat_calls_add(struct chat_calls *calls, const char *name, size_t name_length,
                    const char *arguments, size_t arguments_length)
 {
@@ -69,6 +94,8 @@ int chat_calls_add(struct chat_calls *calls, const char *name, size_t name_lengt
     if (name_length == 0 || memchr(name, 0, name_length))
         return 0;
     json_t *object = request_load(arguments, arguments_length, &err);
+    if (!object && err.code != API_OUT_OF_MEMORY && calls->repeats)
+        return add_once(calls, name, name_length, arguments, arguments_length);
     if (!object)
         return err.code == API_OUT_OF_MEMORY ? -1 : 0;
     json_decref(object);

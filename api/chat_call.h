@@ -4,6 +4,9 @@
 #ifndef API_CHAT_CALL_H
 #define API_CHAT_CALL_H
 
+#include "api/errors.h"
+
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +24,7 @@ struct chat_call {
 struct chat_calls {
     struct chat_call *items; /* [count] */
     size_t count, capacity;
+    bool repeats; /* a key may come again in an object; its last value counts */
 };
 
 void chat_calls_clear(struct chat_calls *calls);
@@ -80,8 +84,12 @@ static inline size_t chat_calls_trim(const char *text, size_t begin, size_t end)
 enum chat_match { CHAT_MATCH_NO, CHAT_MATCH_BEGINS, CHAT_MATCH_WHOLE };
 enum chat_match chat_calls_match(const char *body, size_t length, size_t at, const char *word);
 
+/* JSON of an object in a call. NULL: it is none, or *err says that no memory is left. */
+json_t *chat_calls_load(const struct chat_calls *calls, const char *text, size_t length,
+                        struct api_error *err);
+
 /* Adds a call whose arguments are a JSON object, unless they are none, repeat a key or nest too
- * deep. 0: it is none, 1: added, -1: no memory. */
+ * deep. Where keys may come again they are written anew. 0: it is none, 1: added, -1: no memory. */
 int chat_calls_add(struct chat_calls *calls, const char *name, size_t name_length,
                    const char *arguments, size_t arguments_length);
 

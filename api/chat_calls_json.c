@@ -199,7 +199,7 @@ static int add_call(struct chat_calls *calls, const json_t *call, const char *bo
 static int read_object(struct chat_calls *calls, const char *body, size_t begin, size_t end)
 {
     struct api_error err = {0};
-    json_t *call = request_load(body + begin, end - begin, &err);
+    json_t *call = chat_calls_load(calls, body + begin, end - begin, &err);
     if (!call)
         return err.code == API_OUT_OF_MEMORY ? -1 : 0;
     int result = add_call(calls, call, body, end, begin);

@@ -166,7 +166,8 @@ static unsigned kind_of(const json_t *value)
 
 /* Whether the text is JSON of one of the kinds. It is read as the member of an object, as all that
  * comes from outside; the call as a whole is read once more. */
-static bool is_json(const char *text, size_t length, unsigned kinds, struct strbuf *out)
+static bool is_json(const struct chat_calls *calls, const char *text, size_t length, unsigned kinds,
+                    struct strbuf *out)
 {
     if (length == 0 || !(text[0] == '{'   ? kinds & CHAT_OBJECT
                          : text[0] == '[' ? kinds & CHAT_LIST
@@ -177,7 +178,8 @@ static bool is_json(const char *text, size_t length, unsigned kinds, struct strb
     strbuf_puts(&wrapped, "{\"v\":");
     strbuf_append(&wrapped, text, length);
     strbuf_puts(&wrapped, "}");
-    json_t *object = wrapped.failed ? NULL : request_load(wrapped.data, wrapped.length, &err);
+    json_t *object =
+        wrapped.failed ? NULL : chat_calls_load(calls, wrapped.data, wrapped.length, &err);
     out->failed |= wrapped.failed || err.code == API_OUT_OF_MEMORY;
     bool fits = json_object_size(object) == 1 && (kind_of(json_object_get(object, "v")) & kinds);
     json_decref(object);
@@ -186,7 +188,8 @@ static bool is_json(const char *text, size_t length, unsigned kinds, struct strb
 }
 
 /* As templates write values: what is not a string is JSON, or a word of Python's. */
-static void write_value(struct strbuf *out, const char *text, size_t length, unsigned kinds)
+static void write_value(const struct chat_calls *calls, struct strbuf *out, const char *text,
+                        size_t length, unsigned kinds)
 {
     size_t begin = chat_calls_skip(text, length, 0), end = chat_calls_trim(text, begin, length);
     const char *bare = text + begin;
@@ -197,7 +200,7 @@ static void write_value(struct strbuf *out, const char *text, size_t length, uns
         strbuf_puts(out, "true");
     else if ((kinds & CHAT_BOOLEAN) && is(bare, bare_length, "false", "False"))
         strbuf_puts(out, "false");
-    else if (is_json(bare, bare_length, kinds, out))
+    else if (is_json(calls, bare, bare_length, kinds, out))
         strbuf_append(out, bare, bare_length);
     else
         strbuf_json_string(out, text, length);
@@ -217,7 +220,7 @@ int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, 
         strbuf_puts(&out, i > 1 ? ", " : "");
         strbuf_json_string(&out, body + key->begin, key->end - key->begin);
         strbuf_puts(&out, ": ");
-        write_value(&out, body + value.begin, value.end - value.begin, kinds);
+        write_value(calls, &out, body + value.begin, value.end - value.begin, kinds);
     }
     strbuf_puts(&out, "}");
     int result = out.failed ? -1

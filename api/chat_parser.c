@@ -8,8 +8,9 @@
 #include <string.h>
 
 enum state { BEGINNING, REASONING, CONTENT, CALL };
-/* Bytes of a call. A longer one is content. */
-enum { MOST_CALL = 1 << 20 };
+/* Bytes of a call. A longer one is content: streams are taken apart on the event loop, which must
+ * not wait long. */
+enum { MOST_CALL = 128 << 10 };
 
 void chat_output_clear(struct chat_output *output)
 {
@@ -73,7 +74,8 @@ static void release_content(struct chat_parser *parser, size_t count, struct cha
         parser->answered = true;
         parser->after_call = parser->after_reasoning = false;
     }
-    release(parser, count, &output->content);
+    /* Where calls are demanded, what is none is a call that was cut off. */
+    release(parser, count, parser->rules->demand.calls ? NULL : &output->content);
 }
 
 /* Bytes at the end of the text that may be the beginning of the marker. */
@@ -183,6 +185,8 @@ static void take_call(struct chat_parser *parser, size_t used, struct chat_outpu
 {
     const struct chat_rules *rules = parser->rules;
     size_t before = output->calls.count;
+    output->calls.repeats =
+        rules->demand.calls != NULL; /* no automaton knows which keys there were */
     int read = chat_calls_read(&output->calls, rules->syntax->format, &parser->scan,
                                bytes_of(parser) + parser->body, &rules->types);
     output->failed |= read < 0;

@@ -58,6 +58,13 @@ static bool ends_inside(const json_t *fields, const char *text, size_t length, b
     return rest <= own && memcmp(content + own - rest, text + at, rest) == 0;
 }
 
+/* Whether the text ends with the marker, and perhaps white space. */
+static bool ends_with(const char *text, size_t length, const char *marker)
+{
+    size_t end = chat_calls_trim(text, 0, length), size = strlen(marker);
+    return size > 0 && end >= size && memcmp(text + end - size, marker, size) == 0;
+}
+
 static void keep(struct chat_rules *rules, const int32_t *tokens, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -82,7 +89,10 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
         keep(rules, syntax->reasoning_tokens, syntax->num_reasoning_tokens);
     rules->inside =
         rules->reasoning && ends_inside(fields, text, length, continues, &syntax->reasoning);
-    return 0;
+    rules->demand.begun = rules->inside;
+    rules->demand.may_open = rules->reasoning && !rules->inside && !continues &&
+                             !ends_with(text, length, syntax->reasoning.close);
+    return chat_demand_read(&rules->demand, fields, syntax, rules->one_call, err);
 }
 
 int chat_rules_make(struct chat_rules **out, const json_t *fields, const char *text, size_t length,
@@ -108,5 +118,6 @@ void chat_rules_free(struct chat_rules *rules)
     if (!rules)
         return;
     chat_types_clear(&rules->types);
+    chat_demand_clear(&rules->demand);
     free(rules);
 }

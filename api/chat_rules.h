@@ -4,6 +4,7 @@
 #ifndef API_CHAT_RULES_H
 #define API_CHAT_RULES_H
 
+#include "api/chat_demand.h"
 #include "api/chat_syntax.h"
 #include "api/chat_types.h"
 #include "api/errors.h"
@@ -17,6 +18,7 @@ struct chat_rules {
     struct chat_types types;          /* of the request's tools, where the format needs them */
     int32_t kept[4];                  /* [num_kept]: special tokens that the text has: markers */
     size_t num_kept;
+    struct chat_demand demand;
 };
 
 /* Whether the request lets the model call its tools: it has some, and tool_choice is not "none". */

@@ -212,25 +212,32 @@ static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *i
     if (!closed && format != CHAT_CALLS_JSON)
         return false;
     syntax->format = format;
+    syntax->list = in->text[begin] == '[';
     return true;
 }
 
 /* What the template tells the model to write behind the marker that ends at text[at]. */
-static enum chat_calls_format format_told(const char *text, size_t length, size_t at)
+static enum chat_calls_format format_told(const char *text, size_t length, size_t at, bool *list)
 {
     enum { NEAR = 64 };
     size_t next = chat_calls_skip(text, length, at);
+    *list = false;
     if (chat_calls_match(text, length, next, "<function=") == CHAT_MATCH_WHOLE)
         return CHAT_CALLS_XML;
-    if (next < length && text[next] == '[')
+    if (next < length && text[next] == '[') {
+        *list = true;
         next = chat_calls_skip(text, length, next + 1);
+    }
     if (chat_calls_match(text, length, next, "{\"name\"") == CHAT_MATCH_WHOLE)
         return CHAT_CALLS_JSON;
     /* "... followed by a JSON list" */
     size_t near = length - at < NEAR ? length - at : NEAR;
     const char *json = memmem(text + at, near, "JSON", strlen("JSON"));
-    return json && !memchr(text + at, '<', (size_t)(json - text) - at) ? CHAT_CALLS_JSON
-                                                                       : CHAT_CALLS_NONE;
+    if (!json || memchr(text + at, '<', (size_t)(json - text) - at))
+        return CHAT_CALLS_NONE;
+    static const char words[] = "JSON list";
+    *list = near >= sizeof words - 1 && memmem(text + at, near, words, sizeof words - 1);
+    return CHAT_CALLS_JSON;
 }
 
 static bool calls_of_instructions(struct chat_syntax *syntax, const struct rendered *in,
@@ -241,7 +248,7 @@ static bool calls_of_instructions(struct chat_syntax *syntax, const struct rende
         if (!marker_before(in->text, at, open) || open[1] == '/' || !mentions(open, "call") ||
             holds(plain, open))
             continue;
-        syntax->format = format_told(in->text, in->length, at);
+        syntax->format = format_told(in->text, in->length, at, &syntax->list);
         bool closed = mirror(open, in->text + at, in->length - at, syntax->calls.close);
         if (syntax->format == CHAT_CALLS_JSON || (closed && syntax->format == CHAT_CALLS_XML))
             return true;

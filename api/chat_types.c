@@ -7,16 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct {
+    const char *name;
+    unsigned kind;
+} KINDS[] = {
+    {"string", CHAT_STRING},   {"integer", CHAT_INTEGER}, {"number", CHAT_NUMBER},
+    {"boolean", CHAT_BOOLEAN}, {"null", CHAT_NULL},       {"array", CHAT_LIST},
+    {"object", CHAT_OBJECT},
+};
+
 static unsigned kind_named(const char *name)
 {
-    static const struct {
-        const char *name;
-        unsigned kind;
-    } KINDS[] = {
-        {"string", CHAT_STRING},   {"integer", CHAT_INTEGER}, {"number", CHAT_NUMBER},
-        {"boolean", CHAT_BOOLEAN}, {"null", CHAT_NULL},       {"array", CHAT_LIST},
-        {"object", CHAT_OBJECT},
-    };
     for (size_t i = 0; name && i < sizeof KINDS / sizeof *KINDS; i++)
         if (strcmp(name, KINDS[i].name) == 0)
             return KINDS[i].kind;
@@ -68,6 +69,19 @@ static unsigned kinds_of(const json_t *schema)
     if (json_object_get(schema, "$ref") || json_object_get(schema, "properties"))
         kinds |= CHAT_OBJECT | CHAT_LIST | CHAT_STRING;
     return kinds;
+}
+
+json_t *chat_types_names(const json_t *schema)
+{
+    unsigned kinds = kinds_of(schema);
+    json_t *names = json_array();
+    for (size_t i = 0; names && i < sizeof KINDS / sizeof *KINDS; i++)
+        if ((kinds ? kinds : CHAT_STRING) & KINDS[i].kind &&
+            json_array_append_new(names, json_string(KINDS[i].name))) {
+            json_decref(names);
+            return NULL;
+        }
+    return names;
 }
 
 /* What a parameter is known by: no name is kept, however long. */

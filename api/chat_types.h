@@ -34,6 +34,9 @@ struct chat_types {
 int chat_types_take(struct chat_types *types, const json_t *tools);
 void chat_types_clear(struct chat_types *types);
 unsigned chat_types_kind(const json_t *value); /* enum chat_kind; not NULL */
+/* The kinds that a parameter's schema says, as a list of JSON Schema's names; a string where it
+ * says nothing. NULL: no memory. */
+json_t *chat_types_names(const json_t *schema);
 /* A value of one of the kinds; of a parameter that no tool has: a string. */
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length);

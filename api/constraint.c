@@ -74,13 +74,7 @@ static int take(struct constraint *constraint, const char *param, const char *na
     constraint->kind = kind;
     if (!spec)
         return 0;
-    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
-    constraint->length = json_dumpb(spec, NULL, 0, flags);
-    constraint->spec = malloc(constraint->length + 1);
-    if (!constraint->spec || constraint->length == 0 ||
-        json_dumpb(spec, constraint->spec, constraint->length, flags) != constraint->length)
-        return request_no_memory(err);
-    return 0;
+    return request_dump(spec, &constraint->spec, &constraint->length, err);
 }
 
 /* The boolean that a text holds; NULL: it holds something else. */

@@ -200,12 +200,8 @@ static json_t *load_reals(const char *body, size_t length, size_t flags, json_er
     return root;
 }
 
-json_t *request_load(const char *body, size_t length, struct api_error *err)
-{
-    return request_load_with(body, length, 0, err);
-}
-
-json_t *request_load_with(const char *body, size_t length, size_t added, struct api_error *err)
+static json_t *load_object(const char *body, size_t length, size_t added, size_t flags,
+                           struct api_error *err)
 {
     if (length == 0) {
         api_error_set(err, API_INVALID_JSON, NULL,
@@ -215,7 +211,6 @@ json_t *request_load_with(const char *body, size_t length, size_t added, struct 
     if (check_utf8(body, length, err) != 0 ||
         check_structure(body, length, MAX_CONTAINERS + added, err) != 0)
         return NULL;
-    const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     json_error_t error;
     bool no_memory;
     json_t *root = load(body, length, flags, &error, &no_memory);
@@ -236,6 +231,35 @@ json_t *request_load_with(const char *body, size_t length, size_t added, struct 
         return NULL;
     }
     return root;
+}
+
+json_t *request_load(const char *body, size_t length, struct api_error *err)
+{
+    return request_load_with(body, length, 0, err);
+}
+
+json_t *request_load_with(const char *body, size_t length, size_t added, struct api_error *err)
+{
+    return load_object(body, length, added, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, err);
+}
+
+json_t *request_load_repeats(const char *body, size_t length, struct api_error *err)
+{
+    return load_object(body, length, 0, JSON_ALLOW_NUL, err);
+}
+
+int request_dump(const json_t *value, char **text, size_t *length, struct api_error *err)
+{
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
+    *length = json_dumpb(value, NULL, 0, flags);
+    *text = malloc(*length + 1);
+    if (!*text || *length == 0 || json_dumpb(value, *text, *length, flags) != *length) {
+        free(*text);
+        *text = NULL;
+        return request_no_memory(err);
+    }
+    (*text)[*length] = 0;
+    return 0;
 }
 
 json_t *request_field(const json_t *fields, const char *name)

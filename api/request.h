@@ -28,6 +28,11 @@ json_t *request_load(const char *body, size_t length, struct api_error *err);
 /* The same of a body to which we have added so many arrays and objects. */
 json_t *request_load_with(const char *body, size_t length, size_t added, struct api_error *err);
 
+/* The same; of a key that comes again in an object the last value counts. */
+json_t *request_load_repeats(const char *body, size_t length, struct api_error *err);
+/* JSON without spaces [*length], and a NUL behind it: malloc'd. */
+int request_dump(const json_t *value, char **text, size_t *length, struct api_error *err);
+
 /* The field's value (borrowed), or NULL when it is absent or null. */
 json_t *request_field(const json_t *fields, const char *name);
 

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 enum {
-    AUTOMATON_MOST_DEPTH = 128,      /* calls within calls */
+    AUTOMATON_MOST_DEPTH = 128,      /* calls within calls, unless an automaton has fewer */
     AUTOMATON_NEVER = 255,           /* a need: no end can be reached */
     AUTOMATON_NO_LIMIT = 0x7fffffff, /* of high: nothing is counted */
 };
@@ -59,6 +59,7 @@ struct automaton {
     uint32_t *jumps;  /* states that are entered at once */
     uint32_t *starts; /* [num_rules] */
     uint32_t num_rules;
+    uint32_t most_depth; /* of calls within calls */
     size_t bytes;
 };
 

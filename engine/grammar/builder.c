@@ -123,8 +123,7 @@ static size_t common_length(const struct builder_word *a, const struct builder_w
 
 /* The states along the word before, by length read, are kept: a sorted word leaves it where the two
  * part. */
-void builder_words(struct builder *builder, uint32_t from, uint32_t to, struct builder_word *words,
-                   size_t count)
+void builder_words(struct builder *builder, uint32_t from, struct builder_word *words, size_t count)
 {
     size_t longest = 0;
     for (size_t i = 0; i < count; i++)
@@ -145,7 +144,7 @@ void builder_words(struct builder *builder, uint32_t from, uint32_t to, struct b
             path[at + 1] = builder_state(builder);
             builder_byte(builder, path[at], path[at + 1], (unsigned char)word->bytes[at]);
         }
-        builder_jump(builder, path[word->length], to);
+        builder_jump(builder, path[word->length], word->to);
     }
     free(path);
 }

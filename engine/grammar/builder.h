@@ -28,7 +28,9 @@ struct builder_rule {
 struct builder {
     const bool *alphabet; /* [256], borrowed: bytes that some token consists of */
     struct error *err;
-    struct work work; /* of all that is compiled into it */
+    bool tame;           /* JSON has < as an escape only (json_rules.h) */
+    uint32_t most_depth; /* of its calls; 0: AUTOMATON_MOST_DEPTH */
+    struct work work;    /* of all that is compiled into it */
     struct builder_arc *arcs;
     size_t num_arcs, arcs_capacity;
     uint32_t num_states;
@@ -57,9 +59,10 @@ void builder_text(struct builder *builder, uint32_t from, uint32_t to, const cha
 struct builder_word {
     const char *bytes; /* [length] */
     size_t length;
+    uint32_t to; /* the state behind it */
 };
 /* One of the words [count], which it sorts. Their common beginnings share states. */
-void builder_words(struct builder *builder, uint32_t from, uint32_t to, struct builder_word *words,
+void builder_words(struct builder *builder, uint32_t from, struct builder_word *words,
                    size_t count);
 
 void builder_clear(struct builder *builder);

@@ -392,7 +392,8 @@ static int pack(struct builder *builder, const uint8_t *needs, bool *is_final,
 
 int builder_finish(struct builder *builder, struct automaton *out, uint32_t *left_recursive)
 {
-    *out = (struct automaton){0};
+    *out = (struct automaton){.most_depth =
+                                  builder->most_depth ? builder->most_depth : AUTOMATON_MOST_DEPTH};
     *left_recursive = UINT32_MAX;
     if (builder_failed(builder))
         return -1;

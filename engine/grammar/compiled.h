@@ -15,6 +15,7 @@ struct grammar {
     struct automaton automaton;
     uint32_t root; /* a rule */
     struct mask_cache *masks;
+    struct mask *first; /* of all texts, where it took long to make; else NULL */
 };
 
 #endif

@@ -96,11 +96,11 @@ static void emit_escape(struct builder *builder, uint32_t from, uint32_t to, uin
 static void emit_json(struct builder *builder, uint32_t from, struct target *target, uint32_t first,
                       uint32_t last)
 {
-    static const uint32_t escaped[] = {'"', '\\'};
+    static const uint32_t escaped[] = {'"', '<', '\\'};
     for (; first < 0x20 && first <= last; first++)
         emit_escape(builder, from, target->to, first);
-    for (int i = 0; i < 2; i++)
-        if (first <= escaped[i] && escaped[i] <= last) {
+    for (int i = 0; i < 3; i++)
+        if (first <= escaped[i] && escaped[i] <= last && (builder->tame || escaped[i] != '<')) {
             if (first < escaped[i])
                 emit_to(builder, from, target, first, escaped[i] - 1);
             emit_escape(builder, from, target->to, escaped[i]);

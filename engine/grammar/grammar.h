@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 /* The bytes that each token stands for in the middle of a text, as a trie. It is made once when a
- * model is loaded, and never changes: many threads may use it. Special tokens are not in it. */
+ * model is loaded, and never changes: many threads may use it. Special tokens come only where
+ * GRAMMAR_REPLY names them. */
 struct grammar_vocabulary;
 
 /* Tokens are ids below vocab_size. The tokenizer is borrowed for the call. */
@@ -31,6 +32,7 @@ enum grammar_kind {
     GRAMMAR_REGEX,       /* the whole text matches; spec: a string */
     GRAMMAR_CHOICE,      /* the text is one of them; spec: a list of strings */
     GRAMMAR_GBNF,        /* spec: a string */
+    GRAMMAR_REPLY,       /* of a chat; spec: reply.h */
 };
 
 /* A compiled constraint. It never changes but for its cache of masks, which is bounded and behind a

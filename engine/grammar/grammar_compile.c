@@ -8,6 +8,7 @@
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/json_rules.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/reply.h"
 #include "engine/grammar/schema.h"
 
 #include <stdlib.h>
@@ -36,12 +37,13 @@ static int compile_choice(struct builder *builder, const json_t *spec, uint32_t 
             return error_set(builder->err, ERROR_INVALID, "$[%zu]: expected a string, got %s", i,
                              fields_kind(choice));
         }
-        words[i] = (struct builder_word){json_string_value(choice), json_string_length(choice)};
+        words[i] = (struct builder_word){json_string_value(choice), json_string_length(choice), 0};
     }
     *root = builder_rule(builder);
+    for (size_t i = 0; i < count && !builder_failed(builder); i++)
+        words[i].to = builder->rules[*root].final;
     if (!builder_failed(builder))
-        builder_words(builder, builder->rules[*root].start, builder->rules[*root].final, words,
-                      count);
+        builder_words(builder, builder->rules[*root].start, words, count);
     free(words);
     return builder_failed(builder) ? -1 : 0;
 }
@@ -77,7 +79,25 @@ static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *
 }
 
 static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
-                        struct gbnf *gbnf, uint32_t *root)
+                        const struct trie *trie, struct gbnf *gbnf, uint32_t *root);
+
+static int compile_reply(struct builder *builder, const json_t *spec, const struct trie *trie,
+                         struct gbnf *gbnf, uint32_t *root)
+{
+    const json_t *calls = json_object_get(spec, "calls");
+    const json_t *kind = json_object_get(spec, "kind"), *inner = json_object_get(spec, "spec");
+    uint32_t body;
+    if (!calls && (!json_is_integer(kind) || json_integer_value(kind) == GRAMMAR_REPLY))
+        return error_set(builder->err, ERROR_INVALID, "$: expected calls or another kind");
+    if (calls ? reply_calls(builder, trie, calls, &body)
+              : compile_kind(builder, (enum grammar_kind)json_integer_value(kind), inner, trie,
+                             gbnf, &body))
+        return -1;
+    return reply_reasoning(builder, trie, json_object_get(spec, "reasoning"), body, root);
+}
+
+static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
+                        const struct trie *trie, struct gbnf *gbnf, uint32_t *root)
 {
     switch (kind) {
     case GRAMMAR_JSON:
@@ -89,6 +109,8 @@ static int compile_kind(struct builder *builder, enum grammar_kind kind, const j
         return compile_regex(builder, spec, root);
     case GRAMMAR_CHOICE:
         return compile_choice(builder, spec, root);
+    case GRAMMAR_REPLY:
+        return compile_reply(builder, spec, trie, gbnf, root);
     case GRAMMAR_GBNF:
         if (json_is_string(spec))
             return gbnf_compile(gbnf, builder, json_string_value(spec), json_string_length(spec),
@@ -102,12 +124,12 @@ static int compile_kind(struct builder *builder, enum grammar_kind kind, const j
 static int check_can_end(const struct grammar *grammar, struct error *err)
 {
     const struct automaton *automaton = &grammar->automaton;
-    if (automaton->states[automaton->starts[grammar->root]].need <= AUTOMATON_MOST_DEPTH)
+    if (automaton->states[automaton->starts[grammar->root]].need <= automaton->most_depth)
         return 0;
     return error_set(err, ERROR_UNSUPPORTED,
                      "$: expected what some text can match, got what none can, with the bytes of "
                      "the model's tokens and at most %d levels of nesting",
-                     AUTOMATON_MOST_DEPTH);
+                     (int)automaton->most_depth);
 }
 
 static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error *err)
@@ -127,6 +149,20 @@ static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error 
                      line, column, (int)(name->length < 64 ? name->length : 64), name->name);
 }
 
+/* Makes the mask that all texts begin with, which then waits for nobody. */
+static int make_first(struct grammar *grammar, struct error *err)
+{
+    static const struct mask_key beginning = {.words = {false}, .count = 1}; /* as in matcher.c */
+    struct grammar_matcher *matcher;
+    if (grammar_matcher_create(&matcher, grammar, err))
+        return -1;
+    int failed = grammar_matcher_mask(matcher, err) ? 0 : -1;
+    grammar_matcher_free(matcher);
+    if (!failed)
+        grammar->first = mask_cache_find(grammar->masks, &beginning);
+    return failed;
+}
+
 int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,
                     const struct grammar_vocabulary *vocabulary, struct error *err)
 {
@@ -141,12 +177,13 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
     uint32_t left_recursive = UINT32_MAX;
     json_rules_add(&builder);
     int failed = builder_failed(&builder) ||
-                 compile_kind(&builder, kind, spec, &gbnf, &grammar->root) ||
+                 compile_kind(&builder, kind, spec, &vocabulary->trie, &gbnf, &grammar->root) ||
                  builder_finish(&builder, &grammar->automaton, &left_recursive) ||
                  check_can_end(grammar, builder.err) ||
                  check_recursion(left_recursive, &gbnf, builder.err) ||
                  mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
-                                   builder.err);
+                                   builder.err) ||
+                 make_first(grammar, builder.err);
     builder_clear(&builder);
     gbnf_clear(&gbnf);
     if (failed) {
@@ -168,6 +205,7 @@ void grammar_release(struct grammar *grammar)
     if (!grammar || atomic_fetch_sub(&grammar->shares, 1) != 1)
         return;
     automaton_clear(&grammar->automaton);
+    mask_release(grammar->first);
     mask_cache_free(grammar->masks);
     free(grammar);
 }

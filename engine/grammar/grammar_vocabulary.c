@@ -18,14 +18,21 @@ static int copy_tokens(struct grammar_vocabulary *vocabulary, const struct token
     struct trie *trie = &vocabulary->trie;
     struct text_buffer bytes = {0};
     const bool spaced = tokenizer_joins_with_spaces(tokenizer);
+    static const char special[] = {(char)VOCABULARY_SPECIAL, 0};
     int failed = 0;
     for (int32_t id = 0; id < trie->num_tokens && !failed; id++) {
         size_t length;
         const char *text = tokenizer_token_bytes(tokenizer, id, &length);
-        if (tokenizer_is_special(tokenizer, id) || !tokenizer_token_content(tokenizer, id))
+        const char *content = tokenizer_token_content(tokenizer, id), *before = spaced ? " " : "";
+        if (!content || (length > 0 && memchr(text, VOCABULARY_SPECIAL, length)))
             continue;
-        trie->tokens[id].length = (uint32_t)length + spaced;
-        failed = (spaced && text_buffer_append(&bytes, " ", 1, err)) ||
+        if (tokenizer_is_special(tokenizer, id)) {
+            before = special;
+            text = content;
+            length = strlen(content);
+        }
+        trie->tokens[id].length = (uint32_t)(strlen(before) + length);
+        failed = text_buffer_append(&bytes, before, strlen(before), err) ||
                  text_buffer_append(&bytes, text, length, err);
     }
     trie->bytes = bytes.data;
@@ -35,6 +42,8 @@ static int copy_tokens(struct grammar_vocabulary *vocabulary, const struct token
         token->bytes = at;
         if (token->length == 1)
             vocabulary->alphabet[(unsigned char)*at] = true;
+        else if (token->length > 1 && (unsigned char)*at == VOCABULARY_SPECIAL)
+            vocabulary->alphabet[VOCABULARY_SPECIAL] = true;
         if (token->length > 0)
             at += token->length;
     }

@@ -8,6 +8,10 @@
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/trie.h"
 
+/* No text has this byte. A special token is this and its content, so that it comes only where a
+ * grammar asks for it by name (reply.h). */
+enum { VOCABULARY_SPECIAL = 0xFF };
+
 /* A rule ends at this node, having counted so many; what may follow depends on who called it. */
 struct prefix_end {
     uint32_t node;

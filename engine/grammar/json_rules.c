@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/json_rules.h"
 
+uint32_t json_rules_id(const struct builder *builder, enum json_rule rule)
+{
+    if (!builder->tame)
+        return rule;
+    switch (rule) {
+    case RULE_STRING:
+        return RULE_TAME_STRING;
+    case RULE_VALUE:
+        return RULE_TAME_VALUE;
+    case RULE_OBJECT:
+        return RULE_TAME_OBJECT;
+    case RULE_ARRAY:
+        return RULE_TAME_ARRAY;
+    default:
+        return rule;
+    }
+}
+
 void json_rules_call(struct builder *builder, uint32_t from, uint32_t to, uint32_t rule)
 {
     builder_call(builder, from, to, rule, 0, AUTOMATON_NO_LIMIT);
@@ -118,7 +136,9 @@ static void add_string(struct builder *builder, struct builder_rule rule)
     builder_byte(builder, rule.start, inside, '"');
     builder_range(builder, inside, rule.final, '"', '"', EDGE_ENDS);
     builder_range(builder, inside, inside, 0x20, 0x21, EDGE_COUNTS);
-    builder_range(builder, inside, inside, 0x23, 0x5B, EDGE_COUNTS);
+    builder_range(builder, inside, inside, 0x23, builder->tame ? '<' - 1 : 0x5B, EDGE_COUNTS);
+    if (builder->tame)
+        builder_range(builder, inside, inside, '<' + 1, 0x5B, EDGE_COUNTS);
     builder_range(builder, inside, inside, 0x5D, 0x7F, EDGE_COUNTS);
     add_long_characters(builder, inside, inside);
     builder_range(builder, inside, escape, '\\', '\\', EDGE_COUNTS);
@@ -160,10 +180,10 @@ static void add_value(struct builder *builder, struct builder_rule rule)
     builder_text(builder, rule.start, rule.final, "true", 4);
     builder_text(builder, rule.start, rule.final, "false", 5);
     builder_text(builder, rule.start, rule.final, "null", 4);
-    json_rules_call(builder, rule.start, rule.final, RULE_STRING);
+    json_rules_call(builder, rule.start, rule.final, json_rules_id(builder, RULE_STRING));
     json_rules_call(builder, rule.start, rule.final, RULE_NUMBER);
-    json_rules_call(builder, rule.start, rule.final, RULE_OBJECT);
-    json_rules_call(builder, rule.start, rule.final, RULE_ARRAY);
+    json_rules_call(builder, rule.start, rule.final, json_rules_id(builder, RULE_OBJECT));
+    json_rules_call(builder, rule.start, rule.final, json_rules_id(builder, RULE_ARRAY));
 }
 
 /* Members or items of any kind, parted by commas, or none. */
@@ -180,11 +200,11 @@ static void add_container(struct builder *builder, struct builder_rule rule, con
     builder_jump(builder, first, item);
     if (keys) {
         uint32_t key = builder_state(builder), value = builder_state(builder);
-        json_rules_call(builder, item, key, RULE_STRING);
+        json_rules_call(builder, item, key, json_rules_id(builder, RULE_STRING));
         json_rules_colon(builder, key, value);
         item = value;
     }
-    json_rules_call(builder, item, done, RULE_VALUE);
+    json_rules_call(builder, item, done, json_rules_id(builder, RULE_VALUE));
     builder_byte(builder, done, comma, ',');
     json_rules_space(builder, comma, next);
     json_rules_space(builder, done, close);
@@ -200,7 +220,6 @@ void json_rules_add(struct builder *builder)
     struct builder_rule rules[RULE_COUNT];
     for (int i = 0; i < RULE_COUNT; i++)
         rules[i] = builder->rules[i];
-    add_string(builder, rules[RULE_STRING]);
     const int counted[] = {RULE_DIGITS, RULE_INDENT};
     for (int i = 0; i < 2; i++) {
         struct builder_rule rule = rules[counted[i]];
@@ -210,7 +229,13 @@ void json_rules_add(struct builder *builder)
     }
     add_number(builder, rules[RULE_INTEGER], false);
     add_number(builder, rules[RULE_NUMBER], true);
-    add_value(builder, rules[RULE_VALUE]);
-    add_container(builder, rules[RULE_OBJECT], "{}", true);
-    add_container(builder, rules[RULE_ARRAY], "[]", false);
+    const bool tame = builder->tame;
+    for (int i = 0; i < 2; i++) {
+        builder->tame = i == 1;
+        add_string(builder, rules[json_rules_id(builder, RULE_STRING)]);
+        add_value(builder, rules[json_rules_id(builder, RULE_VALUE)]);
+        add_container(builder, rules[json_rules_id(builder, RULE_OBJECT)], "{}", true);
+        add_container(builder, rules[json_rules_id(builder, RULE_ARRAY)], "[]", false);
+    }
+    builder->tame = tame;
 }

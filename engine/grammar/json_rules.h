@@ -15,6 +15,11 @@ enum json_rule {
     RULE_VALUE,
     RULE_OBJECT,
     RULE_ARRAY,
+    /* The same where no string has a < but as an escape: a marker may follow, as in calls. */
+    RULE_TAME_STRING,
+    RULE_TAME_VALUE,
+    RULE_TAME_OBJECT,
+    RULE_TAME_ARRAY,
     RULE_COUNT
 };
 
@@ -26,6 +31,9 @@ enum {
 
 /* Adds all rules to an empty builder. */
 void json_rules_add(struct builder *builder);
+
+/* The rule, or the tame one in its place. */
+uint32_t json_rules_id(const struct builder *builder, enum json_rule rule);
 
 /* What stands between two parts of JSON: nothing, a space, or a line break and spaces. */
 void json_rules_space(struct builder *builder, uint32_t from, uint32_t to);

@@ -151,6 +151,12 @@ const uint32_t *mask_set(const struct mask *mask)
     return mask->words + mask->key_words;
 }
 
+struct mask *mask_share(struct mask *mask)
+{
+    atomic_fetch_add(&mask->shares, 1);
+    return mask;
+}
+
 void mask_release(struct mask *mask)
 {
     if (mask && atomic_fetch_sub(&mask->shares, 1) == 1)

@@ -30,6 +30,7 @@ struct mask *mask_cache_find(struct mask_cache *cache, const struct mask_key *ke
 struct mask *mask_cache_keep(struct mask_cache *cache, const struct mask_key *key,
                              const uint32_t *set, struct error *err);
 const uint32_t *mask_set(const struct mask *mask);
+struct mask *mask_share(struct mask *mask);
 void mask_release(struct mask *mask); /* NULL is allowed */
 
 #endif

@@ -172,7 +172,8 @@ static const struct prefix *prefix_of(const struct grammar_matcher *matcher,
         return NULL;
     const struct prefix *prefix = &vocabulary->prefixes[reading->state];
     uint32_t depth = matcher->readings.frames[reading->frame].depth;
-    return prefix->set && depth + prefix->deepest <= AUTOMATON_MOST_DEPTH ? prefix : NULL;
+    return prefix->set && depth + prefix->deepest <= matcher->grammar->automaton.most_depth ? prefix
+                                                                                            : NULL;
 }
 
 /* What readings in the rules of JSON may go on with. Several in one state differ in what they may
@@ -232,7 +233,9 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
     struct mask_cache *masks = matcher->grammar->masks;
     bool is_key = make_key(matcher);
     matcher->work = 0;
-    if (is_key)
+    if (!matcher->begun && matcher->grammar->first)
+        matcher->held = mask_share(matcher->grammar->first);
+    else if (is_key)
         matcher->held = mask_cache_find(masks, &matcher->key);
     if (!matcher->held) {
         int failed = make_mask(matcher, err);

@@ -221,7 +221,7 @@ static int enter_calls(struct readings *readings, const struct reading *reading,
         const struct automaton_state *to = &automaton->states[call->to];
         uint32_t frame = reading->frame;
         if (!(to->flags & STATE_TAIL) || reading->low > 0) {
-            if (depth + 1 > AUTOMATON_MOST_DEPTH || depth + to->need > AUTOMATON_MOST_DEPTH)
+            if (depth + 1 > automaton->most_depth || depth + to->need > automaton->most_depth)
                 continue;
             frame = intern(readings, reading, call->to, err);
             if (!frame)
@@ -259,7 +259,7 @@ static int enter_one(struct readings *readings, const struct reading *reading, s
     uint32_t deep = depth_of(readings, reading->frame) + state->need;
     if (readings_spend(readings, 1, err))
         return -1;
-    if (deep > AUTOMATON_MOST_DEPTH)
+    if (deep > automaton->most_depth)
         return 0;
     int new = note(readings, reading, err);
     if (new <= 0)
@@ -347,7 +347,7 @@ static int step_alone(struct readings *readings, size_t from, unsigned char byte
         return 0;
     struct reading next;
     uint32_t deep = depth_of(readings, reading.frame) + to->need;
-    if (deep > AUTOMATON_MOST_DEPTH || !follow(&reading, found, &next))
+    if (deep > automaton->most_depth || !follow(&reading, found, &next))
         return 1;
     readings->deepest = deep > readings->deepest ? deep : readings->deepest;
     readings->ended = readings->ended || (to->flags & STATE_FINAL && next.low <= 0);

@@ -12,6 +12,7 @@
 
 struct schema_rule {
     uint32_t rule;
+    enum schema_spelling spelling;
     size_t count;              /* of parts */
     struct schema_part *parts; /* in the arena, in the order in which they were found */
     struct schema_part *key;   /* the same, sorted */
@@ -54,9 +55,10 @@ int64_t schema_counts(const struct schema_parts *parts, const char *key, bool le
 
 /* --- Rules by their parts --- */
 
-static uint64_t hash_parts(const struct schema_part *key, size_t count)
+static uint64_t hash_parts(const struct schema_part *key, size_t count,
+                           enum schema_spelling spelling)
 {
-    uint64_t hash = count;
+    uint64_t hash = count + ((uint64_t)spelling << 32);
     for (size_t i = 0; i < count; i++) {
         uintptr_t schema = (uintptr_t)key[i].schema;
         hash = XXH3_64bits_withSeed(&schema, sizeof schema, hash + key[i].chosen);
@@ -67,14 +69,14 @@ static uint64_t hash_parts(const struct schema_part *key, size_t count)
 static uint64_t hash_of_rule(const void *of, uint32_t item)
 {
     const struct schema_rule *rule = (const struct schema_rule *)of + item;
-    return hash_parts(rule->key, rule->count);
+    return hash_parts(rule->key, rule->count, rule->spelling);
 }
 
 static bool has_parts(const void *of, uint32_t item, const void *key)
 {
     const struct schema_rule *rule = (const struct schema_rule *)of + item;
     const struct schema_parts *parts = key;
-    if (rule->count != parts->count)
+    if (rule->count != parts->count || rule->spelling != parts->spelling)
         return false;
     for (size_t i = 0; i < rule->count; i++)
         if (rule->key[i].schema != parts->items[i].schema ||
@@ -88,7 +90,7 @@ static uint32_t add_rule(struct schema_compiler *compiler, const struct schema_p
                          const struct schema_parts *sorted)
 {
     struct error *err = compiler->document.err;
-    struct schema_rule rule = {.count = parts->count};
+    struct schema_rule rule = {.count = parts->count, .spelling = parts->spelling};
     rule.parts = arena_alloc(compiler->document.arena, 2 * parts->count, sizeof *rule.parts, err);
     if (!rule.parts || array_grow((void **)&compiler->rules, &compiler->rules_capacity,
                                   compiler->num_rules + 1, sizeof *compiler->rules, err))
@@ -107,11 +109,12 @@ uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts
     if (builder_failed(compiler->builder))
         return 0;
     if (parts->count == 0)
-        return RULE_VALUE;
+        return json_rules_id(compiler->builder, RULE_VALUE);
     schema_parts_sort(&sorted);
-    uint32_t *slot = index_table_find(&compiler->table, compiler->num_rules,
-                                      hash_parts(sorted.items, sorted.count), &sorted, hash_of_rule,
-                                      has_parts, compiler->rules, compiler->document.err);
+    uint32_t *slot =
+        index_table_find(&compiler->table, compiler->num_rules,
+                         hash_parts(sorted.items, sorted.count, sorted.spelling), &sorted,
+                         hash_of_rule, has_parts, compiler->rules, compiler->document.err);
     if (!slot)
         return 0;
     if (*slot)
@@ -147,6 +150,27 @@ static void add_choices(struct schema_compiler *compiler, const struct schema_pa
     }
 }
 
+static int value_fits(struct schema_compiler *compiler, const json_t *value,
+                      const struct schema_parts *parts, bool *fits)
+{
+    if (schema_value_fits(&compiler->document, value, parts, fits))
+        return -1;
+    if (!*fits || parts->spelling == SCHEMA_AS_JSON)
+        return 0;
+    const struct dfa *barred = schema_text_barred(&compiler->document, parts);
+    *fits = barred && !dfa_accepts(barred, json_string_value(value), json_string_length(value));
+    return barred ? 0 : -1;
+}
+
+static int value_text(struct schema_compiler *compiler, const json_t *value,
+                      const struct schema_parts *parts, struct text_buffer *out)
+{
+    struct error *err = compiler->document.err;
+    return parts->spelling == SCHEMA_AS_JSON
+               ? schema_value_text(value, compiler->builder->tame, out, err)
+               : text_buffer_append(out, json_string_value(value), json_string_length(value), err);
+}
+
 /* The values of a list (one value, for const) that satisfy all parts. */
 static void add_values(struct schema_compiler *compiler, const struct schema_parts *parts,
                        const json_t *list, struct builder_rule rule)
@@ -159,19 +183,20 @@ static void add_values(struct schema_compiler *compiler, const struct schema_par
     for (size_t i = 0; i < count && !failed; i++) {
         bool fits;
         size_t start = text.length;
-        failed = schema_value_fits(&compiler->document, json_array_get(list, i), parts, &fits);
+        failed = value_fits(compiler, json_array_get(list, i), parts, &fits);
         if (!failed && fits) {
-            failed = schema_value_text(json_array_get(list, i), &text, err);
+            failed = value_text(compiler, json_array_get(list, i), parts, &text);
             words[num_words++].length = text.length - start;
         }
     }
-    const char *at = text.data;
+    const char *at = text.data ? text.data : "";
     for (size_t i = 0; i < num_words && !failed; i++) {
         words[i].bytes = at;
+        words[i].to = rule.final;
         at += words[i].length;
     }
     if (!failed && num_words > 0)
-        builder_words(compiler->builder, rule.start, rule.final, words, num_words);
+        builder_words(compiler->builder, rule.start, words, num_words);
     free(words);
     text_buffer_clear(&text);
 }
@@ -255,18 +280,17 @@ static void name_place(struct error *err, const struct schema_place *place)
         error_prefix(err, "%s", schema_place_text(place, text));
 }
 
-static int compile_all(struct schema_compiler *compiler, const struct schema_parts *parts,
-                       uint32_t *root)
+static int compile_all(struct schema_compiler *compiler)
 {
     struct schema_parts *some = malloc(sizeof *some);
     if (!some)
         return error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
-    *root = schema_rule(compiler, parts);
     /* Each may add more. */
     for (size_t i = 0; i < compiler->num_rules && !builder_failed(compiler->builder); i++) {
         struct schema_rule rule = compiler->rules[i];
         some->count = rule.count;
         some->never = false;
+        some->spelling = rule.spelling;
         memcpy(some->items, rule.parts, rule.count * sizeof *rule.parts);
         add_body(compiler, some, compiler->builder->rules[rule.rule]);
         name_place(compiler->document.err, some->items[0].place);
@@ -275,30 +299,68 @@ static int compile_all(struct schema_compiler *compiler, const struct schema_par
     return builder_failed(compiler->builder) ? -1 : 0;
 }
 
-int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root)
+/* What the text of all of it must satisfy. object: {"type": "object"}, or NULL. */
+static int read_whole(const struct schema_document *document, const json_t *object,
+                      struct schema_parts *parts)
 {
     static const struct schema_place whole = {NULL, NULL, 0};
+    if (!json_is_object(document->root) && !json_is_boolean(document->root))
+        return error_set(document->err, ERROR_INVALID,
+                         "$: expected a schema (an object, true or false), got %s",
+                         fields_kind(document->root));
+    if (schema_parts_add(document, parts, document->root, &whole) ||
+        (object && schema_parts_add(document, parts, object, &whole)))
+        return -1;
+    if (parts->never)
+        return error_set(document->err, ERROR_UNSUPPORTED,
+                         "$: expected a schema that some value satisfies, got false");
+    return 0;
+}
+
+static int compile_whole(struct schema_compiler *compiler, const struct schema_call *call,
+                         uint32_t *root)
+{
+    struct error *err = compiler->document.err;
+    struct schema_parts *parts = calloc(1, sizeof *parts);
+    const json_t *object = call ? schema_type_of(compiler, "object") : NULL;
+    int failed = parts ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a schema");
+    failed = failed || (call && !object) || read_whole(&compiler->document, object, parts);
+    if (!failed && call && call->syntax != SCHEMA_CALL_JSON) {
+        *root = builder_rule(compiler->builder);
+        schema_arguments(compiler, parts, call, *root);
+    } else if (!failed) {
+        *root = schema_rule(compiler, parts);
+    }
+    free(parts);
+    return failed ? -1 : compile_all(compiler);
+}
+
+static int compile(struct builder *builder, const json_t *spec, const struct schema_call *call,
+                   uint32_t *root)
+{
     struct arena arena = {0};
     struct schema_compiler compiler = {
         .document = {.root = spec, .arena = &arena, .work = &builder->work, .err = builder->err},
-        .builder = builder};
+        .builder = builder,
+        .made = json_array()};
     compiler.document.patterns = &compiler.patterns;
-    if (!json_is_object(spec) && !json_is_boolean(spec))
-        return error_set(builder->err, ERROR_INVALID,
-                         "$: expected a schema (an object, true or false), got %s",
-                         fields_kind(spec));
-    struct schema_parts *parts = calloc(1, sizeof *parts);
-    int failed = parts ? 0 : error_set(builder->err, ERROR_NO_MEMORY, "no memory for a schema");
-    failed = failed || schema_parts_add(&compiler.document, parts, spec, &whole);
-    if (!failed && parts->never)
-        failed = error_set(builder->err, ERROR_UNSUPPORTED,
-                           "$: expected a schema that some value satisfies, got false");
-    if (!failed)
-        failed = compile_all(&compiler, parts, root);
-    free(parts);
+    int failed = compiler.made ? compile_whole(&compiler, call, root)
+                               : error_set(builder->err, ERROR_NO_MEMORY, "no memory for a schema");
+    json_decref(compiler.made);
     free(compiler.rules);
     index_table_clear(&compiler.table);
     schema_patterns_clear(&compiler.patterns);
     arena_clear(&arena);
     return failed ? -1 : 0;
+}
+
+int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root)
+{
+    return compile(builder, spec, NULL, root);
+}
+
+int schema_compile_call(struct builder *builder, const json_t *spec, const struct schema_call *call,
+                        uint32_t *root)
+{
+    return compile(builder, spec, call, root);
 }

@@ -11,4 +11,21 @@
  * The spec is borrowed for the call. */
 int schema_compile(struct builder *builder, const json_t *spec, uint32_t *root);
 
+/* How the arguments of a call are written: as a JSON object; as Python's key=value, with commas
+ * between; or as XML, <parameter=key>, a line, </parameter>. */
+enum schema_call_syntax { SCHEMA_CALL_JSON, SCHEMA_CALL_PYTHON, SCHEMA_CALL_XML };
+
+struct schema_call {
+    enum schema_call_syntax syntax;
+    const json_t *types; /* XML: by key, a list of the types that its text is read as; a key that is
+                            not there is a string */
+};
+
+/* The same for arguments, which are an object in any case. In Python and XML only keys come that
+ * the schema names and that can be written so. Make the builder `tame` for these. */
+int schema_compile_call(struct builder *builder, const json_t *spec, const struct schema_call *call,
+                        uint32_t *root);
+/* Whether a name can be written in calls. */
+bool schema_call_name(enum schema_call_syntax syntax, const char *name, size_t length);
+
 #endif

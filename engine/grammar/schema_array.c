@@ -7,8 +7,7 @@ static int item_parts(struct schema_compiler *compiler, const struct schema_part
                       size_t index, struct schema_parts *item)
 {
     const struct schema_document *document = &compiler->document;
-    item->count = 0;
-    item->never = false;
+    *item = (struct schema_parts){0};
     for (size_t i = 0; i < parts->count; i++) {
         const struct schema_part *part = &parts->items[i];
         const json_t *prefix = json_object_get(part->schema, "prefixItems");
@@ -73,7 +72,7 @@ void schema_array(struct schema_compiler *compiler, const struct schema_parts *p
     static const char *const keys[] = {"items", "prefixItems", "minItems", "maxItems"};
     struct builder *builder = compiler->builder;
     if (!schema_has_any(parts, keys, sizeof keys / sizeof *keys)) {
-        json_rules_call(builder, from, to, RULE_ARRAY);
+        json_rules_call(builder, from, to, json_rules_id(builder, RULE_ARRAY));
         return;
     }
     struct limits limits = {schema_counts(parts, "minItems", false),

@@ -9,6 +9,7 @@
 #include "engine/grammar/schema_pattern.h"
 
 struct schema_rule; /* in schema.c */
+struct schema_call; /* schema.h */
 
 struct schema_compiler {
     struct schema_document document;
@@ -17,7 +18,17 @@ struct schema_compiler {
     struct schema_rule *rules; /* [num_rules], in the order in which they are compiled */
     size_t num_rules, rules_capacity;
     struct index_table table; /* of the rules, by their parts */
+    json_t *made;             /* a list of schemas that the document does not have */
 };
+
+/* {"type": ...} of one name; it lives as long as the compiler. NULL: failed. */
+const json_t *schema_type_of(struct schema_compiler *compiler, const char *name);
+/* The same of several. Takes over the list. */
+const json_t *schema_types_of(struct schema_compiler *compiler, json_t *names);
+
+/* The arguments of a call that is not JSON, as a rule (schema_arguments.c). */
+void schema_arguments(struct schema_compiler *compiler, const struct schema_parts *parts,
+                      const struct schema_call *call, uint32_t rule);
 
 /* The rule of what satisfies the parts; it is compiled later. Not for parts that are `never`. */
 uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts *parts);
@@ -31,6 +42,10 @@ void schema_array(struct schema_compiler *compiler, const struct schema_parts *p
                   uint32_t to);
 void schema_object(struct schema_compiler *compiler, const struct schema_parts *parts,
                    uint32_t from, uint32_t to);
+
+/* What no string as text (enum schema_spelling) matches. NULL: failed. */
+const struct dfa *schema_text_barred(const struct schema_document *document,
+                                     const struct schema_parts *parts);
 
 /* Whether a part has the keyword; then *value is it. */
 bool schema_has(const struct schema_part *part, const char *key, const json_t **value);

@@ -1,107 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/dfa_emit.h"
 #include "engine/grammar/json_rules.h"
-#include "engine/grammar/schema_compiler.h"
+#include "engine/grammar/schema_members.h"
 #include "engine/grammar/schema_value.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PATTERNS = 16, MOST_GROUPS = 64 };
-
-/* A pattern of patternProperties. */
-struct pattern {
-    size_t part; /* whose it is */
-    const char *text;
-    const json_t *schema;
-    const struct schema_place *place;
-    const struct dfa *dfa;
-};
+enum { MOST_GROUPS = 64 };
 
 /* An object while it is compiled. */
 struct object {
-    struct schema_compiler *compiler;
-    const struct schema_parts *parts;
-    const char **names; /* [num_names]: those of properties, then the other required ones */
-    bool *required;     /* [num_names] */
-    size_t num_names, names_capacity, required_capacity;
-    json_t *known; /* by name: its index */
-    struct pattern patterns[MOST_PATTERNS];
-    size_t num_patterns;
+    struct schema_members members;
     bool open;     /* names that nobody mentions may come */
     int groups;    /* of names, by the patterns that they match */
     uint32_t key;  /* where a member may begin behind all names */
     uint32_t done; /* behind its value */
 };
-
-static int add_name(struct object *object, const char *name, bool required)
-{
-    struct error *err = object->compiler->document.err;
-    const json_t *index = json_object_get(object->known, name);
-    if (index) {
-        bool *known = &object->required[json_integer_value(index)];
-        *known = *known || required;
-        return 0;
-    }
-    size_t count = object->num_names;
-    if (array_grow((void **)&object->names, &object->names_capacity, count + 1,
-                   sizeof *object->names, err) ||
-        array_grow((void **)&object->required, &object->required_capacity, count + 1,
-                   sizeof *object->required, err))
-        return -1;
-    if (json_object_set_new_nocheck(object->known, name, json_integer((json_int_t)count)))
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a schema");
-    object->names[count] = name;
-    object->required[count] = required;
-    object->num_names++;
-    return 0;
-}
-
-static int read_names(struct object *object)
-{
-    const struct schema_parts *parts = object->parts;
-    const char *name;
-    json_t *schema;
-    for (size_t i = 0; i < parts->count; i++)
-        json_object_foreach(json_object_get(parts->items[i].schema, "properties"), name,
-                            schema) if (add_name(object, name, false)) return -1;
-    for (size_t i = 0; i < parts->count; i++) {
-        const json_t *required = json_object_get(parts->items[i].schema, "required");
-        for (size_t k = 0; k < json_array_size(required); k++)
-            if (add_name(object, json_string_value(json_array_get(required, k)), true))
-                return -1;
-    }
-    return 0;
-}
-
-static int read_patterns(struct object *object)
-{
-    const struct schema_document *document = &object->compiler->document;
-    for (size_t i = 0; i < object->parts->count; i++) {
-        const struct schema_part *part = &object->parts->items[i];
-        const char *text;
-        json_t *schema;
-        json_object_foreach(json_object_get(part->schema, "patternProperties"), text, schema)
-        {
-            if (object->num_patterns == MOST_PATTERNS)
-                return schema_refuse(document, part->place, "patternProperties", ERROR_UNSUPPORTED,
-                                     "expected at most %d patterns, got more", MOST_PATTERNS);
-            struct pattern *pattern = &object->patterns[object->num_patterns];
-            *pattern = (struct pattern){
-                .part = i,
-                .text = text,
-                .schema = schema,
-                .place = schema_place_key(document, part->place, "patternProperties")};
-            pattern->dfa = schema_pattern(document, part->place, "patternProperties", text,
-                                          strlen(text), true);
-            if (!pattern->dfa)
-                return -1;
-            object->num_patterns++;
-        }
-    }
-    return 0;
-}
 
 /* Names that nobody mentions come where some schema says what they are, or where none has any
  * properties. */
@@ -120,61 +36,22 @@ static bool is_open(const struct schema_parts *parts)
     return asked || !mentioned;
 }
 
-/* What a member must satisfy. matches: the patterns that its name does. */
-static int member_parts(const struct object *object, const char *name, const bool *matches,
-                        struct schema_parts *member)
-{
-    const struct schema_document *document = &object->compiler->document;
-    member->count = 0;
-    member->never = false;
-    for (size_t i = 0; i < object->parts->count; i++) {
-        const struct schema_part *part = &object->parts->items[i];
-        const json_t *own =
-            name ? json_object_get(json_object_get(part->schema, "properties"), name) : NULL;
-        bool known = own;
-        if (own) {
-            const struct schema_place *place =
-                schema_place_key(document, part->place, "properties");
-            if (schema_parts_add(document, member, own, schema_place_key(document, place, name)))
-                return -1;
-        }
-        for (size_t k = 0; k < object->num_patterns; k++) {
-            const struct pattern *pattern = &object->patterns[k];
-            if (pattern->part != i || !matches[k])
-                continue;
-            known = true;
-            if (schema_parts_add(document, member, pattern->schema,
-                                 schema_place_key(document, pattern->place, pattern->text)))
-                return -1;
-        }
-        if (!known && schema_parts_add_member(document, member, part, "additionalProperties"))
-            return -1;
-    }
-    return 0;
-}
-
 /* "name": value, from `from` to `to`. */
 static int add_member(struct object *object, size_t index, uint32_t from, uint32_t to)
 {
-    struct builder *builder = object->compiler->builder;
-    const char *name = object->names[index];
-    bool matches[MOST_PATTERNS];
+    struct builder *builder = object->members.compiler->builder;
+    const char *name = object->members.names[index];
     struct schema_parts member;
-    if (schema_work(&object->compiler->document, object->parts->items[0].place,
-                    (object->parts->count + strlen(name)) * (1 + object->num_patterns)))
-        return -1;
-    for (size_t i = 0; i < object->num_patterns; i++)
-        matches[i] = dfa_accepts(object->patterns[i].dfa, name, strlen(name));
-    if (member_parts(object, name, matches, &member))
+    if (schema_members_named(&object->members, index, &member))
         return -1;
     if (member.never)
         return 0;
     struct text_buffer text = {0};
     uint32_t key = builder_state(builder), value = builder_state(builder);
-    if (schema_value_string(name, strlen(name), &text, builder->err) == 0) {
+    if (schema_value_string(name, strlen(name), builder->tame, &text, builder->err) == 0) {
         builder_text(builder, from, key, text.data, text.length);
         json_rules_colon(builder, key, value);
-        json_rules_call(builder, value, to, schema_rule(object->compiler, &member));
+        json_rules_call(builder, value, to, schema_rule(object->members.compiler, &member));
     }
     text_buffer_clear(&text);
     return builder_failed(builder) ? -1 : 0;
@@ -185,12 +62,12 @@ static int add_member(struct object *object, size_t index, uint32_t from, uint32
 /* All texts but the names. */
 static int other_names(const struct object *object, struct dfa *out)
 {
-    struct error *err = object->compiler->document.err;
+    struct error *err = object->members.compiler->document.err;
     struct nfa nfa;
     struct dfa all, names;
-    int failed = nfa_begin(&nfa, object->compiler->document.work, err);
-    for (size_t i = 0; i < object->num_names && !failed; i++) {
-        const char *name = object->names[i];
+    int failed = nfa_begin(&nfa, object->members.compiler->document.work, err);
+    for (size_t i = 0; i < object->members.num_names && !failed; i++) {
+        const char *name = object->members.names[i];
         size_t length = strlen(name), used;
         uint32_t from = 0;
         for (size_t at = 0; at < length && !failed; at += used) {
@@ -205,9 +82,9 @@ static int other_names(const struct object *object, struct dfa *out)
     nfa_clear(&nfa);
     if (failed)
         return -1;
-    failed = dfa_lengths(&all, 0, -1, object->compiler->document.work, err);
+    failed = dfa_lengths(&all, 0, -1, object->members.compiler->document.work, err);
     if (!failed) {
-        failed = dfa_combine(out, &all, &names, true, object->compiler->document.work, err);
+        failed = dfa_combine(out, &all, &names, true, object->members.compiler->document.work, err);
         dfa_clear(&all);
     }
     dfa_clear(&names);
@@ -217,19 +94,19 @@ static int other_names(const struct object *object, struct dfa *out)
 /* Members whose names `dfa` accepts (NULL: all texts), which match these patterns. */
 static int add_group(struct object *object, const struct dfa *dfa, const bool *matches)
 {
-    struct builder *builder = object->compiler->builder;
+    struct builder *builder = object->members.compiler->builder;
     struct schema_parts member;
     bool any = false;
-    for (size_t i = 0; i < object->num_patterns; i++)
+    for (size_t i = 0; i < object->members.num_patterns; i++)
         any |= matches[i];
     if (!any && !object->open)
         return 0;
     if (++object->groups > MOST_GROUPS)
-        return schema_refuse(&object->compiler->document, object->parts->items[0].place,
-                             "patternProperties", ERROR_UNSUPPORTED,
-                             "expected patterns that overlap in at most %d ways, got more",
-                             MOST_GROUPS);
-    if (member_parts(object, NULL, matches, &member))
+        return schema_refuse(
+            &object->members.compiler->document, object->members.parts->items[0].place,
+            "patternProperties", ERROR_UNSUPPORTED,
+            "expected patterns that overlap in at most %d ways, got more", MOST_GROUPS);
+    if (schema_members_other(&object->members, matches, &member))
         return -1;
     if (member.never)
         return 0;
@@ -240,10 +117,10 @@ static int add_group(struct object *object, const struct dfa *dfa, const bool *m
         dfa_emit(builder, inside, end, dfa, DFA_JSON);
         builder_byte(builder, end, key, '"');
     } else {
-        json_rules_call(builder, object->key, key, RULE_STRING);
+        json_rules_call(builder, object->key, key, json_rules_id(builder, RULE_STRING));
     }
     json_rules_colon(builder, key, value);
-    json_rules_call(builder, value, object->done, schema_rule(object->compiler, &member));
+    json_rules_call(builder, value, object->done, schema_rule(object->members.compiler, &member));
     return builder_failed(builder) ? -1 : 0;
 }
 
@@ -252,17 +129,18 @@ static int split(struct object *object, const struct dfa *dfa, size_t index, boo
 {
     if (dfa->empty)
         return 0;
-    if (index == object->num_patterns)
+    if (index == object->members.num_patterns)
         return add_group(object, dfa, matches);
     /* Names that a pattern forbids need not be told apart. */
-    for (int without = json_is_false(object->patterns[index].schema); without < 2; without++) {
+    for (int without = json_is_false(object->members.patterns[index].schema); without < 2;
+         without++) {
         struct dfa some;
         char text[SCHEMA_PLACE_BYTES];
-        const struct schema_document *document = &object->compiler->document;
-        if (dfa_combine(&some, dfa, object->patterns[index].dfa, without, document->work,
+        const struct schema_document *document = &object->members.compiler->document;
+        if (dfa_combine(&some, dfa, object->members.patterns[index].dfa, without, document->work,
                         document->err))
             return error_prefix(document->err, "%s.patternProperties",
-                                schema_place_text(object->parts->items[0].place, text));
+                                schema_place_text(object->members.parts->items[0].place, text));
         matches[index] = !without;
         int failed = split(object, &some, index + 1, matches);
         dfa_clear(&some);
@@ -274,16 +152,16 @@ static int split(struct object *object, const struct dfa *dfa, size_t index, boo
 
 static int add_others(struct object *object)
 {
-    bool matches[MOST_PATTERNS] = {false};
-    if (object->num_patterns == 0 && !object->open)
+    bool matches[SCHEMA_MOST_PATTERNS] = {false};
+    if (object->members.num_patterns == 0 && !object->open)
         return 0;
-    if (object->num_patterns == 0 && object->num_names == 0)
+    if (object->members.num_patterns == 0 && object->members.num_names == 0)
         return add_group(object, NULL, matches);
     struct dfa others;
     char text[SCHEMA_PLACE_BYTES];
     if (other_names(object, &others))
-        return error_prefix(object->compiler->document.err, "%s.properties",
-                            schema_place_text(object->parts->items[0].place, text));
+        return error_prefix(object->members.compiler->document.err, "%s.properties",
+                            schema_place_text(object->members.parts->items[0].place, text));
     int failed = split(object, &others, 0, matches);
     dfa_clear(&others);
     return failed;
@@ -296,20 +174,20 @@ static int add_others(struct object *object)
  * end. */
 static int add_members(struct object *object, uint32_t from, uint32_t to)
 {
-    struct builder *builder = object->compiler->builder;
+    struct builder *builder = object->members.compiler->builder;
     uint32_t open = builder_state(builder), close = builder_state(builder);
     uint32_t first = builder_state(builder), key = builder_state(builder), done = 0;
     size_t last_required = 0; /* names up to it must have come */
-    for (size_t i = 0; i < object->num_names; i++)
-        last_required = object->required[i] ? i + 1 : last_required;
+    for (size_t i = 0; i < object->members.num_names; i++)
+        last_required = object->members.required[i] ? i + 1 : last_required;
     builder_byte(builder, from, open, '{');
     json_rules_space(builder, open, first);
     builder_jump(builder, first, key);
     builder_byte(builder, close, to, '}');
     if (last_required == 0)
         builder_jump(builder, first, close);
-    for (size_t i = 0; i <= object->num_names && !builder_failed(builder); i++) {
-        bool is_end = i == object->num_names;
+    for (size_t i = 0; i <= object->members.num_names && !builder_failed(builder); i++) {
+        bool is_end = i == object->members.num_names;
         if (i > 0) {
             uint32_t comma = builder_state(builder);
             builder_byte(builder, done, comma, ',');
@@ -322,7 +200,7 @@ static int add_members(struct object *object, uint32_t from, uint32_t to)
         uint32_t next_key = builder_state(builder), next_done = builder_state(builder);
         if (add_member(object, i, key, next_done))
             return -1;
-        if (!object->required[i])
+        if (!object->members.required[i])
             builder_jump(builder, key, next_key);
         key = next_key;
         done = next_done;
@@ -344,21 +222,17 @@ void schema_object(struct schema_compiler *compiler, const struct schema_parts *
     static const char *const keys[] = {"properties", "required", "additionalProperties",
                                        "patternProperties"};
     if (!schema_has_any(parts, keys, sizeof keys / sizeof *keys)) {
-        json_rules_call(compiler->builder, from, to, RULE_OBJECT);
+        json_rules_call(compiler->builder, from, to, json_rules_id(compiler->builder, RULE_OBJECT));
         return;
     }
     struct object *object = calloc(1, sizeof *object);
-    if (object)
-        *object = (struct object){
-            .compiler = compiler, .parts = parts, .known = json_object(), .open = is_open(parts)};
-    if (!object || !object->known)
+    if (!object) {
         error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
-    else if (read_names(object) == 0 && read_patterns(object) == 0)
-        add_members(object, from, to);
-    if (object) {
-        json_decref(object->known);
-        free(object->names);
-        free(object->required);
+        return;
     }
+    object->open = is_open(parts);
+    if (schema_members_read(&object->members, compiler, parts) == 0)
+        add_members(object, from, to);
+    schema_members_clear(&object->members);
     free(object);
 }

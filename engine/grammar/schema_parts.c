@@ -136,6 +136,7 @@ static const struct keyword {
     {"deprecated", NOTE},
     {"readOnly", NOTE},
     {"writeOnly", NOTE},
+    {"strict", NOTE}, /* of tools, which some write into their parameters */
 };
 
 static bool is_schema(const json_t *value)

@@ -27,10 +27,15 @@ struct schema_part {
     bool listed; /* the same of its enum */
 };
 
+/* How a value is written. As text a string is its characters alone, without quotes, as calls in XML
+ * have it; apart: and none that reads as a value of another type. */
+enum schema_spelling { SCHEMA_AS_JSON, SCHEMA_AS_TEXT, SCHEMA_AS_TEXT_APART };
+
 struct schema_parts {
     struct schema_part items[SCHEMA_MOST_PARTS]; /* [count] */
     size_t count;
-    bool never; /* one is `false` */
+    enum schema_spelling spelling; /* as text: all parts together allow strings only */
+    bool never;                    /* one is `false` */
 };
 
 struct schema_document {

@@ -4,6 +4,8 @@
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_format.h"
 
+#include <string.h>
+
 /* What all patterns, formats and lengths accept. */
 struct text {
     const struct dfa *all; /* NULL: any */
@@ -56,9 +58,47 @@ static int add_lengths(const struct schema_document *document, const struct sche
     char where[SCHEMA_PLACE_BYTES];
     if (dfa_lengths(&lengths, least, most, document->work, document->err))
         return error_prefix(document->err, "%s", schema_place_text(place, where));
+    if (!text->all) {
+        text->own = lengths;
+        text->all = &text->own;
+        return 0;
+    }
     int failed = intersect(document, place, text, &lengths);
     dfa_clear(&lengths);
     return failed;
+}
+
+/* Its end's marker ends a text, wherever it stands; and what begins as other values do reads as one
+ * of them. */
+const struct dfa *schema_text_barred(const struct schema_document *document,
+                                     const struct schema_parts *parts)
+{
+#define ANY "[\\x00-\\u{10FFFF}]*"
+#define SPACE "[ \\t\\r\\n]*"
+    static const char end[] = ANY "</parameter>" ANY;
+    static const char apart[] = ANY "</parameter>" ANY "|" SPACE "[\\[{0-9-]" ANY "|" SPACE
+                                    "(null|None|true|True|false|False)" SPACE;
+#undef ANY
+#undef SPACE
+    const char *barred = parts->spelling == SCHEMA_AS_TEXT ? end : apart;
+    return schema_pattern(document, parts->items[0].place, "type", barred, strlen(barred), false);
+}
+
+/* A string as text. */
+static int bar(const struct schema_document *document, const struct schema_parts *parts,
+               struct text *text)
+{
+    struct dfa left;
+    char where[SCHEMA_PLACE_BYTES];
+    const struct dfa *barred = schema_text_barred(document, parts);
+    if (!barred)
+        return -1;
+    if (dfa_combine(&left, text->all, barred, true, document->work, document->err))
+        return error_prefix(document->err, "%s", schema_place_text(parts->items[0].place, where));
+    dfa_clear(&text->own);
+    text->own = left;
+    text->all = &text->own;
+    return 0;
 }
 
 void schema_string(struct schema_compiler *compiler, const struct schema_parts *parts,
@@ -68,17 +108,22 @@ void schema_string(struct schema_compiler *compiler, const struct schema_parts *
     int64_t least = schema_counts(parts, "minLength", false);
     int64_t most = schema_counts(parts, "maxLength", true);
     struct text text = {0};
+    const bool plain = parts->spelling != SCHEMA_AS_JSON;
     least = least < 0 ? 0 : least;
     int failed = read_patterns(&compiler->document, parts, &text);
-    if (!failed && text.all && (least > 0 || most >= 0))
+    if (!failed &&
+        (plain ? !text.all || least > 0 || most >= 0 : text.all && (least > 0 || most >= 0)))
         failed = add_lengths(&compiler->document, parts->items[0].place, &text, least, most);
-    if (!failed && text.all) {
+    failed = failed || (plain && bar(&compiler->document, parts, &text));
+    if (!failed && plain) {
+        dfa_emit(builder, from, to, text.all, DFA_UTF8);
+    } else if (!failed && text.all) {
         uint32_t inside = builder_state(builder), end = builder_state(builder);
         builder_byte(builder, from, inside, '"');
         dfa_emit(builder, inside, end, text.all, DFA_JSON);
         builder_byte(builder, end, to, '"');
     } else if (!failed && (most < 0 || most >= least)) {
-        builder_call(builder, from, to, RULE_STRING, (int32_t)least,
+        builder_call(builder, from, to, json_rules_id(builder, RULE_STRING), (int32_t)least,
                      most < 0 ? AUTOMATON_NO_LIMIT : (int32_t)most);
     }
     dfa_clear(&text.own);

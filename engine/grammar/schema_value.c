@@ -300,7 +300,8 @@ int schema_value_fits(const struct schema_document *document, const json_t *valu
 
 /* --- Text --- */
 
-int schema_value_string(const char *text, size_t length, struct text_buffer *out, struct error *err)
+int schema_value_string(const char *text, size_t length, bool tame, struct text_buffer *out,
+                        struct error *err)
 {
     static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     int failed = text_buffer_append(out, "\"", 1, err);
@@ -308,7 +309,7 @@ int schema_value_string(const char *text, size_t length, struct text_buffer *out
         const char *found = text[i] ? strchr(plain, text[i]) : NULL;
         char escape[8];
         int escaped = found ? snprintf(escape, sizeof escape, "\\%c", letters[found - plain])
-                      : (unsigned char)text[i] < 0x20
+                      : (unsigned char)text[i] < 0x20 || (tame && text[i] == '<')
                           ? snprintf(escape, sizeof escape, "\\u%04x", (unsigned)text[i])
                           : 0;
         failed = escaped > 0 ? text_buffer_append(out, escape, (size_t)escaped, err)
@@ -332,17 +333,18 @@ static int append_number(const json_t *value, struct text_buffer *out, struct er
     return text_buffer_append(out, text, (size_t)length, err);
 }
 
-int schema_value_text(const json_t *value, struct text_buffer *out, struct error *err)
+int schema_value_text(const json_t *value, bool tame, struct text_buffer *out, struct error *err)
 {
     if (json_is_number(value))
         return append_number(value, out, err);
     if (json_is_string(value))
-        return schema_value_string(json_string_value(value), json_string_length(value), out, err);
+        return schema_value_string(json_string_value(value), json_string_length(value), tame, out,
+                                   err);
     if (json_is_array(value)) {
         int failed = text_buffer_append(out, "[", 1, err);
         for (size_t i = 0; i < json_array_size(value) && !failed; i++)
             failed = (i > 0 && text_buffer_append(out, ", ", 2, err)) ||
-                     schema_value_text(json_array_get(value, i), out, err);
+                     schema_value_text(json_array_get(value, i), tame, out, err);
         return failed || text_buffer_append(out, "]", 1, err) ? -1 : 0;
     }
     if (json_is_object(value)) {
@@ -353,8 +355,9 @@ int schema_value_text(const json_t *value, struct text_buffer *out, struct error
         json_object_foreach((json_t *)value, key, member)
         {
             failed = failed || (!first && text_buffer_append(out, ", ", 2, err)) ||
-                     schema_value_string(key, strlen(key), out, err) ||
-                     text_buffer_append(out, ": ", 2, err) || schema_value_text(member, out, err);
+                     schema_value_string(key, strlen(key), tame, out, err) ||
+                     text_buffer_append(out, ": ", 2, err) ||
+                     schema_value_text(member, tame, out, err);
             first = false;
         }
         return failed || text_buffer_append(out, "}", 1, err) ? -1 : 0;

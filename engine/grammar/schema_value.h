@@ -25,10 +25,10 @@ int schema_value_types(const struct schema_document *document, const struct sche
 int schema_value_fits(const struct schema_document *document, const json_t *value,
                       const struct schema_parts *parts, bool *fits);
 
-/* Appends the value as JSON. */
-int schema_value_text(const json_t *value, struct text_buffer *out, struct error *err);
+/* Appends the value as JSON; `tame`: as json_rules.h has it. */
+int schema_value_text(const json_t *value, bool tame, struct text_buffer *out, struct error *err);
 /* The same for a string: with its quotes and the shortest escapes. */
-int schema_value_string(const char *text, size_t length, struct text_buffer *out,
+int schema_value_string(const char *text, size_t length, bool tame, struct text_buffer *out,
                         struct error *err);
 
 #endif

@@ -84,6 +84,21 @@ int trie_make(struct trie *trie, struct error *err)
     return failed;
 }
 
+bool trie_has(const struct trie *trie, const char *bytes, size_t length)
+{
+    uint32_t at = trie->first[(unsigned char)bytes[0]];
+    if (at == trie->num_nodes)
+        return false;
+    for (size_t i = 1; i < length; i++) {
+        uint32_t end = at + trie->nodes[at].size;
+        for (at++; at < end && trie->nodes[at].byte != (uint8_t)bytes[i];)
+            at += trie->nodes[at].size;
+        if (at == end)
+            return false;
+    }
+    return trie->nodes[at].token >= 0;
+}
+
 void trie_clear(struct trie *trie)
 {
     free(trie->tokens);

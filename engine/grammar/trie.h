@@ -37,6 +37,8 @@ struct trie {
 /* Makes the nodes. Set tokens' bytes first. */
 int trie_make(struct trie *trie, struct error *err);
 void trie_clear(struct trie *trie);
+/* Whether a token has these bytes [length >= 1]. */
+bool trie_has(const struct trie *trie, const char *bytes, size_t length);
 size_t trie_bytes(const struct trie *trie);
 
 /* Words of 32 bits in a set of tokens. */

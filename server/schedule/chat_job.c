@@ -2,6 +2,7 @@
 #include "server/schedule/chat_job.h"
 
 #include "api/chat.h"
+#include "api/chat_rules.h"
 #include "engine/text/detokenize.h"
 #include "server/log.h"
 
@@ -70,7 +71,10 @@ int chat_job_render(struct job *job, struct api_error *err)
     const struct chat_history history = history_of(job);
     size_t from = 0;
     if (chat_render_body(&chat->text, &chat->text_length, &request->chat_rules, &request->chat,
-                         &history, &job->task.service->limits, err))
+                         &history, &job->task.service->limits, err) ||
+        chat_demand_constrain(&request->chat_rules->demand, request->chat_rules->syntax,
+                              &request->constraint, err) ||
+        reserve(job, request->constraint.length, err))
         return -1;
     if (chat->turns_length > 0)
         job->prepared.prompts[0].replaces = !goes_on(job, &from);

@@ -48,9 +48,14 @@ def run(name, server):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TESTS))
-    names = parser.parse_args().names or list(TESTS)
+    parser.add_argument("--environments", action="store_true", help="print which are needed, no more")
+    options = parser.parse_args()
+    names = options.names or list(TESTS)
     if unknown := set(names) - set(TESTS):
         parser.error(f"no library {', '.join(sorted(unknown))}; there are {', '.join(TESTS)}")
+    if options.environments:
+        print("\n".join(venv or "none" for venv, *_ in (TESTS[name] for name in names)))
+        return
     WORK.mkdir(parents=True, exist_ok=True)
     server = harness.Server(WORK / "libraries.log", harness.GOLDEN / "hybrid_regla",
                             max_model_len=LIMIT, chat_template=HERE / "chat.jinja")

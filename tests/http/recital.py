@@ -45,8 +45,9 @@ class Recital:
         self.tokens += self.encode(text) + [EOS] * ends
         return begin
 
-    def write(self, folder, template, first):
-        """A model's folder. The texts begin at position `first`."""
+    def write(self, folder, template, first, dice=None):
+        """A model's folder. The texts begin at position `first`. With dice the model writes anything
+        instead."""
         folder.mkdir()
         codes = np.sign(np.random.default_rng(7).standard_normal((self.vocabulary, SIZE))).astype("float32")
         wanted = np.array([EOS] * first + self.tokens + [EOS] * 1024)  # room for max_tokens
@@ -56,12 +57,16 @@ class Recital:
         norms = {f"model.{name}.{part}": np.full(SIZE, part == "weight", "float32")
                  for name in ("layers.0.attn_norm", "layers.0.mlp_norm", "norm")
                  for part in ("weight", "bias")}
-        write_tensors(folder / "model.safetensors", {
+        tensors = {
             "lm_head.weight": codes, "model.embeddings.weight": zeros(self.vocabulary, SIZE),
             "model.position_embeddings.weight": positions, **norms,
             **{f"model.layers.0.attn.{name}_proj.weight": zeros(SIZE, SIZE) for name in "kvqo"},
             "model.layers.0.mlp.up_proj.weight": zeros(8, SIZE),
-            "model.layers.0.mlp.down_proj.weight": zeros(SIZE, 8)})
+            "model.layers.0.mlp.down_proj.weight": zeros(SIZE, 8)}
+        if dice:
+            tensors |= {name: dice.normal(0, 0.2, value.shape).astype("float32")
+                        for name, value in tensors.items() if "norm" not in name}
+        write_tensors(folder / "model.safetensors", tensors)
         config = json.loads((GOLDEN / "sliding_parallel_learned" / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {
             "vocab_size": self.vocabulary, "hidden_size": SIZE, "num_hidden_layers": 1,

@@ -234,7 +234,7 @@ def test_equal_conversations_share_their_prefix(server):
     ("invalid_value", "top_logprobs", {"top_logprobs": 2}),
     ("invalid_type", "logprobs", {"logprobs": 2}),
     ("unsupported_parameter", "prompt", {"prompt": "x"}),
-    ("unsupported_parameter", "tool_choice", {"tool_choice": "required"}),
+    ("invalid_value", "tool_choice", {"tool_choice": "required"}),
     ("unsupported_parameter", "functions", {"functions": [{}]}),
     ("invalid_value", "response_format", {"response_format": {"type": "xml"}}),
     ("unsupported_parameter", "echo", {"echo": True}),

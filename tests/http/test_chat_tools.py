@@ -374,8 +374,6 @@ def test_a_stream_makes_no_frames_of_what_is_held_back(own):
 
 
 @pytest.mark.parametrize("code, fields", [
-    ("unsupported_parameter", {"tool_choice": "required"}),
-    ("unsupported_parameter", {"tool_choice": {"type": "function", "function": {"name": "f"}}}),
     ("invalid_type", {"parallel_tool_calls": "no"}),
     ("unsupported_parameter", {"include_reasoning": False}),
 ])

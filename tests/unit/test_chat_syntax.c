@@ -49,15 +49,17 @@ static const struct {
     const char *name, *think, *think_end;
     enum chat_calls_format format;
     const char *call, *call_end;
+    bool list;
 } FILES[] = {
-    {"hermes", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>"},
-    {"qwen_xml", "<think>", "</think>", CHAT_CALLS_XML, "<tool_call>", "</tool_call>"},
-    {"granite", "", "", CHAT_CALLS_JSON, "<|tool_call|>", ""},
-    {"nemotron", "<think>", "</think>", CHAT_CALLS_JSON, "<TOOLCALL>", "</TOOLCALL>"},
-    {"lfm", "<think>", "</think>", CHAT_CALLS_PYTHON, "<|tool_call_start|>", "<|tool_call_end|>"},
-    {"olmo", "", "", CHAT_CALLS_PYTHON, "<function_calls>", "</function_calls>"},
-    {"smollm", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>"},
-    {"llama", "", "", CHAT_CALLS_NONE, "", ""},
+    {"hermes", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>", false},
+    {"qwen_xml", "<think>", "</think>", CHAT_CALLS_XML, "<tool_call>", "</tool_call>", false},
+    {"granite", "", "", CHAT_CALLS_JSON, "<|tool_call|>", "", true},
+    {"nemotron", "<think>", "</think>", CHAT_CALLS_JSON, "<TOOLCALL>", "</TOOLCALL>", true},
+    {"lfm", "<think>", "</think>", CHAT_CALLS_PYTHON, "<|tool_call_start|>", "<|tool_call_end|>",
+     true},
+    {"olmo", "", "", CHAT_CALLS_PYTHON, "<function_calls>", "</function_calls>", false},
+    {"smollm", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>", false},
+    {"llama", "", "", CHAT_CALLS_NONE, "", "", false},
 };
 
 Test(chat_syntax, of_the_families)
@@ -70,6 +72,7 @@ Test(chat_syntax, of_the_families)
         cr_assert_eq(file_read(path, 1 << 20, &text, &length, &err), 0, "%s", err.message);
         expect(text, FILES[i].think, FILES[i].think_end, FILES[i].format, FILES[i].call,
                FILES[i].call_end);
+        cr_assert_eq(find(text).list, FILES[i].list, "%s", FILES[i].name);
         free(text);
     }
 }

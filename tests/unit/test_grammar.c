@@ -273,6 +273,28 @@ Test(grammar, nesting_is_bounded_and_can_always_end)
     grammar_texts_close(&texts);
 }
 
+/* The first mask is made by the compile, whatever comes later. */
+Test(grammar, first_masks_are_there)
+{
+    static const char *const specs[] = {"[^x]*y", "(a|b|c|d)*[a-z ]*!", ".{3,999}"};
+    struct grammar_texts texts;
+    struct error err = ERROR_INIT;
+    grammar_texts_open(&texts, GRAMMAR_MODEL);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct grammar *grammar = grammar_texts_compile(&texts, GRAMMAR_REGEX, specs[i], &err);
+        struct grammar_matcher *matcher;
+        cr_assert_not_null(grammar, "%s", err.message);
+        cr_assert_eq(grammar_matcher_create(&matcher, grammar, &err), 0);
+        cr_assert_not_null(grammar_matcher_mask(matcher, &err));
+        cr_assert_eq(grammar_matcher_work(matcher), 0, "%s", specs[i]);
+        cr_assert_eq(grammar_matcher_accept(matcher, texts.bytes['a'], &err), 0);
+        cr_assert_not_null(grammar_matcher_mask(matcher, &err));
+        grammar_matcher_free(matcher);
+        grammar_release(grammar);
+    }
+    grammar_texts_close(&texts);
+}
+
 /* A long text: memory is swept, and masks that were kept are found again. */
 Test(grammar, long_texts)
 {

@@ -47,6 +47,13 @@ def test_a_model_is_what_comes(ask):
     assert ask(response_model=Answer, max_tokens=64).yes in ("yes", "no")
 
 
+def test_a_model_is_the_arguments_of_a_call(ask):
+    """A named tool_choice."""
+    answer = ask(mode=instructor.Mode.TOOLS, response_model=Answer, max_tokens=170, temperature=1, seed=1,
+                 messages=[{"role": "user", "content": "x"}])
+    assert answer.yes in ("yes", "no")
+
+
 def test_refusals_are_not_tried_again(server, ask):
     before = server.refusals()
     with pytest.raises(Exception, match="temperature"):

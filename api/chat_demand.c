@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_demand.h"
+
+#include "api/chat_types.h"
+#include "api/request.h"
+#include "engine/base/fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char CHOICE[] = "tool_choice", TOOLS[] = "tools";
+
+/* --- tool_choice --- */
+
+static int wrong(const char *name, const char *expected, const json_t *got, struct api_error *err)
+{
+    if (!got)
+        return api_error_set(err, API_MISSING_PARAMETER, CHOICE, "%s is required", name);
+    return api_error_set(err, API_INVALID_TYPE, CHOICE, "%s: expected %s, got %s", name, expected,
+                         fields_kind(got));
+}
+
+/* {"type": "function", "function": {"name"}}. */
+static int read_function(const json_t *choice, const char **name, struct api_error *err)
+{
+    const json_t *type = json_object_get(choice, "type");
+    const json_t *function = json_object_get(choice, "function");
+    const json_t *named = json_object_get(function, "name");
+    if (!json_is_string(type))
+        return wrong("tool_choice.type", "\"function\"", type, err);
+    if (strcmp(json_string_value(type), "function") != 0)
+        return api_error_set(err, API_UNSUPPORTED, CHOICE,
+                             "tool_choice.type: expected \"function\", got \"%.40s\"",
+                             json_string_value(type));
+    if (!json_is_object(function))
+        return wrong("tool_choice.function", "an object", function, err);
+    if (!json_is_string(named))
+        return wrong("tool_choice.function.name", "a string", named, err);
+    *name = json_string_value(named);
+    return 0;
+}
+
+/* *demanded: calls are. *name: of the only function that may be called; NULL: any. */
+static int read_choice(const json_t *fields, bool *demanded, const char **name,
+                       struct api_error *err)
+{
+    const json_t *choice = request_field(fields, CHOICE);
+    const char *word = json_string_value(choice);
+    *name = NULL;
+    *demanded = json_is_object(choice) || (word && strcmp(word, "required") == 0);
+    if (json_is_object(choice))
+        return read_function(choice, name, err);
+    if (!choice || *demanded || (word && strcmp(word, "auto") == 0) ||
+        (word && strcmp(word, "none") == 0))
+        return 0;
+    if (!word)
+        return request_wrong_type(err, CHOICE, "a string or an object", choice);
+    return api_error_set(err, API_INVALID_VALUE, CHOICE,
+                         "tool_choice: expected auto, none, required or a function, got \"%.40s\"",
+                         word);
+}
+
+/* --- The tools --- */
+
+/* What XML's values are read as, by key. */
+static json_t *types_of(const json_t *parameters)
+{
+    json_t *types = json_object();
+    const char *key;
+    json_t *schema;
+    json_object_foreach(json_object_get(parameters, "properties"), key, schema)
+    {
+        if (types && json_object_set_new(types, key, chat_types_names(schema))) {
+            json_decref(types);
+            types = NULL;
+        }
+    }
+    return types;
+}
+
+/* A function without parameters takes none. */
+static json_t *describe(const json_t *function, const char *name, size_t index)
+{
+    json_t *parameters = request_field(function, "parameters");
+    parameters = parameters ? json_incref(parameters)
+                            : json_pack("{s:s,s:{},s:b}", "type", "object", "properties",
+                                        "additionalProperties", 0);
+    char place[64];
+    snprintf(place, sizeof place, "tools[%zu].function", index);
+    return json_pack("{s:s,s:s,s:o,s:o}", "place", place, "name", name, "types",
+                     types_of(parameters), "parameters", parameters);
+}
+
+/* Adds a tool that may be called, unless one before it has its name. */
+static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t index,
+                    const char *wanted, struct api_error *err)
+{
+    const json_t *function = json_object_get(tool, "function");
+    const json_t *name = json_object_get(function, "name");
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    if (type && strcmp(type, "function") != 0)
+        return api_error_set(err, API_UNSUPPORTED, TOOLS,
+                             "tools[%zu].type: expected \"function\", got \"%.40s\"", index, type);
+    if (!json_is_object(function) || !json_is_string(name))
+        return api_error_set(err, API_INVALID_TYPE, TOOLS,
+                             "tools[%zu].function.name: expected a string, got %s", index,
+                             name ? fields_kind(name) : "none");
+    const char *text = json_string_value(name);
+    if (strlen(text) != json_string_length(name))
+        return api_error_set(err, API_INVALID_VALUE, TOOLS,
+                             "tools[%zu].function.name: expected no U+0000", index);
+    if ((wanted && strcmp(text, wanted) != 0) || json_object_get(known, text))
+        return 0;
+    json_t *described = describe(function, text, index);
+    if (!described || json_object_set_new(known, text, json_true()) ||
+        json_array_append_new(list, described))
+        return request_no_memory(err);
+    return 0;
+}
+
+static int add_tools(json_t *list, const json_t *tools, const char *wanted, struct api_error *err)
+{
+    json_t *known = json_object();
+    int result = known ? 0 : request_no_memory(err);
+    for (size_t i = 0; i < json_array_size(tools) && result == 0; i++)
+        result = add_tool(list, known, json_array_get(tools, i), i, wanted, err);
+    json_decref(known);
+    if (result || json_array_size(list) > 0)
+        return result;
+    return api_error_set(err, API_INVALID_VALUE, CHOICE,
+                         "tool_choice.function.name: expected that of one of tools, got \"%.60s\"",
+                         wanted);
+}
+
+/* --- The demand --- */
+
+static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list)
+{
+    static const int SYNTAXES[] = {
+        [CHAT_CALLS_JSON] = 0, [CHAT_CALLS_PYTHON] = 1, [CHAT_CALLS_XML] = 2};
+    return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", SYNTAXES[syntax->format], "open",
+                     syntax->calls.open, "close", syntax->calls.close, "list", syntax->list, "most",
+                     one ? 1 : CHAT_DEMAND_MOST, "tools", list);
+}
+
+static int demand_calls(struct chat_demand *demand, const json_t *tools, const char *name,
+                        const struct chat_syntax *syntax, bool one, struct api_error *err)
+{
+    json_t *list = json_array(), *calls = NULL;
+    int result = list ? add_tools(list, tools, name, err) : request_no_memory(err);
+    if (result == 0 && !(calls = calls_of(syntax, one, list)))
+        result = request_no_memory(err);
+    if (result == 0)
+        result = request_dump(calls, &demand->calls, &demand->length, err);
+    json_decref(calls);
+    json_decref(list);
+    return result;
+}
+
+void chat_demand_clear(struct chat_demand *demand)
+{
+    free(demand->calls);
+    *demand = (struct chat_demand){0};
+}
+
+int chat_demand_read(struct chat_demand *demand, const json_t *fields,
+                     const struct chat_syntax *syntax, bool one, struct api_error *err)
+{
+    const json_t *tools = request_field(fields, TOOLS);
+    const char *name;
+    bool demanded;
+    if (read_choice(fields, &demanded, &name, err))
+        return -1;
+    if (!demanded)
+        return 0;
+    if (json_array_size(tools) == 0)
+        return api_error_set(err, API_INVALID_VALUE, CHOICE,
+                             "tool_choice: expected tools that can be called, got none");
+    if (syntax->format == CHAT_CALLS_NONE)
+        return api_error_set(err, API_UNSUPPORTED, CHOICE,
+                             "tool_choice: calls cannot be demanded, since the model's chat "
+                             "template does not show how they are written");
+    return demand_calls(demand, tools, name, syntax, one || name, err);
+}
+
+/* --- The constraint --- */
+
+/* The spec of GRAMMAR_REPLY. */
+static json_t *spec_of(const struct chat_demand *demand, const struct chat_markers *markers,
+                       const struct constraint *constraint, struct api_error *err)
+{
+    json_t *spec = json_object(), *inner = NULL;
+    int failed = !spec;
+    if (!failed && (demand->begun || demand->may_open))
+        failed = json_object_set_new(spec, "reasoning",
+                                     json_pack("{s:s,s:s,s:b}", "open", markers->open, "close",
+                                               markers->close, "begun", demand->begun));
+    if (!failed && demand->calls) {
+        failed = json_object_set_new(
+            spec, "calls", json_loadb(demand->calls, demand->length, JSON_ALLOW_NUL, NULL));
+    } else if (!failed) {
+        failed = constraint_load(constraint, &inner, err) ||
+                 json_object_set_new(spec, "kind", json_integer(constraint->kind)) ||
+                 (inner && json_object_set(spec, "spec", inner));
+    }
+    json_decref(inner);
+    if (!failed)
+        return spec;
+    json_decref(spec);
+    request_no_memory(err);
+    return NULL;
+}
+
+int chat_demand_constrain(const struct chat_demand *demand, const struct chat_syntax *syntax,
+                          struct constraint *constraint, struct api_error *err)
+{
+    if (!demand->calls && (!constraint->param || (!demand->begun && !demand->may_open)))
+        return 0;
+    if (demand->calls && constraint->param)
+        return api_error_set(
+            err, API_INVALID_VALUE, CHOICE,
+            "tool_choice: calls are not allowed with %s: a text has one constraint",
+            constraint->name);
+    char *text = NULL;
+    size_t length;
+    json_t *spec = spec_of(demand, &syntax->reasoning, constraint, err);
+    if (!spec)
+        return -1;
+    int result = request_dump(spec, &text, &length, err);
+    json_decref(spec);
+    if (result)
+        return -1;
+    free(constraint->spec);
+    if (demand->calls) {
+        constraint->param = TOOLS;
+        constraint->name = CHOICE;
+    }
+    constraint->kind = GRAMMAR_REPLY;
+    constraint->spec = text;
+    constraint->length = length;
+    return 0;
+}

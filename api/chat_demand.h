@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a chat demands of its reply: calls of tools (tool_choice), or what another field constrains,
+ * behind reasoning. Both become one constraint (engine/grammar/reply.h). */
+#ifndef API_CHAT_DEMAND_H
+#define API_CHAT_DEMAND_H
+
+#include "api/chat_syntax.h"
+#include "api/constraint.h"
+
+/* Calls of one reply at most, where several are demanded. */
+enum { CHAT_DEMAND_MOST = 32 };
+
+/* Zero-initialise; chat_demand_clear frees it. */
+struct chat_demand {
+    bool begun;    /* the text begins inside reasoning */
+    bool may_open; /* the model may begin with reasoning */
+    char *calls;   /* [length]: a member of the spec of GRAMMAR_REPLY; NULL: none are demanded */
+    size_t length;
+};
+void chat_demand_clear(struct chat_demand *demand);
+
+/* Reads tool_choice, and the tools if calls are demanded. one: at most one call. */
+int chat_demand_read(struct chat_demand *demand, const json_t *fields,
+                     const struct chat_syntax *syntax, bool one, struct api_error *err);
+
+/* Makes the constraint of a request what its demand and its own fields ask. */
+int chat_demand_constrain(const struct chat_demand *demand, const struct chat_syntax *syntax,
+                          struct constraint *constraint, struct api_error *err);
+
+#endif

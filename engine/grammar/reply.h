@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The grammar of a chat's reply: reasoning, then calls of tools, or what another constraint asks.
+ *
+ * The spec of GRAMMAR_REPLY is made by the API (chat_demand.h):
+ *   reasoning  absent: the text has none. {open, close: markers; begun: the prompt has opened it,
+ *              else the text may}
+ *   calls      {syntax: 0..2 (schema.h); open, close: markers, close may be ""; list: all calls
+ *              stand in one list between them; most: so many calls at most; tools: a list of
+ *              {place, name, parameters, types}; types as in schema.h}
+ *   kind, spec the other constraint, without calls
+ * A marker that is a special token is that token; all others are text. */
+#ifndef ENGINE_GRAMMAR_REPLY_H
+#define ENGINE_GRAMMAR_REPLY_H
+
+#include "engine/grammar/builder.h"
+#include "engine/grammar/trie.h"
+
+#include <jansson.h>
+
+/* A rule of calls; *rule is it. Errors begin with the tool's place. */
+int reply_calls(struct builder *builder, const struct trie *trie, const json_t *calls,
+                uint32_t *rule);
+
+/* Reasoning (NULL: none), then the body, a rule. *root is the rule of the whole text. */
+int reply_reasoning(struct builder *builder, const struct trie *trie, const json_t *reasoning,
+                    uint32_t body, uint32_t *root);
+
+#endif
