@@ -10,23 +10,30 @@
 #    builds for sm_90 alone (build/cuda-session) and puts the programs, their libraries and a text
 #    into $CUDA_SESSION (.cuda-session, which git ignores), with the wheels of
 #    flash-linear-attention, and cuda_chain (build/cuda-chain). It ends with status 1 and says why
-#    where anything is missing, or where what git tracks and this are more than $MOST_MIB (48).
-#    WHEELS=no does without the wheels. The text is data/wikitext-2/test.txt of the folder shared/ in
+#    where anything is missing, or where what git tracks and this are more than $MOST_MIB (60). Git
+#    tracks 38 MiB, this is 12; the tool carries 64 at most. WHEELS=no does without the wheels (1 MiB),
+#    with which transformers runs linear layers of flash-linear-attention; of the programs
+#    cuda_test_model is the next that a session can do without. The text is data/wikitext-2/test.txt of the folder shared/ in
 #    the checkout or beside it, or what TEXT names.
 #
-# 2. There, in two calls of the tool `run`. 15 minutes of the device are lent in all; with 90 s for
-#    each start these two take 14. The tool carries the checkout that the session was started in: pack
-#    there. The arguments of both calls are carry=[".cuda-session"], timeout_s=360 and one of these as
-#    the command, whole:
+# 2. There, in two calls of the tool `run`. 15 minutes of the device are lent in all, and the wait for
+#    a machine counts: it was 47 s and 40 s where one was free, and minutes for a third call. So the
+#    first call takes as much as a call may, and the second what is left. The tool carries the checkout
+#    that the session was started in: pack there. The arguments are carry=[".cuda-session"],
+#    timeout_s=600 and this as the command, whole:
 #
-#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run smoke kernels check latency batches models serve
-#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run rows switches time prompts softmax transformers timestamps ncu sanitize study
+#    loadtest/cuda_session.sh run smoke kernels check latency timestamps batches models prompts serve transformers time
 #
-#    Copy the files from files_at after each: the next call empties $OUT. Call give_back unless the
-#    second call follows within 30 s. A call that names no kind may get an H100 or an H200, and the
-#    table's first line says which; for figures of one kind put the same kind= into both. Where less
-#    time is left (`status`, budget_left_s), SECONDS_AT_MOST is that less 130, or less 40 on a warm
-#    machine, and timeout_s is 30 more than SECONDS_AT_MOST. The table says what did not fit.
+#    then timeout_s=SECONDS_AT_MOST + 30 with
+#
+#    SECONDS_AT_MOST=210 loadtest/cuda_session.sh run rows switches softmax sanitize study ncu
+#
+#    where SECONDS_AT_MOST is what is left (`status`, budget_left_s) less 40 on a warm machine, less 130
+#    on a new one. Copy the files from files_at after each: the next call empties $OUT. Call give_back
+#    unless the second call follows within 30 s. A call that names no kind may get an H100 or an H200,
+#    and the table's first line says which; for figures of one kind put the same kind= into both. The
+#    table says what did not fit. On an H200 smoke and kernels took 6 s, check 110, latency 26,
+#    timestamps 6, batches 11, and a model of models 2 to 7 for each of its two parts.
 #
 # What comes back, in $OUT (./cuda-session where it is not set), at most 8 files:
 #    table.txt   a line for each part, written anew before and after each: name, result, seconds,
@@ -40,7 +47,7 @@
 #    compute-sanitizer's memcheck, and all else is left out: give the machine back and mend it. To go
 #    on instead, put REGLA_CUDA_WITHOUT=overlap before the command where that passed, or name the
 #    stages without `smoke` where a golden case failed by little.
-#  - After a part that ran into its limit cuda_test_launch runs for at most 15 s, and where that fails
+#  - What a part that ran into its limit left running is killed. Then cuda_test_launch runs for at most 15 s, and where that fails
 #    once more without overlap. If that passes, all that follows runs without overlap; else all ends.
 #  - Each stage has a limit too. Parts that hang one after the other take no more than that, and the
 #    next stage runs.
@@ -67,9 +74,9 @@ cd "$(dirname "$self")/.." || exit 1
 # last.
 declare -A stage_limits=([smoke]=200 [kernels]=90 [check]=200 [latency]=90 [batches]=80 [models]=120 [serve]=90
     [rows]=60 [switches]=150 [time]=150 [prompts]=90 [softmax]=60 [transformers]=240 [timestamps]=60
-    [ncu]=60 [sanitize]=180 [study]=300)
-all_stages="smoke kernels check latency batches models serve rows switches"
-all_stages+=" time prompts softmax transformers timestamps ncu sanitize study"
+    [sanitize]=180 [study]=300 [ncu]=60)
+all_stages="smoke kernels check latency timestamps batches models prompts serve transformers time"
+all_stages+=" rows switches softmax sanitize study ncu" # which hung once, and took the device with it
 at_most=${SECONDS_AT_MOST:-570}
 folder=${CUDA_SESSION:-.cuda-session}
 out=${OUT:-cuda-session}
@@ -85,10 +92,10 @@ size() { # on a device, in a rehearsal
     if [ -n "$rehearsal" ]; then echo "$2"; else echo "$1"; fi
 }
 cases=(tests/golden/*/)
-small=(--preset regla-6l) large=(--preset regla-160m) softmax=(--preset softmax-160m)
+small=(--preset regla-6l) profiled=(--preset regla-6l) large=(--preset regla-160m) softmax=(--preset softmax-160m)
 if [ -n "$rehearsal" ]; then
     cases=(tests/golden/{hybrid_regla,gla_fla,sliding_t5}/)
-    small=(--model tests/golden/hybrid_regla) large=(--model tests/golden/regla_tied_glu_wide)
+    small=(--model tests/golden/hybrid_regla) profiled=(tests/golden/hybrid_regla) large=(--model tests/golden/regla_tied_glu_wide)
     softmax=(--model tests/golden/softmax_rope)
     percent=${LIMITS_PERCENT:-3000}
     export REGLA_EMULATION_MEMORY=$((16 << 30))
@@ -150,7 +157,7 @@ build() { # preset, folder, its targets, what else cmake is told
 }
 
 pack() {
-    local preset=${PRESET:-cuda} folder_of folder_of_chain program source bytes
+    local most=${MOST_MIB:-60} preset=${PRESET:-cuda} folder_of folder_of_chain program source bytes
     text=${TEXT:-$(find_text)}
     check_needs "$preset"
     folder_of=build/$preset folder_of_chain=build/$preset
@@ -186,9 +193,9 @@ pack() {
         missing "no wheels of flash-linear-attention from PyPI: WHEELS=no does without"
     bytes=$( (git ls-files -z; find "$folder" -type f -print0) | du -cb --files0-from=- | tail -n 1)
     bytes=${bytes%%[!0-9]*}
-    echo "cuda_session: packed after $SECONDS s: $((bytes >> 20)) MiB to carry of ${MOST_MIB:-48}:" \
+    echo "cuda_session: packed after $SECONDS s: $((bytes >> 20)) MiB to carry of $most:" \
         "$(du -sh "$folder"/* | tr '\n\t' '; ')"
-    [ "$bytes" -le $((${MOST_MIB:-48} << 20)) ] || missing "more than ${MOST_MIB:-48} MiB to carry"
+    [ "$bytes" -le $((most << 20)) ] || missing "more than $most MiB to carry"
 }
 
 # What Python can unpack there. The programs have nearly all in common, up to 128 MiB apart: what this
@@ -279,6 +286,20 @@ figures() { # log
         }' "$1"
 }
 
+# Kills what a part that was stopped has left running. A profiler's program is in no group of its, but
+# has its environment, and keeps the device's memory.
+end_left() { # CUDA_SESSION_PART
+    local i found
+    for ((i = 0; i < 20; i++)); do
+        mapfile -t found < <(grep -lzxF "CUDA_SESSION_PART=$1" /proc/[0-9]*/environ 2>/dev/null |
+            tr -dc '0-9\n')
+        [ ${#found[@]} -gt 0 ] || return
+        kill -KILL "${found[@]}" 2>/dev/null
+        sleep 0.25
+    done
+    echo "cuda_session: could not kill ${found[*]}"
+}
+
 # Runs a part for so many seconds at most; keeps its output, and how it ended in `status` and the table.
 run_part() { # name, seconds, lines to show (more where it did not pass), command...
     local name=$1 ms=$((10 * $2 * percent)) lines=$3 begin=$SECONDS limit result
@@ -291,8 +312,9 @@ run_part() { # name, seconds, lines to show (more where it did not pass), comman
     [ $ms -lt $((1000 * $(left))) ] || ms=$((1000 * $(left)))
     limit=$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))
     write_table "$(printf '%-26s under way since %d s' "$name" $begin)"
-    timeout -k 5 "$limit" "$@" >"$out/now.log" 2>&1
+    CUDA_SESSION_PART=$$.$name timeout -k 5 "$limit" "$@" >"$out/now.log" 2>&1
     status=$?
+    [ $status -ne 124 ] && [ $status -ne 137 ] || end_left "$$.$name" >>"$out/now.log"
     case $status in
     0) result=passed ;;
     77) result="FAILED, saw no device" ;;
@@ -561,14 +583,6 @@ stage_timestamps() {
         --steps "$(size 21 2)"
 }
 
-stage_ncu() {
-    has_tool ncu ncu || return
-    part ncu 60 100 ncu --clock-control none --target-processes all -k regex:'stream|recurrence' \
-        --section SpeedOfLight --section MemoryWorkloadAnalysis --section SchedulerStats \
-        --section Occupancy -c 40 "$regla" bench --device cuda "${small[@]}" --weights bf16 --pp 0 \
-        --tg "$(size 4 2)" --repeat 1
-}
-
 sanitize() { # tool, what it runs, seconds, command...
     part "$1_$2" "$3" 1 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
         "${@:4}"
@@ -595,6 +609,16 @@ stage_study() {
         --systems "$(size regla,hybrid_regla,softmax regla)" --out "$out/study"
     mv "$out"/study/study.{csv,json} "$out/" 2>/dev/null
     rm -rf "$out/study"
+}
+
+# ncu saves and restores all memory of the process for every kernel. So the process is a small one,
+# and the stage the last: what it leaves of the device, nobody needs.
+stage_ncu() {
+    has_tool ncu ncu || return
+    part ncu 60 100 ncu --clock-control none --target-processes all -k regex:'stream|recurrence' \
+        --section SpeedOfLight --section MemoryWorkloadAnalysis --section SchedulerStats \
+        --section Occupancy -c 40 "$regla" generate "${profiled[@]}" --device cuda --weights bf16 \
+        --state-memory 64M --prompt 1 --max-tokens 4 --temperature 0 --ignore-eos
 }
 
 # ---- run ----

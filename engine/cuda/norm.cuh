@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms a part of a row with one warp: for the norm operation (elementwise.cu), and for products
- * that norm and gate their x as they read it (product.cuh). Both give the same bits, since the
- * part's size alone decides the tree of a sum: a lane's fours in order, then the lanes. */
+/* Norms a part of a row: for the norm operation (elementwise.cu), for products that norm and gate
+ * their x as they read it (product.cuh), and for the kernel that splits x for them
+ * (product_split.cu). All give the same bits, since the part's size alone decides the tree of a
+ * sum: a lane's fours in order, then the lanes. So one warp adds (norm_terms_of), wherever x is; a
+ * whole block only loads and writes (norm_by_block). */
 #ifndef ENGINE_CUDA_NORM_CUH
 #define ENGINE_CUDA_NORM_CUH
 
@@ -83,6 +85,8 @@ __device__ inline struct norm_terms norm_terms_by(const struct ops_norm &a, cons
                                                 : 1.0f / sqrtf(square + a.eps)};
 }
 
+enum { NORM_LOADS = 2 }; /* where others are under way, too, or x is in shared memory */
+
 /* The terms of a part x [a.size]; every lane of the warp gets them. loads: how many fours a lane
  * has under way at once, which takes registers. */
 template <int loads>
@@ -145,6 +149,91 @@ __device__ inline float4 gate_four(enum formula formula, float4 gate, float4 x)
                        formula_apply(formula, gate.y, 0.0f, 0.0f) * x.y,
                        formula_apply(formula, gate.z, 0.0f, 0.0f) * x.z,
                        formula_apply(formula, gate.w, 0.0f, 0.0f) * x.w);
+}
+
+/* ---- a block per part ----
+ * Where there are too few parts to keep all multiprocessors busy with a warp each, what counts is
+ * how often a warp waits for memory. A block requests all of a part at once. */
+
+enum {
+    NORM_THREADS = 256,
+    NORM_BLOCKS = 4, /* in a multiprocessor, for which they have few registers */
+    NORM_FOURS = 2,  /* of a thread at once */
+    NORM_STEP = NORM_THREADS * 4,
+    LEAST_BLOCK_PART = 256
+};
+
+/* Shared memory of norm_by_block: the terms, and `count` numbers. */
+inline size_t norm_block_bytes(int count)
+{
+    return (4 + ((size_t)count + 3) / 4 * 4) * sizeof(float);
+}
+
+/* Whether `parts` parts get a block each, with `count` numbers in shared memory: all of them run at
+ * once, a part is more than two fours for each lane of a warp, and it fits. */
+inline bool norm_by_blocks(const struct backend *backend, const struct ops_norm &a, int64_t parts,
+                           int count)
+{
+    return switch_on(backend, CUDA_SWITCH_PARTS) && a.kind != NORM_NONE &&
+           a.size > LEAST_BLOCK_PART && parts <= (int64_t)NORM_BLOCKS * backend->multiprocessors &&
+           norm_block_bytes(count) <= backend->shared_bytes - OWN_ARRAYS;
+}
+
+/* A thread's fours from number `first` of `count` on, one every NORM_STEP. */
+template <typename function>
+__device__ inline void each_norm_four(int first, int count, function visit)
+{
+#pragma unroll
+    for (int i = 0; i < NORM_FOURS; i++)
+        if (first + i * NORM_STEP < count)
+            visit(i, first + i * NORM_STEP);
+}
+
+/* Numbers [0, count) of a part, of which a.size are normed: all NORM_THREADS threads of a block
+ * call it instead of grid_wait. For fours of numbers from j on: parameters(four, j) loads the
+ * weights, before the wait; values(four, j) loads x and the gate; put(four, j, terms) writes what
+ * comes of it. No two threads have the same numbers. first: the gate, of this formula, comes before
+ * the norm. shared: norm_block_bytes. */
+template <bool first, enum formula formula, typename load_weights, typename load_values,
+          typename write>
+__device__ inline void norm_by_block(const struct ops_norm &a, int count, float *shared,
+                                     load_weights parameters, load_values values, write put)
+{
+    struct norm_four fours[NORM_FOURS];
+    struct norm_terms *of_part = reinterpret_cast<struct norm_terms *>(shared), terms;
+    float *row = shared + 4;
+    const int own = (int)threadIdx.x * 4, round = NORM_FOURS * NORM_STEP;
+    each_norm_four(own, count, [&](int i, int j) { parameters(fours[i], j); });
+    grid_wait();
+    /* backward, so that the gates of the first round are still there when it is written */
+#pragma unroll 1
+    for (int from = own + (count - 1) / round * round; from >= 0; from -= round) {
+        each_norm_four(from, count, [&](int i, int j) { values(fours[i], j); });
+        each_norm_four(from, count, [&](int i, int j) {
+            float4 x = fours[i].x;
+            *reinterpret_cast<float4 *>(row + j) = first ? gate_four(formula, fours[i].gate, x) : x;
+        });
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        terms = norm_terms_of<NORM_LOADS>(a, row);
+        if (threadIdx.x == 0)
+            *of_part = terms;
+    }
+    __syncthreads();
+    terms = *of_part;
+#pragma unroll 1
+    for (int from = own; from < count; from += round) {
+        if (from > own)
+            each_norm_four(from, count, [&](int i, int j) {
+                parameters(fours[i], j);
+                values(fours[i], j);
+            });
+        each_norm_four(from, count, [&](int i, int j) {
+            fours[i].x = *reinterpret_cast<float4 *>(row + j);
+            put(fours[i], j, terms);
+        });
+    }
 }
 
 #endif

@@ -125,8 +125,6 @@ __device__ inline const float *gate_row(const product_call &call, int row)
     return call.norm.gate.data + row * call.norm.gate.stride + (int64_t)blockIdx.z * call.in;
 }
 
-enum { NORM_LOADS = 2 }; /* beside those of weights */
-
 /* Computes terms [rows, groups] of the CTA's `rows` rows from `first` on, where x is normed. The
  * whole block calls it, and may read them afterwards. */
 __device__ inline void prepare_norm(const product_call &call, int first, int rows,
@@ -157,6 +155,17 @@ __device__ inline int parameter_place(const product_call &call, int k)
     return call.norm.by_part ? k : k - part_of(call, k) * call.norm.size;
 }
 
+/* Inputs [k, k + 4) of a row, zero past the last, and their gates, if the call and may_gate have
+ * them. */
+template <bool may_gate>
+__device__ inline void load_numbers(struct norm_four &four, const product_call &call, int row,
+                                    int k)
+{
+    four.x = load_four(input_row(call, row), k, call.in, call.aligned);
+    if (may_gate && k < call.in && call.norm.gate.data != NULL)
+        four.gate = *reinterpret_cast<const float4 *>(gate_row(call, row) + k);
+}
+
 /* Inputs [k, k + 4) of row first + row, zero past the last, normed and gated. may_norm: the kernel
  * has few rows, and a four lies in one part (product_norms). may_gate: it also has the registers.
  */
@@ -164,13 +173,9 @@ template <bool may_norm, bool may_gate>
 __device__ inline struct norm_four load_inputs(const product_call &call, int first, int row, int k)
 {
     struct norm_four four;
-    four.x = load_four(input_row(call, first + row), k, call.in, call.aligned);
-    if (!may_norm || k >= call.in)
-        return four;
-    if (call.norm.kind != NORM_NONE)
+    load_numbers<may_norm && may_gate>(four, call, first + row, k);
+    if (may_norm && k < call.in && call.norm.kind != NORM_NONE)
         load_parameters(four, call.norm, parameter_place(call, k));
-    if (may_gate && call.norm.gate.data != NULL)
-        four.gate = *reinterpret_cast<const float4 *>(gate_row(call, first + row) + k);
     return four;
 }
 

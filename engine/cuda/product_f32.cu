@@ -9,7 +9,7 @@
  *
  * nvcc 13.0 for sm_90, nothing spilled, with 8 segments: R = 1 and 8 take 92 and 110 registers and
  * 8 KiB of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight. R =
- * 32 takes 128 registers and 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
+ * 32 takes 128 registers and 32 KiB, 2 CTAs. No speed has been measured. */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16, FOURS = BLOCK_INPUTS / 4 };

@@ -16,7 +16,7 @@
  *   x rounded   211 bf16, 235 q8              126, 126                 73, 86
  *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB           the same
  *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)     4 (q8: 5)
- * No speed has been measured: there was no device. */
+ * Its own speed has not been measured; a prompt's, on an H200, is in loadtest/FIGURES.md. */
 #include "engine/cuda/product.cuh"
 
 /* WM x WN warps, each with MT panels and NT times 8 rows. */

@@ -30,7 +30,8 @@
  *   recurrence_kernel, inputs given         64             4                    64 KiB
  *   bulk_kernel                             64             4                   192 KiB in buffers
  *   features_kernel                         64             4
- * Others that compute all take 87 to 123. No speed has been measured: there was no device. */
+ * Others that compute all take 87 to 123. On an H200 this is 9.5 us of one text of it, and the
+ * tokens of a prompt, one after the other, are two thirds of its time (loadtest/FIGURES.md). */
 #include "engine/cuda/recurrence_bulk.cuh"
 #include "engine/cuda/recurrence_features.cuh"
 #include "engine/cuda/switches.h"

@@ -7,19 +7,20 @@
 #include "engine/cuda/device.h"
 
 /* Names in REGLA_CUDA_WITHOUT, a list with commas. All are on without it. */
-#define CUDA_SWITCHES(X)                                                                    \
-    X(OVERLAP, "overlap")   /* a kernel begins while the one before it ends (common.cuh) */ \
-    X(ROW, "row")           /* a product reads the row that it norms in one trip */         \
-    X(EARLY, "early")       /* constants are read before the wait, the residual after it */ \
-    X(SPREAD, "spread")     /* a product of few outputs takes all multiprocessors */        \
-    X(AHEAD, "ahead")       /* the next product's weights go to the second cache */         \
-    X(STAGES, "stages")     /* tiles read their first weights before the wait */            \
-    X(CARVEOUT, "carveout") /* all kernels ask for the same part of shared memory */        \
-    X(SPLIT, "split")       /* x is split once, not by every CTA of a product */            \
-    X(FEATURES, "features") /* phi and gates are computed once, before the recurrence */    \
-    X(BULK, "bulk")         /* S moves by bulk copies, the next head's under this one's */  \
-    X(MAPPED, "mapped")     /* kernels read the batch where the host wrote it */            \
-    X(FEED, "feed")         /* the embedding takes drawn tokens itself */                   \
+#define CUDA_SWITCHES(X)                                                                     \
+    X(OVERLAP, "overlap")   /* a kernel begins while the one before it ends (common.cuh) */  \
+    X(ROW, "row")           /* a product reads the row that it norms in one trip */          \
+    X(EARLY, "early")       /* constants are read before the wait, the residual after it */  \
+    X(SPREAD, "spread")     /* a product of few outputs takes all multiprocessors */         \
+    X(AHEAD, "ahead")       /* the next product's weights go to the second cache */          \
+    X(STAGES, "stages")     /* tiles read their first weights before the wait */             \
+    X(CARVEOUT, "carveout") /* all kernels ask for the same part of shared memory */         \
+    X(SPLIT, "split")       /* x is split once, not by every CTA of a product */             \
+    X(PARTS, "parts")       /* few parts to norm have a block of threads each, not a warp */ \
+    X(FEATURES, "features") /* phi and gates are computed once, before the recurrence */     \
+    X(BULK, "bulk")         /* S moves by bulk copies, the next head's under this one's */   \
+    X(MAPPED, "mapped")     /* kernels read the batch where the host wrote it */             \
+    X(FEED, "feed")         /* the embedding takes drawn tokens itself */                    \
     X(DRAW, "draw")         /* a step's graph contains its draws */
 
 enum cuda_switch {

@@ -13,6 +13,7 @@ struct job_array {
     size_t count; /* of floats; 0: not used */
     float low, high;
     bool out; /* an output: NaN before the operation, compared after it */
+    int unit; /* each `unit` numbers are a vector of length 1; 0: as they are drawn */
 };
 
 struct job_case; /* the parameters that a kind of operation varies */

@@ -67,7 +67,7 @@ static void measure(struct program *program)
 {
     const struct bench_device *cuda = &program->cuda[ACTIVATIONS_F32];
     struct job job = {.name = "copy", .texts = 1, .rows = 1, .copies = 1, .queue = queue_copy};
-    job.arrays[0] = (struct job_array){COPY_BYTES / sizeof(float), -1, 1, false};
+    job.arrays[0] = (struct job_array){COPY_BYTES / sizeof(float), -1, 1, false, 0};
     double seconds = job_seconds(&job, cuda, true), read_bytes = 0;
     program->limits.copy_bytes = COPY_BYTES / seconds;
     job.arrays[0].count = 64;

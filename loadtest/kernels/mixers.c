@@ -104,13 +104,15 @@ static void set_arrays(struct job *job, const struct job_case *c)
     size_t n = (size_t)job->texts * (size_t)job->rows, heads = (size_t)c->heads;
     size_t kv_heads = (size_t)c->kv_heads, dim = (size_t)c->dim, value_dim = (size_t)c->value_dim;
     size_t gate = heads * (dim > value_dim ? dim : value_dim);
-    job->arrays[H] = (struct job_array){n * heads * value_dim, 0, 0, true};
-    job->arrays[Q] = (struct job_array){n * heads * dim, -1, 1, false};
-    job->arrays[K] = (struct job_array){n * kv_heads * dim, -1, 1, false};
-    job->arrays[V] = (struct job_array){n * kv_heads * value_dim, -1, 1, false};
-    job->arrays[GATE] = (struct job_array){n * gate, -1, 3, false};
-    job->arrays[GATE_2] = (struct job_array){n * gate, -1, 1, false};
-    job->arrays[MAXIMA] = (struct job_array){n * kv_heads, 0, 0, false};
+    job->arrays[H] = (struct job_array){n * heads * value_dim, 0, 0, true, 0};
+    job->arrays[Q] = (struct job_array){n * heads * dim, -1, 1, false, 0};
+    job->arrays[K] = (struct job_array){n * kv_heads * dim, -1, 1, false, 0};
+    if (c->has_delta)
+        job->arrays[Q].unit = job->arrays[K].unit = c->dim;
+    job->arrays[V] = (struct job_array){n * kv_heads * value_dim, -1, 1, false, 0};
+    job->arrays[GATE] = (struct job_array){n * gate, -1, 3, false, 0};
+    job->arrays[GATE_2] = (struct job_array){n * gate, -1, 1, false, 0};
+    job->arrays[MAXIMA] = (struct job_array){n * kv_heads, 0, 0, false, 0};
 }
 
 static void use_recurrence(const struct job_case *c, int texts, int rows, int copies, job_use *use,
@@ -163,6 +165,8 @@ static void use_attention(const struct job_case *c, int texts, int rows, int pos
     .map = FEATURE_EXP, .has_row_decay = true, \
     .row_decay = {FORMULA_REFINED_GATE, 0, {NULL, 0}, {NULL, 0}}
 #define GLA .has_feature_decay = true, .feature_decay = {FORMULA_GLA_GATE, 16, {NULL, 0}, {NULL, 0}}
+/* With keys of length 1, as models have them: I - beta k k^T makes no state longer then. With
+ * longer ones states grow until they are infinite. */
 #define DELTA                                                                     \
     .has_delta = true, .input_scale = {FORMULA_SIGMOID, 0, {NULL, 0}, {NULL, 0}}, \
     .delta = {FORMULA_SIGMOID, 0, {NULL, 0}, {NULL, 0}}

@@ -59,8 +59,8 @@ static void use_case(const struct job_case *c, int texts, int rows, int copies, 
                       .open = open_weights,
                       .queue = queue,
                       .close = close_weights};
-    job.arrays[X] = (struct job_array){n * (size_t)c->in, -1, 1, false};
-    job.arrays[Y] = (struct job_array){n * (size_t)c->out, 0, 0, true};
+    job.arrays[X] = (struct job_array){n * (size_t)c->in, -1, 1, false, 0};
+    job.arrays[Y] = (struct job_array){n * (size_t)c->out, 0, 0, true, 0};
     /* x comes within 2^-17 or 2^-9, sums in another order */
     job.activations = c->rounded ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
     job.tolerance = c->rounded ? 2e-3 : 1e-5;

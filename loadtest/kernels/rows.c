@@ -53,6 +53,11 @@ static void queue_map(const struct job_run *run, int call)
                                             .w = job_rows(run, W, width(c))});
 }
 
+static int outputs(const struct job_case *c)
+{
+    return width(c) * (c->kind == POSITION_LRPE_UNITARY ? 2 : 1);
+}
+
 static void queue_positions(const struct job_run *run, int call)
 {
     const struct job_case *c = run->job->parameters;
@@ -65,7 +70,7 @@ static void queue_positions(const struct job_run *run, int call)
                                                         .cosines = job_rows(run, COSINES, c->size),
                                                         .sines = job_rows(run, SINES, c->size),
                                                         .x = job_rows(run, U, width(c)),
-                                                        .out = job_rows(run, OUT, 2 * width(c))});
+                                                        .out = job_rows(run, OUT, outputs(c))});
 }
 
 static void use_case(const struct job_case *c, int rows, job_use *use, void *context)
@@ -73,12 +78,12 @@ static void use_case(const struct job_case *c, int rows, job_use *use, void *con
     size_t n = (size_t)rows, columns = (size_t)width(c);
     struct job job = {.parameters = c, .texts = 1, .rows = rows, .copies = 1, .queue = c->queue};
     bool positions = c->queue == queue_positions;
-    size_t out = columns * (c->kind == POSITION_LRPE_UNITARY && positions ? 2 : 1);
-    job.arrays[OUT] = (struct job_array){n * columns * (positions ? 2 : 1), 0, 0, true};
-    job.arrays[U] = (struct job_array){n * columns, -2, 2, false};
-    job.arrays[W] = (struct job_array){n * columns, -2, 2, false};
-    job.arrays[COSINES] = (struct job_array){n * (size_t)c->size, -1, 1, false};
-    job.arrays[SINES] = (struct job_array){n * (size_t)c->size, -1, 1, false};
+    size_t out = positions ? (size_t)outputs(c) : columns;
+    job.arrays[OUT] = (struct job_array){n * out, 0, 0, true, 0};
+    job.arrays[U] = (struct job_array){n * columns, -2, 2, false, 0};
+    job.arrays[W] = (struct job_array){n * columns, -2, 2, false, 0};
+    job.arrays[COSINES] = (struct job_array){n * (size_t)c->size, -1, 1, false, 0};
+    job.arrays[SINES] = (struct job_array){n * (size_t)c->size, -1, 1, false, 0};
     job.tolerance = 2e-6; /* the same formulas; sums in another order */
     job.bytes = 4.0 * (double)n * ((double)columns * c->reads + (double)out * c->writes);
     snprintf(job.name, sizeof job.name, "%s, %d x %d, %d rows", c->name, c->groups, c->size, rows);

@@ -233,7 +233,8 @@ static void check_without(struct devices *d, const struct bench_device *without,
  * panels. */
 static void check_switches(struct devices *d, const struct ops_limits *limits)
 {
-    static const char *const off[] = {"row,early,spread,split", "row", "early", "spread", "split"};
+    static const char *const off[] = {
+        "row,early,spread,split,parts", "row", "early", "spread", "split", "parts"};
     static const int rows_of[] = {1, 2, 8, 9, 33, 64};
     const int shapes[][3] = {{768, 40, 1},  {3072, 40, 1}, {768, 272, 1},
                              {3072, 80, 1}, {60, 70, 3},   {36, wide(), 1}};
@@ -246,7 +247,7 @@ static void check_switches(struct devices *d, const struct ops_limits *limits)
         for (int k = 0; k < NUM_KINDS; k++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
                 for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
-                    if (i == 0 || number % 4 == i - 1)
+                    if (i == 0 || number % 5 == i - 1)
                         check_without(d, &without[kinds[k].rounded], off[i],
                                       (struct product_case){.kind = kinds[k],
                                                             .rows = rows_of[r],

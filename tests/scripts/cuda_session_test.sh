@@ -96,16 +96,19 @@ session
 expect "$all" [ $status -eq 0 ]
 in_table "$all" '^# A false GPU, 1.0, 1 MiB; '
 for part in smoke_launch smoke_hybrid_regla smoke_gla_fla bench_6l overlap kernels_check bench_12l \
-    rows switches golden_f32 cuda_test_model cuda_test_product_cublaslt bits_q8_f32 serve \
-    kernels_time_apart prompts_f16_cublaslt bench_softmax timestamps_1 ncu transformers memcheck_few study; do
+    bench_12l_prompts bench_12l_16bit smollm2-135m mamba2-130m_texts lfm2-350m_texts rows switches \
+    golden_f32 cuda_test_model cuda_test_product_cublaslt bits_q8_f32 serve kernels_time_apart \
+    prompts_f16_cublaslt bench_softmax timestamps_regla-6l timestamps_smollm2-135m \
+    timestamps_mamba2-130m timestamps_texts ncu transformers memcheck_few study; do
     in_table "$all" "^$part +passed "
 done
 not_in_table "$all" 'left out|FAILED|stopped|under way'
 in_table "$all" '^bench_6l .* tg64 b1 25.5/s 27.8%$'
 in_table "$all" '^switches .*m tg64, batch 1 100.0/s 25.0 %.*; overlap 1.000x.*; all of them 1.000x.*; noise 0.0 %.*; within noise in tg64 b1: overlap, '
 in_table "$all" '^ncu .* stream_kernel 2 times 5.00 us, DRAM 31.7 %$'
-in_table "$all" '^timestamps_64 .* 33 kernels, gaps 30.00, times 60.00$'
+in_table "$all" '^timestamps_texts .* 33 kernels, gaps 30.00, times 60.00$'
 in_table "$all" '^kernels_check .* kernels: 5 passed, 0 failed$'
+expect "$all: ncu is the last" eval "tail -n 1 '$work/out/table.txt' | grep -q '^ncu '"
 expect "$all: files" [ "$(find "$work/out" -type f | wc -l)" -le 8 ]
 expect "$all: every switch" [ "$(grep '^regla bench .*--tg 256 .*without [a-z]*$' "$work/asked" | sort -u | wc -l)" -eq \
     "$(grep -c '    X(' engine/cuda/switches.h)" ]
@@ -189,6 +192,19 @@ before=(MISBEHAVE="^regla bench.* without row$" MISBEHAVIOUR=hang LIMITS_PERCENT
 session switches
 in_table "a switch that hangs" '^switches +stopped after .*; overlap 1.000x .*; row stopped$'
 in_table "a switch that hangs" '^after_switches +passed '
+
+# a profiler whose program is in a session of its own, and outlives it
+cp "$work/tools/ncu" "$work/ncu"
+program "$work/tools/ncu" "setsid sleep 61 & echo \$! >$work/profiled; sleep 60"
+before=(LIMITS_PERCENT=10)
+session ncu study
+expect "what a part leaves running: it ran" [ -s "$work/profiled" ]
+# at most a zombie, where nobody waits for it
+expect "what a part leaves running" eval "! grep -q sleep /proc/$(cat "$work/profiled")/cmdline"
+in_table "what a part leaves running" '^ncu +stopped after [56].. s '
+in_table "what a part leaves running" '^after_ncu +passed '
+in_table "what a part leaves running" '^study +passed '
+mv "$work/ncu" "$work/tools/ncu"
 
 # programs that hang one after the other take the time of their stage, and no more
 before=(MISBEHAVE="^regla check" MISBEHAVIOUR=hang LIMITS_PERCENT=7)
