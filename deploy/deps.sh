@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 packages=(gcc libc6-dev make cmake pkg-config
           libmicrohttpd-dev libgnutls28-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsqlite3-dev
-          libcairo2-dev fonts-dejavu-core)
+          libhiredis-dev libcairo2-dev fonts-dejavu-core)
 case ${1:-} in
 serve) ;;
 cuda) packages+=(g++) ;;
@@ -70,6 +70,20 @@ unpack_prometheus() {
     mv $folder.new $folder
 }
 
+# Redis for the tests, only unpacked, too, with what it needs.
+unpack_redis() {
+    local folder=tests/.redis package
+    [ ! -d $folder ] || return 0
+    echo "deps: unpacking redis into $folder"
+    rm -rf $folder.new
+    refresh
+    for package in redis-server redis-tools $(apt-cache depends --recurse --important redis-tools |
+        grep -oE '^lib(lua|lzf|jemalloc|atomic)[a-z0-9.-]+' | sort -u); do
+        unpack "$package" $folder.new
+    done
+    mv $folder.new $folder
+}
+
 # Proxies for the tests, only unpacked, too, with what they need beside OpenSSL and the like.
 unpack_proxies() {
     local folder=tests/.proxies package
@@ -106,5 +120,6 @@ if [ "$1" = test ]; then
     # The sanitizers' and libFuzzer's runtime has the compiler's version in its name.
     install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     unpack_prometheus
+    unpack_redis
 fi
 [ "$1" != proxies ] || unpack_proxies

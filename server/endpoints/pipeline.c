@@ -9,6 +9,7 @@
 #include "server/schedule/prompt.h"
 #include "server/schedule/scheduler.h"
 #include "server/schedule/session_job.h"
+#include "server/states/session_ask.h"
 
 /* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
 enum { LONG_REPLY_BYTES = 32 * 1024 };
@@ -241,12 +242,15 @@ static void run_prepare(struct task *task)
         accept(job);
 }
 
-static void run_bind(struct task *task)
+/* The session is here as it is. */
+static void bind(void *context, const struct api_error *not_there)
 {
-    struct completion *completion = of_task(task);
+    struct completion *completion = context;
     struct job *job = &completion->job;
     struct api_error err = {0};
-    if (ticket_cancelled(&task->ticket))
+    if (not_there)
+        job_fail(job, not_there);
+    else if (ticket_cancelled(&job->task.ticket))
         job_fail_cancelled(job);
     else if (session_job_bind(job, &err))
         job_fail(job, &err);
@@ -254,6 +258,20 @@ static void run_bind(struct task *task)
         finish(job);
     else
         to_workers(completion, run_prepare);
+}
+
+static void run_bind(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct job *job = &completion->job;
+    struct sessions *sessions = task->service->sessions;
+    if (!sessions_shared(sessions)) {
+        bind(completion, NULL);
+        return;
+    }
+    claim_turn(job);
+    session_ask(sessions, job->asked.owner, job->asked.request.session_id, job->asked.request.store,
+                job->bound.claim, bind, completion);
 }
 
 /* Enter. Takes what `parsed` holds. */
