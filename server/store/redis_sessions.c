@@ -350,7 +350,10 @@ static bool any_lasting(const struct store_op *first)
 /* The first attempt, and all that can be sent once. */
 static void run_once(struct store_place *place, struct store_op *first)
 {
+    bool was_open = place->link.context != NULL;
     attempt(place, first, any_lasting(first));
+    if (was_open && place->link.context == NULL) /* since then the store may have been started anew */
+        attempt(place, first, true);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (op->what == STORE_TAKE)
             end_take(place, op);
