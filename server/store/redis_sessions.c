@@ -352,7 +352,8 @@ static void run_once(struct store_place *place, struct store_op *first)
 {
     bool was_open = place->link.context != NULL;
     attempt(place, first, any_lasting(first));
-    if (was_open && place->link.context == NULL) /* since then the store may have been started anew */
+    if (was_open &&
+        place->link.context == NULL) /* since then the store may have been started anew */
         attempt(place, first, true);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (op->what == STORE_TAKE)
