@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs;
-# proxies: nginx, HAProxy and Caddy for `make test-all`.
+# proxies: nginx, HAProxy, Caddy and Redis for `make test-all`.
 # Usage: deploy/deps.sh serve|cuda|deb|test|proxies|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -120,6 +120,6 @@ if [ "$1" = test ]; then
     # The sanitizers' and libFuzzer's runtime has the compiler's version in its name.
     install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     unpack_prometheus
-    unpack_redis
 fi
+[ "$1" != test ] && [ "$1" != proxies ] || unpack_redis
 [ "$1" != proxies ] || unpack_proxies

@@ -296,10 +296,12 @@ static int parse(struct completion *completion, struct completion_request *parse
 {
     struct task *task = &completion->job.task;
     const struct strbuf *body = &task->body;
+    struct completion_limits limits = task->service->limits;
+    if (completion->session_header[0])
+        limits.session_id = completion->session_header;
     int result = ticket_cancelled(&task->ticket)
                      ? api_error_set(err, API_CANCELLED, NULL, "the request was cancelled")
-                     : completion->format->parse(parsed, body->data, body->length,
-                                                 &task->service->limits, err);
+                     : completion->format->parse(parsed, body->data, body->length, &limits, err);
     strbuf_clear(&task->body);
     /* What has been parsed is in its place, until it is known how much that is. */
     if (result)

@@ -114,6 +114,13 @@ static void settle(struct session_question *question)
         session_leave(session);
 }
 
+/* Whether the store has what the request at work began with: else another server has taken the
+ * session, and the request will not be able to commit. */
+static bool is_as_it_was(const struct session *session, const struct store_op *op)
+{
+    return op->seen == STORE_SEEN_SAME || (op->seen == STORE_SEEN_NONE && session->fresh);
+}
+
 static void on_answered(struct store_op *op)
 {
     struct session_question *question = (struct session_question *)op;
@@ -130,7 +137,11 @@ static void on_answered(struct store_op *op)
                 session_leases_doubt(session); /* who asks next goes on with the store's copy */
         }
     } else if (session && session->busy) {
-        /* A look, while a request here works on it: what it began with is as fresh. */
+        /* A look, while a request here works on it. */
+        failed = !is_as_it_was(session, op);
+        if (failed)
+            api_error_set(&err, API_SESSION_BUSY, NULL,
+                          "the session \"%s\" is being changed by another server", question->id);
     } else if (take_answer(question, &err)) {
         failed = true;
         if (takes)
@@ -192,14 +203,13 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id, b
     struct session *session = session_lookup(sessions, owner, id);
     struct session_question *question = NULL;
     struct api_error err = {0};
-    bool busy = session && session->busy;
-    if (takes && (busy || is_asked_for(sessions, owner, id)))
+    if (takes && ((session && session->busy) || is_asked_for(sessions, owner, id)))
         api_error_set(&err, API_SESSION_BUSY, NULL,
                       "the session \"%s\" is busy with another request", id);
-    else if (!busy)
+    else
         question = prepare(sessions, owner, id, takes, key, &err);
     if (!question) {
-        done(context, err.code != API_OK ? &err : NULL);
+        done(context, &err);
         return;
     }
     question->done = done;
