@@ -544,6 +544,10 @@ void checkpoint_files_drop_shared(struct checkpoint_files *files, const struct s
                                   int64_t position)
 {
     struct checkpoint_file *file = checkpoint ? checkpoint->file : NULL;
+    if (file && file->phase == FILE_WANTED) {
+        checkpoint_file_free(file);
+        return;
+    }
     if (file && file->phase != FILE_WHOLE)
         return; /* it is being written or read: it ends by itself */
     if (!file)

@@ -227,7 +227,8 @@ static void tell_row(const struct session_question *question, const struct store
     const struct session_lister *lister = &question->lister;
     struct session_meta meta;
     struct session_view view;
-    if (session_meta_parse(&meta, row->meta, row->meta_length))
+    if (session_meta_parse(&meta, row->meta, row->meta_length) ||
+        strcmp(meta.owner, question->owner) != 0)
         return;
     sessions_view_found(sessions, &meta, row->count, &view);
     lister->each(lister->context, &view);

@@ -328,7 +328,8 @@ static bool ended(struct session_change *change, struct api_error *err)
     session->sessions->writing--;
     session->sessions->changes--;
     session->change = NULL;
-    tell_failure(session->sessions, &change->op.error);
+    if (change->op.refusal == STORE_ACCEPTED) /* else no fault of the disk's */
+        tell_failure(session->sessions, &change->op.error);
     if (change->op.error.code == ERROR_NONE)
         return true;
     *err = (struct api_error){0};

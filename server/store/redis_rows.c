@@ -11,7 +11,7 @@
 /* After "row". */
 enum { VERSION = 1, META, COUNT, TURNS_LENGTH, STATE, SUM, TOKENS, TURNS, ELEMENTS };
 
-enum { MOST_META = 64 * 1024 };
+enum { MOST_META = 64 * 1024, MOST_TOKENS = 64 << 20 };
 
 void store_rows_free(struct store_row *rows, size_t count)
 {
@@ -182,7 +182,8 @@ static void add(struct store_op *op, const redisReply *reply)
 {
     const redisReply *meta = element(reply, 0);
     struct store_row row = {0};
-    if (meta == NULL || meta->len > MOST_META || redis_rows_number(reply, 1, &row.count) != 0)
+    if (meta == NULL || meta->len > MOST_META || redis_rows_number(reply, 1, &row.count) != 0 ||
+        row.count > MOST_TOKENS)
         return;
     row.meta = copy_of(meta);
     row.meta_length = meta->len;

@@ -8,11 +8,15 @@
 #include "server/store/redis_scripts.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <xxhash.h>
+
+/* How long a change is sent again whose end is not known, at most. */
+enum { MOST_REPEAT_SECONDS = 10 };
 
 enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
 
@@ -374,7 +378,7 @@ static void run_once(struct store_place *place, struct store_op *first)
 static void run_again(struct store_place *place, struct store_op *first)
 {
     const struct timespec pause = {0, 50 * 1000000};
-    double until = clock_seconds() + place->lease_s;
+    double until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
     for (struct store_op *op = first; op != NULL; op = op->next)
         if (is_open(op) && !is_lasting(op))
             op->error.code = ERROR_INTERNAL;

@@ -7,7 +7,7 @@
 #include "server/store/redis_place.h"
 
 /* As store_backend's run_rows. All commands go out together. A write whose reply is lost is sent
- * again, since the script knows it, until a lease's time has passed. */
+ * again, since the script knows it, for a lease's time and 10 s at most. */
 void redis_sessions_run(struct store_place *place, struct store_op *first);
 
 #endif
