@@ -242,6 +242,12 @@ static void run_prepare(struct task *task)
         accept(job);
 }
 
+static void on_lease_back(void *context, const struct api_error *err)
+{
+    (void)err;
+    finish(&((struct completion *)context)->job);
+}
+
 /* The session is here as it is. */
 static void bind(void *context, const struct api_error *not_there)
 {
@@ -254,10 +260,11 @@ static void bind(void *context, const struct api_error *not_there)
         job_fail_cancelled(job);
     else if (session_job_bind(job, &err))
         job_fail(job, &err);
-    if (job->failed)
-        finish(job);
-    else
+    if (!job->failed)
         to_workers(completion, run_prepare);
+    else if (!session_ask_undo(job->task.service->sessions, job->asked.owner,
+                               job->asked.request.session_id, on_lease_back, completion))
+        finish(job);
 }
 
 static void run_bind(struct task *task)

@@ -114,6 +114,13 @@ static void settle(struct session_question *question)
         session_leave(session);
 }
 
+bool session_ask_undo(struct sessions *sessions, const char *owner, const char *id,
+                      session_done *back, void *context)
+{
+    struct session *session = session_lookup(sessions, owner, id);
+    return session && !session->busy && session_leases_give_then(session, back, context);
+}
+
 /* Whether the store has what the request at work began with: else another server has taken the
  * session, and the request will not be able to commit. */
 static bool is_as_it_was(const struct session *session, const struct store_op *op)

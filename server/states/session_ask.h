@@ -16,6 +16,11 @@
 void session_ask(struct sessions *sessions, const char *owner, const char *id, bool takes,
                  const struct store_reply *key, session_done *done, void *context);
 
+/* Within `done`: nobody will be at work on the session after all. Calls `back` once the lease is
+ * back; false: there is none, and `back` is not called. */
+bool session_ask_undo(struct sessions *sessions, const char *owner, const char *id,
+                      session_done *back, void *context);
+
 /* Lists all sessions of an owner as the store has them. */
 void session_ask_list(struct sessions *sessions, const char *owner,
                       const struct session_lister *lister);

@@ -92,25 +92,41 @@ static void on_given(struct store_op *op)
 {
     struct session_question *question = (struct session_question *)op;
     session_question_leave(question);
+    session_question_tell(question, NULL);
     session_question_free(question);
+}
+
+static bool send_back(struct sessions *sessions, const char *owner, const char *id,
+                      const struct store_lease *lease, session_done *done, void *context)
+{
+    struct session_question *question = session_question_create(sessions, owner, id, on_given);
+    if (!question)
+        return false;
+    question->op.lease = *lease;
+    question->done = done;
+    question->context = context;
+    store_give(sessions->options.store, &question->op);
+    return true;
 }
 
 void session_leases_send_back(struct sessions *sessions, const char *owner, const char *id,
                               const struct store_lease *lease)
 {
-    struct session_question *question = session_question_create(sessions, owner, id, on_given);
-    if (!question)
-        return;
-    question->op.lease = *lease;
-    store_give(sessions->options.store, &question->op);
+    send_back(sessions, owner, id, lease, NULL, NULL);
+}
+
+bool session_leases_give_then(struct session *session, session_done *done, void *context)
+{
+    bool later =
+        session->lease.holder[0] && send_back(session->sessions, session->meta.owner,
+                                              session->meta.id, &session->lease, done, context);
+    session->lease.holder[0] = 0;
+    return later;
 }
 
 void session_leases_give(struct session *session)
 {
-    if (session->lease.holder[0])
-        session_leases_send_back(session->sessions, session->meta.owner, session->meta.id,
-                                 &session->lease);
-    session->lease.holder[0] = 0;
+    session_leases_give_then(session, NULL, NULL);
 }
 
 void session_leases_doubt(struct session *session)

@@ -41,6 +41,9 @@ void session_question_free(struct session_question *question);
 
 /* Nobody is at work on the session any more, and nothing was changed: the lease goes back. */
 void session_leases_give(struct session *session);
+/* The same, and calls `done` once it is back, so that whoever is told then finds the session free
+ * everywhere. False: there is none to give, and `done` is not called. */
+bool session_leases_give_then(struct session *session, session_done *done, void *context);
 /* The same of a lease that no session has. Without memory it ends by itself. */
 void session_leases_send_back(struct sessions *sessions, const char *owner, const char *id,
                               const struct store_lease *lease);

@@ -494,7 +494,7 @@ void sessions_settle(struct session *session, const struct session_content *cont
         return;
     }
     free(content->turns);
-    session_leases_give(session);
+    bool later = session_leases_give_then(session, done, context);
     if (session->fresh) {
         session_leave(session);
     } else {
@@ -502,7 +502,8 @@ void sessions_settle(struct session *session, const struct session_content *cont
         session->busy = false;
         session_promise(session, 0, 0);
     }
-    done(context, NULL);
+    if (!later)
+        done(context, NULL);
 }
 
 /* Changes outside of a completion. */

@@ -16,7 +16,7 @@ from session_helpers import GREEDY, Session, cached
 LEASE = 2 * harness.SLOWNESS
 # A turn that lasts until it is cut off, and one of some seconds.
 ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
-LONG = {"max_tokens": 4000, "ignore_eos": True, "temperature": 0}
+LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +211,7 @@ def test_who_has_lost_the_lease_cannot_commit(replicas, redis):
     turn(quick, "split")
     result = in_background(lambda: turn(slow, "split", **LONG))
     wait_leased(redis, "split")
+    wait_until(lambda: slow.get("/load").json()["running"], "the turn runs")
     with harness.stopped(slow):
         wait_until(lambda: turn(quick, "split").status_code == 200, "the lease ends", 5 * LEASE)
         held = position(quick, "split")
