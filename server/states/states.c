@@ -4,6 +4,9 @@
 #include "engine/base/clock.h"
 #include "server/states/sessions.h"
 
+/* Others fill a shared store, too: it has a limit of its own. Sums with it do not overflow. */
+static const int64_t NO_LIMIT = INT64_MAX / 2;
+
 struct opening {
     struct service *service;
     const struct states_options *options;
@@ -76,7 +79,7 @@ int states_open(struct service *service, const struct states_options *options, s
     struct store_options storing = {.location = options->location,
                                     .lease_s = options->lease_s,
                                     .budget_bytes =
-                                        options->shared ? INT64_MAX : options->disk_bytes,
+                                        options->shared ? NO_LIMIT : options->disk_bytes,
                                     .database_bytes = options->database_bytes,
                                     .wake = options->wake,
                                     .wake_context = options->wake_context,

@@ -113,10 +113,7 @@ int redis_states_write(struct store_place *place, const struct store_op *op, str
         : open_link(place, err) != 0 ? -1
                                      : write_pieces(&sink, &source, err);
     free(sink.piece);
-    if (result != 0)
-        return store_accounts_fail(place->accounts);
-    store_accounts_add(place->accounts, STORE_CHECKPOINT, bytes, 1);
-    return 0;
+    return result != 0 ? store_accounts_fail(place->accounts) : 0;
 }
 
 /* ---- reading ---- */

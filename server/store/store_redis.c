@@ -155,6 +155,8 @@ static int open_place(struct store_place *place, const struct store_options *opt
         return -1;
     redis_link_init(&place->link, &address, timeout);
     place->lease_s = options->lease_s;
+    /* What the store holds, all servers together, it tells whoever asks it. */
+    place->accounts->report.disk_free = options->budget_bytes;
     for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
         snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(place->engine)[i]);
     if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0 ||

@@ -172,6 +172,7 @@ def test_of_two_that_race_one_wins(replicas):
         assert position(replicas[round % 2], "raced") == at
 
 
+@pytest.mark.builds("dev")
 def test_a_busy_session_says_for_how_long(replicas, redis):
     with contextlib.ExitStack() as stack:
         stack.enter_context(replicas[0].http.stream("POST", "/v1/completions", json={
@@ -180,7 +181,8 @@ def test_a_busy_session_says_for_how_long(replicas, redis):
         reply = turn(replicas[1], "busy")
         check_error(reply, 409, "session_busy")
         assert 1 <= int(reply.headers["Retry-After"]) <= LEASE
-        time.sleep(1.5 * LEASE)  # a lease's time has passed, and it was renewed meanwhile
+        over = time.monotonic() + 1.5 * LEASE
+        wait_until(lambda: time.monotonic() > over, "a lease's time passes: it is renewed meanwhile")
         check_error(turn(replicas[1], "busy"), 409, "session_busy")
         check_error(replicas[1].http.delete("/v1/sessions/busy"), 404, "session_not_found")
     # the client has left: what was generated until then is the turn
@@ -296,7 +298,8 @@ def test_every_turn_that_was_acknowledged_is_there(own_redis, own_replicas):
                 raise AssertionError(reply.text)
     results = [in_background(lambda number=number: client(number)) for number in range(4)]
     for _ in range(5):
-        time.sleep(0.5)  # clients work meanwhile
+        made = sum(map(len, histories))
+        wait_until(lambda made=made: sum(map(len, histories)) > made + 8, "clients go on")
         own_redis.kill()
         own_redis.start()
     stop.set()
