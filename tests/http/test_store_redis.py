@@ -305,6 +305,7 @@ def test_every_turn_that_was_acknowledged_is_there(own_redis, own_replicas):
     stop.set()
     for result in results:
         result()
+    wait_until(lambda: own_replicas[0].get("/v1/sessions").status_code == 200, "the store is back")
     for number, history in enumerate(histories):
         assert not [each for each in history if not isinstance(each, int)]
         assert len(history) > 3
