@@ -253,6 +253,7 @@ def test_a_store_that_is_away(own_redis, own_replicas):
     assert one.get("/ready").status_code == 200
     own_redis.start()
     wait_until(lambda: turn(one, "stays", expected_position=7).status_code == 200, "it is back", 20)
+    wait_until(lambda: other.get("/v1/sessions").status_code == 200, "it is back for the other")
     assert position(other, "stays") == 14
     assert other.tail().count("the store is away") == 1
 
