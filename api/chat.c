@@ -418,7 +418,9 @@ int chat_parse(struct completion_request *request, const char *body, size_t leng
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = parse(request, fields, length, limits, err);
+    int result = completion_take_session(fields, limits, err);
+    if (result == 0)
+        result = parse(request, fields, length, limits, err);
     if (result == 0 && (result = keep_body(request, fields, body, length, err)) != 0)
         completion_request_clear(request);
     json_decref(fields);

@@ -539,6 +539,23 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
     return result;
 }
 
+int completion_take_session(json_t *fields, const struct completion_limits *limits,
+                            struct api_error *err)
+{
+    const json_t *given = request_field(fields, "session_id");
+    if (!limits->session_id)
+        return 0;
+    if (!given)
+        return json_object_set_new(fields, "session_id", json_string(limits->session_id))
+                   ? request_no_memory(err)
+                   : 0;
+    if (json_is_string(given) && strcmp(json_string_value(given), limits->session_id) != 0)
+        return api_error_set(err, API_INVALID_VALUE, "session_id",
+                             "session_id: the body names \"%.128s\", X-Session-Id \"%s\"",
+                             json_string_value(given), limits->session_id);
+    return 0; /* of another type: it is refused where it is read */
+}
+
 int completion_parse(struct completion_request *request, const char *body, size_t length,
                      const struct completion_limits *limits, struct api_error *err)
 {
@@ -546,7 +563,9 @@ int completion_parse(struct completion_request *request, const char *body, size_
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = completion_parse_fields(request, fields, limits, err);
+    int result = completion_take_session(fields, limits, err);
+    if (result == 0)
+        result = completion_parse_fields(request, fields, limits, err);
     json_decref(fields);
     return result;
 }

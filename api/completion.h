@@ -94,6 +94,7 @@ struct completion_limits {
     const struct chat_template *chat; /* for the chat API; NULL: there is no tokenizer */
     const struct chat_syntax *syntax; /* [2]: of its template, and of that for tools */
     bool reasoning;                   /* reasoning is split off */
+    const char *session_id;           /* of the request's X-Session-Id, valid; NULL: it has none */
 };
 
 /* Parses body [length] and overwrites *request. On 0 the caller frees its members with
@@ -103,6 +104,9 @@ int completion_parse(struct completion_request *request, const char *body, size_
 /* The same of the fields themselves, which the chat API makes of its own. */
 int completion_parse_fields(struct completion_request *request, const json_t *fields,
                             const struct completion_limits *limits, struct api_error *err);
+/* Puts limits->session_id among the fields that were read, where they name no session. */
+int completion_take_session(json_t *fields, const struct completion_limits *limits,
+                            struct api_error *err);
 void completion_request_clear(struct completion_request *request);
 
 /* Checks session_tokens + prompt_tokens + max_tokens against the limits; prompt_tokens are those of

@@ -27,6 +27,7 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_SESSION_NOT_FOUND] = {404, REQUEST, "session_not_found", "id", 0, NULL, false},
     [API_METHOD_NOT_ALLOWED] = {405, REQUEST, "method_not_allowed", NULL, 0, NULL, false},
     [API_SESSION_BUSY] = {409, REQUEST, "session_busy", NULL, 1, NULL, false},
+    [API_SESSION_CONFLICT] = {409, REQUEST, "session_conflict", NULL, 0, "false", false},
     [API_SESSION_EXISTS] = {409, REQUEST, "session_exists", "id", 0, "false", false},
     [API_SESSION_NOT_CHAT] = {409, REQUEST, "session_not_chat", "session_id", 0, "false", false},
     [API_POSITION_MISMATCH] = {412, REQUEST, "position_mismatch", "expected_position", 0, NULL,
@@ -46,6 +47,7 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_ENGINE_FAILED] = {503, SERVER, "engine_failed", NULL, 5, NULL, false},
     [API_OUT_OF_MEMORY] = {503, SERVER, "out_of_memory", NULL, 1, NULL, false},
     [API_STORE_FAILED] = {503, SERVER, "store_failed", NULL, 2, NULL, false},
+    [API_STORE_UNAVAILABLE] = {503, SERVER, "store_unavailable", NULL, 2, NULL, false},
     [API_CANCELLED] = {409, REQUEST, "cancelled", NULL, 0, "false", false},
 };
 
@@ -71,6 +73,7 @@ int api_error_set(struct api_error *err, enum api_code code, const char *param, 
     if (!param)
         param = rows[code].param;
     snprintf(err->param, sizeof err->param, "%s", param ? param : "");
+    err->retry_after_s = 0;
     err->allow[0] = 0;
     return -1;
 }

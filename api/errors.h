@@ -26,6 +26,7 @@ enum api_code {
     API_SESSION_NOT_FOUND,  /* nobody's, or another API key's */
     API_METHOD_NOT_ALLOWED, /* `allow` says which methods are */
     API_SESSION_BUSY,       /* another request works on it */
+    API_SESSION_CONFLICT,   /* another server has changed it meanwhile */
     API_SESSION_EXISTS,     /* the target of a fork or an import */
     API_SESSION_NOT_CHAT,   /* it holds tokens of no chat, or of none from there on */
     API_POSITION_MISMATCH,  /* expected_position is not what the session holds */
@@ -44,6 +45,7 @@ enum api_code {
     API_ENGINE_FAILED,      /* the engine thread has given up */
     API_OUT_OF_MEMORY,      /* an allocation for this request failed */
     API_STORE_FAILED,       /* --state-dir did not take a change of a session, which is as it was */
+    API_STORE_UNAVAILABLE,  /* --store cannot be reached */
     API_CANCELLED,          /* ended by POST /v1/requests/{id}/cancel, or its client was too slow */
     API_NUM_CODES
 };
@@ -52,6 +54,7 @@ struct api_error {
     enum api_code code;
     char message[512]; /* UTF-8, one sentence */
     char param[64];    /* the field that is wrong; "": null */
+    int retry_after_s; /* instead of the row's; 0: that */
     char allow[32];    /* API_METHOD_NOT_ALLOWED: value of the Allow header */
 };
 

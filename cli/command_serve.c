@@ -9,6 +9,7 @@
 #include "server/http/socket_file.h"
 #include "server/log.h"
 #include "server/server.h"
+#include "server/store/redis_link.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -35,8 +36,8 @@ struct serve_options {
     bool prefix_cache;
     int64_t checkpoint_interval, host_state_memory, disk_state, session_quota;
     int64_t max_state_bytes, idempotency_memory;
-    const char *state_dir, *session_durability;
-    double session_ttl;
+    const char *state_dir, *store, *session_durability;
+    double session_ttl, lease;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -123,6 +124,12 @@ static const struct option ITEMS[] = {
      "if that is less"},
     {"state-dir", OPTION_TEXT, FIELD(state_dir), "DIR", NULL, 0, 0, NULL,
      "directory for sessions and states: they survive a restart; made if need be"},
+    {"store", OPTION_TEXT, FIELD(store), "LOCATION", NULL, 0, 0, NULL,
+     "instead of --state-dir: a Redis (6.2 or later) or Valkey that several servers of one model "
+     "share, so that each can go on with every session: redis://[user:password@]host[:port][/db], "
+     "or unix:PATH"},
+    {"lease", OPTION_SECONDS, FIELD(lease), "seconds", "10", 1, 3600, NULL,
+     "with --store: how long a session stays busy after the server that worked on it has died"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
      "commit|memory",
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
@@ -355,7 +362,9 @@ static struct server_options server_options(const struct serve_options *options)
         .states = {.reuse = options->prefix_cache,
                    .interval_tokens = options->checkpoint_interval,
                    .host_bytes = options->host_state_memory,
-                   .directory = options->state_dir,
+                   .location = options->store ? options->store : options->state_dir,
+                   .shared = options->store != NULL,
+                   .lease_s = options->lease,
                    .disk_bytes = options->disk_state,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
@@ -417,12 +426,34 @@ static int listen_with_model(struct server *server, const struct serve_options *
     return server_listen(server, model, tokenizer, options->directory ? &chat : NULL, err);
 }
 
+/* What cannot be promised for sessions that other servers use is refused, rather than kept to by
+ * each server alone. */
+static int check_store(const struct serve_options *options, struct error *err)
+{
+    const char *refused = options->state_dir && *options->state_dir ? "--state-dir"
+                          : options->session_ttl > 0                ? "--session-ttl"
+                          : options->session_quota > 0              ? "--session-quota"
+                          : strcmp(options->session_durability, "commit") != 0
+                              ? "--session-durability memory"
+                              : NULL;
+    if (!options->store)
+        return 0;
+    if (!redis_location(options->store))
+        return error_set(err, ERROR_INVALID,
+                         "--store: expected redis://... or unix:PATH; a directory is given by "
+                         "--state-dir");
+    return refused ? error_set(err, ERROR_UNSUPPORTED,
+                               "%s is not supported with --store, whose sessions all servers share",
+                               refused)
+                   : 0;
+}
+
 static int run(const struct serve_options *options, int argc, char **argv, struct error *err)
 {
     static struct lifecycle life; /* the thread of the signals outlives this function */
     life.drain_timeout = options->drain_timeout;
     block_signals(&life);
-    if (log_start(err))
+    if (log_start(err) || check_store(options, err))
         return -1;
     struct server_options serving = server_options(options);
     serving.unsaved = &life.unsaved;

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs;
-# proxies: nginx, HAProxy and Caddy for `make test-all`; page: Chromium for it, where it is a package of Debian.
+# proxies: nginx, HAProxy, Caddy and Redis for `make test-all`; page: Chromium for it, where it is a package of Debian.
 # Usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(gcc libc6-dev make cmake pkg-config
           libmicrohttpd-dev libgnutls28-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsqlite3-dev
-          libcairo2-dev fonts-dejavu-core)
+          libhiredis-dev libcairo2-dev fonts-dejavu-core)
 case ${1:-} in
 serve) ;;
 cuda) packages+=(g++) ;;
@@ -71,6 +71,20 @@ unpack_prometheus() {
     mv $folder.new $folder
 }
 
+# Redis for the tests, only unpacked, too, with what it needs.
+unpack_redis() {
+    local folder=tests/.redis package
+    [ ! -d $folder ] || return 0
+    echo "deps: unpacking redis into $folder"
+    rm -rf $folder.new
+    refresh
+    for package in redis-server redis-tools $(apt-cache depends --recurse --important redis-tools |
+        grep -oE '^lib(lua|lzf|jemalloc|atomic)[a-z0-9.-]+' | sort -u); do
+        unpack "$package" $folder.new
+    done
+    mv $folder.new $folder
+}
+
 # Proxies for the tests, only unpacked, too, with what they need beside OpenSSL and the like.
 unpack_proxies() {
     local folder=tests/.proxies package
@@ -119,5 +133,6 @@ if [ "$1" = test ]; then
     install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     unpack_prometheus
 fi
+[ "$1" != test ] && [ "$1" != proxies ] || unpack_redis
 [ "$1" != proxies ] || unpack_proxies
 [ "$1" != page ] || install_browser

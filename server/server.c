@@ -75,7 +75,7 @@ static struct server_memory_options memory_options(const struct server_options *
         .tokenizer_threads = options->tokenizer_threads,
         .max_connections = options->max_connections,
         .max_model_len = options->max_model_len,
-        .store = options->states.directory != NULL,
+        .store = options->states.location != NULL,
         .checkpoint_bytes = options->states.host_bytes,
         .body_bytes = options->limits.max_body_bytes,
         .reply_bytes = options->idempotency_bytes,
@@ -404,7 +404,9 @@ int server_load(struct server *server, struct error *err)
     keeping.reply_context = service->replay;
     if (states_open(service, &keeping, err))
         return -1;
-    replay_attach(service->replay, service->store, &service->replies_waiting);
+    /* In a shared store a turn says whose request's it was; replies stay with who made them. */
+    replay_attach(service->replay, keeping.shared ? NULL : service->store,
+                  &service->replies_waiting);
     if (credentials_name(server->credentials, name_owners, service, err))
         return -1;
     report_orphans(service);

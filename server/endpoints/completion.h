@@ -32,6 +32,7 @@ struct completion_format {
 struct completion {
     struct job job;
     const struct completion_format *format;
+    char session_header[SESSION_ID_SIZE]; /* X-Session-Id; "": there is none */
     /* The HTTP thread's while the client is connected; then of the thread that works on the job. */
     struct completion_stream *stream; /* NULL: none is asked for */
     struct replay_entry *replay;      /* where the reply is to be kept; NULL: nowhere */

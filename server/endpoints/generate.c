@@ -68,12 +68,20 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
 
 /* Requests. */
 
+/* X-Session-Id is for proxies, which choose a server by it; it means the field session_id. */
+static int check_session_header(const char *header, struct api_error *err)
+{
+    return header ? session_id_check(header, strlen(header), "X-Session-Id", err) : 0;
+}
+
 /* From the body to the pipeline. */
 static int start(struct http_request *request, const struct completion_format *format,
                  struct replay_entry **replay, struct api_error *err)
 {
     struct service *service = request->service;
-    if (service_check_ready(service, err) || idempotency_begin(request, replay, err))
+    const char *session = http_header(request, "X-Session-Id");
+    if (service_check_ready(service, err) || check_session_header(session, err) ||
+        idempotency_begin(request, replay, err))
         return -1;
     if (request->replied || request->hang_up)
         return 0;
@@ -81,6 +89,8 @@ static int start(struct http_request *request, const struct completion_format *f
         service, format, request->request_id, request->request_id_given, request->owner, *replay);
     if (!completion)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    if (session)
+        snprintf(completion->session_header, sizeof completion->session_header, "%s", session);
     struct task *task = &completion->job.task;
     http_take_body(request, &task->body, &task->reserved);
     pipeline_start(completion);

@@ -14,7 +14,8 @@ int idempotency_begin(struct http_request *request, struct replay_entry **entry,
                                     .path = request->path,
                                     .key = key,
                                     .body = request->body.data,
-                                    .length = request->body.length};
+                                    .length = request->body.length,
+                                    .session = http_header(request, "X-Session-Id")};
     if (replay_begin(service->replay, &wanted, entry, &kept, err))
         return -1;
     if (!kept)

@@ -9,6 +9,7 @@
 #include "server/schedule/prompt.h"
 #include "server/schedule/scheduler.h"
 #include "server/schedule/session_job.h"
+#include "server/states/session_ask.h"
 
 /* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
 enum { LONG_REPLY_BYTES = 32 * 1024 };
@@ -241,19 +242,43 @@ static void run_prepare(struct task *task)
         accept(job);
 }
 
+static void on_lease_back(void *context, const struct api_error *err)
+{
+    (void)err;
+    finish(&((struct completion *)context)->job);
+}
+
+/* The session is here as it is. */
+static void bind(void *context, const struct api_error *not_there)
+{
+    struct completion *completion = context;
+    struct job *job = &completion->job;
+    struct api_error err = {0};
+    if (not_there)
+        job_fail(job, not_there);
+    else if (ticket_cancelled(&job->task.ticket))
+        job_fail_cancelled(job);
+    else if (session_job_bind(job, &err))
+        job_fail(job, &err);
+    if (!job->failed)
+        to_workers(completion, run_prepare);
+    else if (!session_ask_undo(job->task.service->sessions, job->asked.owner,
+                               job->asked.request.session_id, on_lease_back, completion))
+        finish(job);
+}
+
 static void run_bind(struct task *task)
 {
     struct completion *completion = of_task(task);
     struct job *job = &completion->job;
-    struct api_error err = {0};
-    if (ticket_cancelled(&task->ticket))
-        job_fail_cancelled(job);
-    else if (session_job_bind(job, &err))
-        job_fail(job, &err);
-    if (job->failed)
-        finish(job);
-    else
-        to_workers(completion, run_prepare);
+    struct sessions *sessions = task->service->sessions;
+    if (!sessions_shared(sessions)) {
+        bind(completion, NULL);
+        return;
+    }
+    claim_turn(job);
+    session_ask(sessions, job->asked.owner, job->asked.request.session_id, job->asked.request.store,
+                job->bound.claim, bind, completion);
 }
 
 /* Enter. Takes what `parsed` holds. */
@@ -278,10 +303,12 @@ static int parse(struct completion *completion, struct completion_request *parse
 {
     struct task *task = &completion->job.task;
     const struct strbuf *body = &task->body;
+    struct completion_limits limits = task->service->limits;
+    if (completion->session_header[0])
+        limits.session_id = completion->session_header;
     int result = ticket_cancelled(&task->ticket)
                      ? api_error_set(err, API_CANCELLED, NULL, "the request was cancelled")
-                     : completion->format->parse(parsed, body->data, body->length,
-                                                 &task->service->limits, err);
+                     : completion->format->parse(parsed, body->data, body->length, &limits, err);
     strbuf_clear(&task->body);
     /* What has been parsed is in its place, until it is known how much that is. */
     if (result)

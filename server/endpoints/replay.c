@@ -272,7 +272,9 @@ static struct replay_entry *new_entry(const struct replay_request *request)
         entry->name_length += bytes;
     }
     entry->bucket = bucket_of(entry);
-    entry->body = XXH3_128bits(request->body ? request->body : "", request->length);
+    XXH64_hash_t seed =
+        request->session ? XXH3_64bits(request->session, strlen(request->session)) : 0;
+    entry->body = XXH3_128bits_withSeed(request->body ? request->body : "", request->length, seed);
     return entry;
 }
 

@@ -44,6 +44,7 @@ struct replay_request {
     const char *owner, *path, *key;
     const char *body; /* [length] */
     size_t length;
+    const char *session; /* X-Session-Id, which counts as part of the body; NULL: none */
 };
 
 /* 0 with *entry: the request is new. 0 with *kept: it has been answered already; the caller

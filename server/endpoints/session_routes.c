@@ -2,6 +2,7 @@
 #include "server/endpoints/session_routes.h"
 
 #include "server/endpoints/session_task.h"
+#include "server/states/session_ask.h"
 #include "server/states/session_shares.h"
 
 #include <stdlib.h>
@@ -17,9 +18,9 @@ struct list_task {
     size_t count, capacity;
 };
 
-static void add_view(void *context, const struct session *session)
+/* NULL: no memory. */
+static struct session_view *add_place(struct list_task *list)
 {
-    struct list_task *list = context;
     if (list->count == list->capacity) {
         size_t capacity = 2 * list->capacity + 64;
         struct session_view *views = realloc(list->views, capacity * sizeof *views);
@@ -30,17 +31,47 @@ static void add_view(void *context, const struct session *session)
             list->entries = entries;
         if (!views || !entries) {
             session_task_out_of_memory(&list->base);
-            return;
+            return NULL;
         }
         list->capacity = capacity;
     }
-    list->entries[list->count] = session;
-    session_view(list->base.task.service->sessions, session, &list->views[list->count++]);
+    list->entries[list->count] = NULL;
+    return &list->views[list->count++];
+}
+
+static void add_view(void *context, const struct session *session)
+{
+    struct list_task *list = context;
+    struct session_view *place = add_place(list);
+    if (!place)
+        return;
+    list->entries[place - list->views] = session;
+    session_view(list->base.task.service->sessions, session, place);
+}
+
+static void add_found(void *context, const struct session_view *view)
+{
+    struct session_view *place = add_place(context);
+    if (place)
+        *place = *view;
+}
+
+static void on_listed(void *context, const struct api_error *err)
+{
+    struct session_task *task = context;
+    if (err)
+        task->task.error = *err;
+    session_task_finish(task);
 }
 
 static enum session_step perform_list(struct session_task *task)
 {
     struct list_task *list = (struct list_task *)task;
+    const struct session_lister lister = {add_found, on_listed, task};
+    if (sessions_shared(task->task.service->sessions)) {
+        session_ask_list(task->task.service->sessions, task->owner, &lister);
+        return SESSION_STEP_LATER;
+    }
     sessions_each(task->task.service->sessions, task->owner, add_view, list);
     if (task->task.error.code == API_OK)
         session_shares_find(list->entries, list->views, list->count);
@@ -192,11 +223,17 @@ static enum session_step perform_fork(struct session_task *task)
                : SESSION_STEP_LATER;
 }
 
+static const char *made_by_fork(const struct session_task *task)
+{
+    return ((const struct one_task *)task)->target;
+}
+
 static const struct session_task_kind FORK = {.size = sizeof(struct one_task),
                                               .status = 201,
                                               .content_type = JSON,
                                               .names_session = true,
                                               .keyed = true,
+                                              .makes = made_by_fork,
                                               .read = read_fork,
                                               .perform = perform_fork,
                                               .encode = encode_view};
@@ -240,6 +277,7 @@ static const struct session_task_kind REWIND = {.size = sizeof(struct one_task),
                                                 .content_type = JSON,
                                                 .names_session = true,
                                                 .keyed = true,
+                                                .takes = true,
                                                 .read = read_rewind,
                                                 .perform = perform_rewind,
                                                 .encode = encode_view};

@@ -3,6 +3,7 @@
 
 #include "server/endpoints/idempotency.h"
 #include "server/schedule/scheduler.h"
+#include "server/states/session_ask.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,45 @@ void session_task_finish(struct session_task *task)
     task_to_workers(&task->task, run_encode);
 }
 
+static void perform(struct session_task *task)
+{
+    struct task *base = &task->task;
+    switch (task->kind->perform(task)) {
+    case SESSION_STEP_ENDED:
+        session_task_finish(task);
+        break;
+    case SESSION_STEP_AGAIN:
+        task->asked = false; /* it may be another by then */
+        scheduler_park(base->service->scheduler, &base->work);
+        break;
+    case SESSION_STEP_LATER:
+        break;
+    }
+}
+
+static void on_asked(void *context, const struct api_error *err)
+{
+    struct session_task *task = context;
+    if (err) {
+        task->task.error = *err;
+        session_task_finish(task);
+    } else {
+        task->asked = true;
+        perform(task);
+    }
+}
+
+/* Of two sessions, the second. */
+static void ask_to_make(void *context, const struct api_error *err)
+{
+    struct session_task *task = context;
+    const char *id = err || !task->kind->makes ? NULL : task->kind->makes(task);
+    if (id)
+        session_ask(task->task.service->sessions, task->owner, id, true, NULL, on_asked, task);
+    else
+        on_asked(task, err);
+}
+
 static void run_perform(struct task *base)
 {
     struct session_task *task = of_task(base);
@@ -70,16 +110,11 @@ static void run_perform(struct task *base)
         session_task_finish(task);
         return;
     }
-    switch (task->kind->perform(task)) {
-    case SESSION_STEP_ENDED:
-        session_task_finish(task);
-        break;
-    case SESSION_STEP_AGAIN:
-        scheduler_park(base->service->scheduler, &base->work);
-        break;
-    case SESSION_STEP_LATER:
-        break;
-    }
+    struct sessions *sessions = base->service->sessions;
+    if (task->kind->names_session && sessions_shared(sessions) && !task->asked)
+        session_ask(sessions, task->owner, task->id, task->kind->takes, NULL, ask_to_make, task);
+    else
+        perform(task);
 }
 
 static void to_engine(struct task *base)

@@ -28,6 +28,9 @@ struct session_task_kind {
     const char *content_type; /* of that; NULL: it is empty */
     bool names_session;       /* in its path */
     bool keyed;               /* takes an Idempotency-Key */
+    /* Where servers share the sessions: which one it needs as it is, and may change. */
+    bool takes;                                            /* that of the path */
+    const char *(*makes)(const struct session_task *task); /* one that it makes; NULL: none */
     /* NULL: nothing is to be done. An error is in task.error then, or -1 with *err. */
     int (*read)(struct session_task *task, struct http_request *request, struct api_error *err);
     void (*prepare)(struct session_task *task);
@@ -41,6 +44,7 @@ struct session_task {
     const struct session_task_kind *kind;
     const char *owner;           /* service_owner */
     char id[SESSION_ID_SIZE];    /* of the path */
+    bool asked;                  /* the store for its sessions, which are here */
     struct replay_entry *replay; /* where the reply is to be kept; NULL: nowhere */
 };
 

@@ -217,6 +217,7 @@ static const struct session_task_kind IMPORT = {.size = sizeof(struct session_fi
                                                 .status = 201,
                                                 .content_type = "application/json",
                                                 .names_session = true,
+                                                .takes = true,
                                                 .read = read_import,
                                                 .prepare = prepare_import,
                                                 .perform = perform_import,

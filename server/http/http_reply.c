@@ -82,11 +82,14 @@ void http_reply_json(struct http_request *request, struct strbuf *body)
 }
 
 /* Headers that the table of errors asks for. */
-static void set_error_headers(struct MHD_Response *response, const struct api_error_row *row)
+static void set_error_headers(struct MHD_Response *response, const struct api_error_row *row,
+                              int retry_after_s)
 {
-    if (row->retry_after_s) {
+    if (retry_after_s == 0)
+        retry_after_s = row->retry_after_s;
+    if (retry_after_s) {
         char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", row->retry_after_s);
+        snprintf(seconds, sizeof seconds, "%d", retry_after_s);
         MHD_add_response_header(response, "Retry-After", seconds);
     }
     if (row->should_retry)
@@ -108,7 +111,7 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
         return;
     }
     set_headers(request, response, "application/json");
-    set_error_headers(response, row);
+    set_error_headers(response, row, err->retry_after_s);
     if (err->allow[0])
         MHD_add_response_header(response, "Allow", err->allow);
     if (row->close) {
@@ -159,7 +162,7 @@ void http_reply_kept(struct http_request *request, const struct http_kept *kept)
     if (kept->stream)
         set_stream_headers(response);
     if (kept->error != API_OK)
-        set_error_headers(response, api_error_row(kept->error));
+        set_error_headers(response, api_error_row(kept->error), 0);
     request->replayed = kept->error == API_OK;
     queue(request, kept->status, response);
 }

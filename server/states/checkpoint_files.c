@@ -206,6 +206,9 @@ static int fill_write(struct checkpoint_files *files, struct checkpoint_file *fi
         return -1;
     if (file->some_logits)
         memcpy(file->some_logits, checkpoint->logits, files->tiers->logits_size);
+    if (files->shared)
+        store_checkpoint_name(files->store, file->meta, file->op.meta_length, file->tokens,
+                              checkpoint->position, file->name);
     file->op.meta = file->meta;
     file->op.tokens = file->tokens;
     file->op.count = file->op.position = checkpoint->position;
@@ -274,7 +277,8 @@ static void pump(struct checkpoint_files *files)
 void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint, bool soon)
 {
     struct checkpoint_file *file = checkpoint->file;
-    if (file && file->phase != FILE_WANTED)
+    /* What servers share is of sessions alone: nobody would find other files. */
+    if ((file && file->phase != FILE_WANTED) || (files->shared && !soon))
         return;
     if (!file)
         file = checkpoint_file_create(files, checkpoint);
@@ -289,7 +293,8 @@ void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *ch
 static void write_through(struct checkpoint_files *files, struct checkpoint *checkpoint)
 {
     struct checkpoint_file *file = checkpoint->file;
-    if ((file && file->phase != FILE_WANTED) || files->writes >= MOST_WRITES)
+    if ((file && file->phase != FILE_WANTED) || files->writes >= MOST_WRITES ||
+        (files->shared && !file))
         return;
     if (!file)
         file = checkpoint_file_create(files, checkpoint);
@@ -412,6 +417,7 @@ int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, 
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the files of states");
     files->tiers = tiers;
     files->store = store;
+    files->shared = store_is_shared(store);
     files->last_waiter = &files->waiters;
     files->memory_bytes = memory_bytes;
     tiers->events = (struct tiers_events){.context = files,
@@ -499,4 +505,55 @@ void checkpoint_files_found(struct checkpoint_files *files, const struct store_f
     if (checkpoint)
         tiers_settle(tiers, checkpoint);
     spaces_release(&tiers->spaces, space);
+}
+
+/* A file of these tokens with the name that all servers give it. NULL: no memory. */
+static struct checkpoint_file *create_shared(struct checkpoint_files *files,
+                                             const struct space *space,
+                                             struct checkpoint *checkpoint, const int32_t *tokens,
+                                             int64_t position)
+{
+    size_t length;
+    char *meta = checkpoint_meta_encode(files->tiers->engine, space, &length);
+    struct checkpoint_file *file = meta ? checkpoint_file_create(files, checkpoint) : NULL;
+    if (file) {
+        store_checkpoint_name(files->store, meta, length, tokens, position, file->name);
+        file->phase = FILE_WHOLE;
+        file->modified_ns = clock_nanos(CLOCK_REALTIME);
+        file->bytes = store_file_bytes(files->store, position, position, true, false, length);
+    }
+    free(meta);
+    return file;
+}
+
+void checkpoint_files_find_shared(struct checkpoint_files *files, struct space *space,
+                                  const int32_t *tokens, int64_t position)
+{
+    struct tiers *tiers = files->tiers;
+    struct checkpoint *checkpoint = tiers_at(tiers, space, tokens, position);
+    if (!checkpoint)
+        return;
+    if (!checkpoint->state && !checkpoint->image && !checkpoint->file &&
+        create_shared(files, space, checkpoint, tokens, position))
+        tiers_touch_at(tiers, checkpoint, clock_nanos(CLOCK_REALTIME));
+    tiers_settle(tiers, checkpoint);
+}
+
+void checkpoint_files_drop_shared(struct checkpoint_files *files, const struct space *space,
+                                  struct checkpoint *checkpoint, const int32_t *tokens,
+                                  int64_t position)
+{
+    struct checkpoint_file *file = checkpoint ? checkpoint->file : NULL;
+    if (file && file->phase == FILE_WANTED) {
+        checkpoint_file_free(file);
+        return;
+    }
+    if (file && file->phase != FILE_WHOLE)
+        return; /* it is being written or read: it ends by itself */
+    if (!file)
+        file = create_shared(files, space, NULL, tokens, position);
+    if (file)
+        checkpoint_file_discard(file);
+    if (checkpoint)
+        tiers_settle(files->tiers, checkpoint);
 }

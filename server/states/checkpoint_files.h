@@ -26,6 +26,13 @@ void checkpoint_files_poll(struct checkpoint_files *files);
 void checkpoint_files_save_all(struct checkpoint_files *files, double deadline);
 /* Enters a file of an earlier run, or removes it if it is of no use here. */
 void checkpoint_files_found(struct checkpoint_files *files, const struct store_found *found);
+/* Where servers share the store, whose names say what is in a file: one of these tokens may be
+ * there; it is to go (checkpoint: that of these tokens, or NULL). */
+void checkpoint_files_find_shared(struct checkpoint_files *files, struct space *space,
+                                  const int32_t *tokens, int64_t position);
+void checkpoint_files_drop_shared(struct checkpoint_files *files, const struct space *space,
+                                  struct checkpoint *checkpoint, const int32_t *tokens,
+                                  int64_t position);
 /* Before a session's file is written: removes the least recently used files until `bytes` fit the
  * budget and what is free on the disk; none if that cannot be reached. */
 void checkpoint_files_make_room(struct checkpoint_files *files, int64_t bytes);

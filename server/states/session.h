@@ -58,6 +58,10 @@ struct session {
     int64_t low;       /* so many of the tokens that are being written are still its own */
     int64_t turns_low; /* and of the bytes of turns */
     struct session_claim *claims; /* of turns that are not in the store */
+    /* In a store that servers share (session_leases.h). */
+    struct store_lease lease; /* of the request at work */
+    bool doubtful;            /* it may be another than the store has */
+    int64_t state;            /* position of its deepest state there, as far as known; 0: none */
 
     double since; /* clock.running_s of its last use */
     bool found;   /* an earlier server used it last: `since` goes by the wall clock at our start */
@@ -70,13 +74,14 @@ struct sessions {
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
-    double opened;                  /* clock.running_s of the start */
-    size_t writing;                 /* operations of the store under way */
-    size_t changes;                 /* of these, changes that somebody waits for, or waited */
-    size_t unsaved;                 /* sessions that are */
-    size_t retry_next;              /* where in the list to look for the next of them */
-    double retry_at;                /* clock.running_s */
-    struct session_change *leaving; /* made, but for files that are still to go */
+    double opened;                      /* clock.running_s of the start */
+    size_t writing;                     /* operations of the store under way */
+    size_t changes;                     /* of these, changes that somebody waits for, or waited */
+    size_t unsaved;                     /* sessions that are */
+    size_t retry_next;                  /* where in the list to look for the next of them */
+    double retry_at;                    /* clock.running_s */
+    struct session_change *leaving;     /* made, but for files that are still to go */
+    struct session_question *questions; /* that the store has not answered (session_leases.h) */
     double next_due; /* clock.running_s when the first may have lived its time; 0: unknown */
     bool failing;    /* the last write failed: the log says so once */
 };

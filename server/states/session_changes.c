@@ -4,6 +4,7 @@
 #include "api/chat_turns.h"
 #include "server/log.h"
 #include "server/states/checkpoint.h"
+#include "server/states/session_leases.h"
 #include "server/store/store.h"
 
 #include <stdio.h>
@@ -103,8 +104,18 @@ static void apply(struct session *session, struct session_content *content)
     content->turns = NULL;
 }
 
+void session_changes_take(struct session *session, const struct session_content *found)
+{
+    struct session_content content = *found;
+    apply(session, &content);
+    session->kept = session->most = session->count;
+    session->turns_kept = session->turns_most = session->turns_length;
+    session->stored = true;
+}
+
 static void free_again(struct session *session)
 {
+    session_leases_give(session);
     session->busy = session->fresh = false;
     session_promise(session, 0, 0);
 }
@@ -140,6 +151,14 @@ static void add_claim(struct session *session, const struct store_reply *claim)
     give_claims(session, copy);
 }
 
+/* In a store that servers share it has its own name, and a lease. */
+static void name_shared(const struct session *session, struct store_op *op)
+{
+    op->owner = session->meta.owner;
+    op->id = session->meta.id;
+    op->lease = session->lease;
+}
+
 /* Begins to write what `op` says but for the session's name, which it takes from the session. */
 static void begin_write(struct session *session, struct store_op *op)
 {
@@ -155,6 +174,7 @@ static void begin_write(struct session *session, struct store_op *op)
     if (session->turns_most < op->turns_length)
         session->turns_most = op->turns_length;
     memcpy(op->name, session->name, sizeof session->name);
+    name_shared(session, op);
     session->stored = true;
     sessions->writing++;
     state_tree_disk_room(sessions->options.tree, store_session_bytes(op));
@@ -308,12 +328,13 @@ static bool ended(struct session_change *change, struct api_error *err)
     session->sessions->writing--;
     session->sessions->changes--;
     session->change = NULL;
-    tell_failure(session->sessions, &change->op.error);
+    if (change->op.refusal == STORE_ACCEPTED) /* else no fault of the disk's */
+        tell_failure(session->sessions, &change->op.error);
     if (change->op.error.code == ERROR_NONE)
         return true;
     *err = (struct api_error){0};
-    api_error_set(err, API_STORE_FAILED, NULL, "the session \"%s\" is as it was: %s",
-                  session->meta.id, change->op.error.message);
+    session_leases_explain(session->meta.id, &change->op, err);
+    session_leases_doubt(session);
     return false;
 }
 
@@ -341,6 +362,12 @@ static void on_saved(struct store_op *op)
     if (try_again(change))
         return;
     if (ended(change, &err)) {
+        session->lease.version = session->lease.fence;
+        session->lease.holder[0] = 0; /* it ended with the commit */
+        if (session->state != op->state)
+            state_tree_drop_shared(session->sessions->options.tree, session->space, session->tokens,
+                                   session->state);
+        session->state = op->state;
         apply(session, &change->content);
         session->kept = session->most = session->count;
         session->turns_kept = session->turns_most = session->turns_length;
@@ -418,6 +445,8 @@ static void save_now(struct session *session, const struct session_content *cont
     change->op.turns_length = content->turns_length;
     add_claim(session, claim);
     change->claims = take_claims(session, &change->op);
+    change->op.state = state_tree_soon_stored(session->sessions->options.tree, session->space,
+                                              change->op.tokens, change->op.count);
     begin_write(session, &change->op);
 }
 
@@ -476,12 +505,14 @@ void session_changes_remove(struct session *session, session_done *done, void *c
     change->op.kind = STORE_SESSION;
     change->claims = take_claims(session, &change->op);
     memcpy(change->op.name, session->name, sizeof session->name);
+    name_shared(session, &change->op);
     sessions->writing++;
     store_remove(sessions->options.store, &change->op);
 }
 
 void session_changes_give_up(struct sessions *sessions, const struct api_error *err)
 {
+    session_leases_give_up(sessions, err);
     /* Who is told may end other sessions: from the last, none is left out. */
     for (size_t i = sessions->count; i-- > 0;) {
         struct session_change *change = i < sessions->count ? sessions->list[i]->change : NULL;
@@ -537,7 +568,7 @@ void session_changes_use(struct session *session)
     session_use(session);
     if (options->ttl_s > 0 && options->ttl_s < TTL_PARTS * behind)
         behind = options->ttl_s / TTL_PARTS;
-    if (!session->stored || session->meta.used - session->noted < behind)
+    if (!session->stored || options->shared || session->meta.used - session->noted < behind)
         return;
     session->noted = session->meta.used;
     send(session->sessions, session->name, store_touch);

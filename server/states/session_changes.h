@@ -13,6 +13,8 @@ void session_changes_save(struct session *session, const struct session_content 
                           const struct store_reply *claim, session_done *done, void *context);
 /* Removes it, with any durability from the store first. done NULL: nobody waits. */
 void session_changes_remove(struct session *session, session_done *done, void *context);
+/* The session, on which nobody is at work, now holds this (taken over), as the store does. */
+void session_changes_take(struct session *session, const struct session_content *found);
 /* Notes a use, where no change follows that would write it: once what the store has is behind by a
  * minute (or an eighth of a short time to live), it is set. */
 void session_changes_use(struct session *session);

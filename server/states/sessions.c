@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "server/log.h"
 #include "server/states/session_changes.h"
+#include "server/states/session_leases.h"
 #include "server/store/store.h"
 
 #include <math.h>
@@ -120,6 +121,11 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     session->kept = session->most = file->count;
     session->turns_kept = session->turns_most = meta.turns;
     snprintf(session->name, sizeof session->name, "%s", file->name);
+}
+
+bool sessions_shared(const struct sessions *sessions)
+{
+    return sessions->options.shared;
 }
 
 bool sessions_pending(const struct sessions *sessions)
@@ -282,6 +288,24 @@ void session_view(struct sessions *sessions, const struct session *session,
     view->kv_bytes = state_bytes_of(sessions, session->count) - view->recurrent_bytes;
     view->checkpoints = state_tree_checkpoints_of(sessions->options.tree, session->space,
                                                   session->tokens, session->count, &view->tier);
+}
+
+void sessions_view_found(struct sessions *sessions, const struct session_meta *meta, int64_t count,
+                         struct session_view *view)
+{
+    const struct session *session = session_lookup(sessions, meta->owner, meta->id);
+    if (session && session->count == count) {
+        session_view(sessions, session, view);
+        return;
+    }
+    const struct engine_info *info = engine_info(sessions->options.engine);
+    *view = (struct session_view){
+        .position = count, .created = meta->created, .used = meta->used, .durable = true};
+    memcpy(view->id, meta->id, sizeof view->id);
+    if (count == 0)
+        return;
+    view->recurrent_bytes = (int64_t)info->recurrent_bytes_per_text;
+    view->kv_bytes = state_bytes_of(sessions, count) - view->recurrent_bytes;
 }
 
 struct session_card session_card(const struct session_view *view)
@@ -472,6 +496,7 @@ void sessions_settle(struct session *session, const struct session_content *cont
         return;
     }
     free(content->turns);
+    bool later = session_leases_give_then(session, done, context);
     if (session->fresh) {
         session_leave(session);
     } else {
@@ -479,7 +504,8 @@ void sessions_settle(struct session *session, const struct session_content *cont
         session->busy = false;
         session_promise(session, 0, 0);
     }
-    done(context, NULL);
+    if (!later)
+        done(context, NULL);
 }
 
 /* Changes outside of a completion. */
@@ -488,13 +514,19 @@ static struct session *find_free(struct sessions *sessions, const char *owner, c
                                  struct api_error *err)
 {
     struct session *session = session_lookup(sessions, owner, id);
-    if (!session)
-        not_found(id, err);
-    else if (session->busy)
+    if (session && session->busy)
         busy(id, err);
+    else if (!session || session->fresh)
+        not_found(id, err);
     else
         return session;
     return NULL;
+}
+
+/* One that was asked for, to be made now. */
+static bool is_to_be_made(const struct session *session)
+{
+    return session->fresh && !session->busy && session->sessions->options.shared;
 }
 
 /* A new session of these tokens, busy. turns: bytes of those that it will have. */
@@ -502,16 +534,24 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
                             const char *salt, const int32_t *tokens, int64_t count, int64_t turns,
                             struct api_error *err)
 {
-    if (session_lookup(sessions, owner, id)) {
+    struct session *session = session_lookup(sessions, owner, id);
+    struct store_lease lease = {0};
+    if (session && !is_to_be_made(session)) {
         api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
         return NULL;
     }
     if (check_quota(sessions, owner, NULL, count, turns, err))
         return NULL;
-    struct session *session = enter(sessions, owner, id, salt, err);
+    if (session) { /* another space: made anew */
+        lease = session->lease;
+        session_leave(session);
+    }
+    session = enter(sessions, owner, id, salt, err);
     if (!session)
         return NULL;
+    session->lease = lease;
     if (copy_tokens(session, tokens, count, err)) {
+        session_leases_give(session);
         session_leave(session);
         return NULL;
     }
@@ -539,6 +579,7 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
     if (!copy)
         return -1;
     if (copy_turns(copy, session->turns, session->turns_length, err)) {
+        session_leases_give(copy);
         session_leave(copy);
         return -1;
     }

@@ -28,6 +28,9 @@ struct session_view {
     int64_t shared_tokens;
 };
 
+/* The same of one that the store has told of, which may not be here. */
+void sessions_view_found(struct sessions *sessions, const struct session_meta *meta, int64_t count,
+                         struct session_view *view);
 /* The same for JSON; borrows the id. */
 struct session_card session_card(const struct session_view *view);
 
@@ -50,6 +53,9 @@ double sessions_poll(struct sessions *sessions);
 /* Whether something is being written or removed, so that a `done` is still to come. */
 bool sessions_pending(const struct sessions *sessions);
 
+/* Whether other servers share the store. Then a request asks for its session first
+ * (session_ask.h), and in `done` does with it what is below. */
+bool sessions_shared(const struct sessions *sessions);
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);

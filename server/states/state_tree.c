@@ -425,6 +425,41 @@ static void want_deepest(struct state_tree *tree, struct token_node *node)
     }
 }
 
+int64_t state_tree_soon_stored(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                               int64_t count)
+{
+    int64_t shared;
+    if (!tree->files || !store_is_shared(tree->options.store) || count == 0)
+        return 0;
+    struct token_node *node = token_tree_find(&space->tokens, tokens, count, &shared);
+    for (; node->parent; node = node->parent) {
+        const struct checkpoint *checkpoint = node->value;
+        if (checkpoint && checkpoint->tier != TIER_NONE)
+            return state_image_bytes(tree->tiers.engine, checkpoint->position) <= MOST_WRITTEN_SOON
+                       ? checkpoint->position
+                       : 0;
+    }
+    return 0;
+}
+
+void state_tree_find_shared(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                            int64_t position)
+{
+    checkpoint_files_find_shared(tree->files, space, tokens, position);
+    tiers_bound_texts(&tree->tiers);
+}
+
+void state_tree_drop_shared(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                            int64_t position)
+{
+    int64_t shared;
+    if (!tree->files || !store_is_shared(tree->options.store) || position == 0)
+        return;
+    struct token_node *node = token_tree_find(&space->tokens, tokens, position, &shared);
+    struct checkpoint *checkpoint = node->parent && node->position == position ? node->value : NULL;
+    checkpoint_files_drop_shared(tree->files, space, checkpoint, tokens, position);
+}
+
 int state_tree_hold(struct state_tree *tree, struct space *space, const int32_t *tokens,
                     int64_t count, struct error *err)
 {

@@ -113,6 +113,17 @@ int state_tree_hold(struct state_tree *tree, struct space *space, const int32_t 
 void state_tree_release(struct state_tree *tree, struct space *space, const int32_t *tokens,
                         int64_t count);
 
+/* Where servers share the store: the position of the deepest state on the path of the tokens, if a
+ * session that holds them will have it in the store; 0. */
+int64_t state_tree_soon_stored(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                               int64_t count);
+/* There: the state at that position may be in the store; it is read if a text begins there. */
+void state_tree_find_shared(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                            int64_t position);
+/* There: nobody needs the state at that position in the store any more. 0: there is none. */
+void state_tree_drop_shared(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                            int64_t position);
+
 /* Drops the checkpoints on the path of the tokens that no other path needs, so that a deleted
  * session leaves nothing in its own branch. */
 void state_tree_forget(struct state_tree *tree, struct space *space, const int32_t *tokens,

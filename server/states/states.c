@@ -4,6 +4,9 @@
 #include "engine/base/clock.h"
 #include "server/states/sessions.h"
 
+/* Others fill a shared store, too: it has a limit of its own. Sums with it do not overflow. */
+static const int64_t NO_LIMIT = INT64_MAX / 2;
+
 struct opening {
     struct service *service;
     const struct states_options *options;
@@ -44,6 +47,7 @@ static void open_memory(struct opening *opening)
                                        .tree = service->tree,
                                        .store = service->store,
                                        .ttl_s = options->session_ttl_s,
+                                       .shared = options->shared,
                                        .memory_only = options->memory_durability,
                                        .quota_bytes = options->session_quota_bytes,
                                        .texts_bytes = options->texts_bytes};
@@ -72,16 +76,18 @@ static void on_reply(void *context, const struct store_reply *reply)
 int states_open(struct service *service, const struct states_options *options, struct error *err)
 {
     struct opening opening = {.service = service, .options = options, .err = err};
-    struct store_options storing = {.location = options->directory,
-                                    .budget_bytes = options->disk_bytes,
+    struct store_options storing = {.location = options->location,
+                                    .lease_s = options->lease_s,
+                                    .budget_bytes =
+                                        options->shared ? NO_LIMIT : options->disk_bytes,
                                     .database_bytes = options->database_bytes,
                                     .wake = options->wake,
                                     .wake_context = options->wake_context,
                                     .found = on_found,
                                     .reply = options->reply ? on_reply : NULL,
                                     .found_context = &opening};
-    if (options->directory && store_open(&service->store, service->engine, &storing, err))
-        return error_prefix(err, "--state-dir");
+    if (options->location && store_open(&service->store, service->engine, &storing, err))
+        return error_prefix(err, options->shared ? "--store" : "--state-dir");
     open_memory(&opening);
     if (opening.result)
         return -1;

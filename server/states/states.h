@@ -13,7 +13,9 @@ struct states_options {
     int64_t files_bytes;    /* of states on their way to and from files; 0: any */
     int64_t texts_bytes;    /* of the tokens of sessions and checkpoints; 0: any */
     int64_t database_bytes; /* store_options */
-    const char *directory;  /* NULL: no store */
+    const char *location;   /* store_options; NULL: no store */
+    bool shared;            /* other servers use it at the same time */
+    double lease_s;         /* store_options */
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;

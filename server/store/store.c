@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <xxhash.h>
 
 struct queue {
     struct store_op *first, **last;
@@ -89,6 +90,8 @@ static void execute(struct store *store, struct store_op *op)
         break;
     case STORE_TOUCH:
         backend->touch(store->place, op, &op->error);
+        break;
+    default: /* rows */
         break;
     }
 }
@@ -236,6 +239,24 @@ void store_owner_tag(const struct store *store, const char *api_key, char tag[ST
     store_root_owner_tag(store->backend->secret(store->place), api_key, tag);
 }
 
+bool store_is_shared(const struct store *store)
+{
+    return store->backend->shared;
+}
+
+void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
+                           const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE])
+{
+    struct {
+        XXH128_hash_t meta, tokens;
+    } sums = {XXH3_128bits(meta, meta_length),
+              XXH3_128bits(tokens, (size_t)count * sizeof *tokens)};
+    unsigned char hash[SIPHASH_BYTES];
+    siphash(store->backend->secret(store->place), &sums, sizeof sums, hash);
+    for (size_t i = 0; i < sizeof hash; i++)
+        snprintf(name + 2 * i, 3, "%02x", hash[i]);
+}
+
 bool store_random_name(char name[STORE_NAME_SIZE])
 {
     unsigned char random[(STORE_NAME_SIZE - 1) / 2];
@@ -287,6 +308,26 @@ void store_remove(struct store *store, struct store_op *op)
 void store_touch(struct store *store, struct store_op *op)
 {
     submit(store, op, STORE_TOUCH);
+}
+
+void store_take(struct store *store, struct store_op *op)
+{
+    submit(store, op, STORE_TAKE);
+}
+
+void store_look(struct store *store, struct store_op *op)
+{
+    submit(store, op, STORE_LOOK);
+}
+
+void store_give(struct store *store, struct store_op *op)
+{
+    submit(store, op, STORE_GIVE);
+}
+
+void store_list(struct store *store, struct store_op *op)
+{
+    submit(store, op, STORE_LIST);
 }
 
 void store_probe(struct store *store)

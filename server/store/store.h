@@ -22,6 +22,9 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
 /* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
 void store_close(struct store *store);
 
+/* Whether other servers may use it at the same time. */
+bool store_is_shared(const struct store *store);
+
 /* Who a session belongs to, as the store names the owner: a keyed hash, in hex, of the API key ("":
  * none).
  * Without the store's secret nobody can test a guessed key against it. */
@@ -29,6 +32,11 @@ void store_owner_tag(const struct store *store, const char *api_key, char tag[ST
 /* A name that no other file has: 32 hex digits that nobody can guess. False: the system has no
  * random numbers. */
 bool store_random_name(char name[STORE_NAME_SIZE]);
+
+/* The name of a checkpoint by what its file is to say: where servers share the store all of them
+ * give it the same. tokens: [count]. */
+void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
+                           const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE]);
 
 /* Operations on one name run in the order in which they were begun. Otherwise what a request may
  * wait for (reads, and everything of sessions and replies) goes before the writing of checkpoints.
@@ -44,6 +52,11 @@ void store_write(struct store *store, struct store_op *op);
 void store_read(struct store *store, struct store_op *op);
 /* What is missing is not an error. */
 void store_remove(struct store *store, struct store_op *op);
+/* Of a session in a store that servers share, by its owner and id: what store_op.h says of them. */
+void store_take(struct store *store, struct store_op *op);
+void store_look(struct store *store, struct store_op *op);
+void store_give(struct store *store, struct store_op *op);
+void store_list(struct store *store, struct store_op *op);
 /* Sets the time of its last use (store_found.modified_ns). What is missing is not an error. */
 void store_touch(struct store *store, struct store_op *op);
 /* Tries whether the disk takes commits; the report will say so. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A place that keeps the files of a store, as a table of functions that the queue calls. There is
- * one, the directory (store_directory.h); a network store could be another.
+/* A place that keeps the files of a store, as a table of functions that the queue calls. There are
+ * the directory (store_directory.h), and Redis or Valkey (store_redis.h), which servers share.
  *
  * To add a backend, write its .c with a `struct store_place` of its own and a table, its .h, and
- * add a line to the list in store_backends.c. Nothing else changes: --state-dir takes locations of
- * the form scheme://..., and each backend names its scheme.
+ * add a line to the list in store_backends.c.
  *
  * Functions that can fail return 0, or -1 with one sentence in *err. The store calls `open` and
  * `scan` from the thread that opens it, and all operations from its own thread, one at a time.
@@ -21,7 +20,11 @@ struct engine;
 struct store_place; /* an open one; each backend defines its own */
 
 struct store_backend {
-    const char *scheme; /* of the locations that it takes; NULL: those that no other takes */
+    bool (*takes)(const char *location); /* NULL: those that no other takes */
+    /* Other servers use it at the same time. Then a scan finds nothing: sessions are taken and
+     * looked at by their names, run_rows runs enum store_what to its end, and names of checkpoints
+     * mean the same to all servers. */
+    bool shared;
 
     /* Opens options->location for the engine's model, and makes what is missing. On an error it
      * leaves nothing behind. engine and accounts are borrowed until `close`. */

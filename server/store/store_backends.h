@@ -5,7 +5,7 @@
 
 #include "server/store/store_backend.h"
 
-/* The backend that takes a location: by its scheme, else the directory. */
+/* The backend that takes a location: the first that takes it, else the directory. */
 const struct store_backend *store_backends_find(const char *location);
 
 #endif

@@ -53,6 +53,7 @@ struct store_found {
 
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
+    double lease_s;              /* of a session, where servers share the store */
     int64_t budget_bytes;        /* --disk-state */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
     void (*wake)(void *context); /* from the store's thread: call store_poll */
@@ -62,7 +63,47 @@ struct store_options {
     void *found_context;
 };
 
-enum store_what { STORE_WRITE, STORE_READ, STORE_REMOVE, STORE_TOUCH };
+/* A session of a store that servers share (store_backend.h) as the store has it, malloc'd. */
+struct store_row {
+    char *meta; /* [meta_length] */
+    size_t meta_length;
+    int32_t *tokens; /* [count]; NULL in a list */
+    char *turns;     /* [turns_length]; likewise */
+    int64_t count, turns_length, state;
+};
+
+/* The right to change such a session, which ends by itself unless the store's thread renews it. */
+struct store_lease {
+    char holder[STORE_NAME_SIZE]; /* "": there is none */
+    int64_t fence;                /* higher than that of every lease before */
+    int64_t version;              /* of the session as this server knows it; 0: as one without */
+};
+
+/* Why a store that servers share did not do it, where that is no failure. */
+enum store_refusal {
+    STORE_ACCEPTED,
+    STORE_BUSY,     /* another server has the lease */
+    STORE_CONFLICT, /* another server has changed it, or it is an older copy */
+    STORE_AWAY,     /* the store cannot be reached: a write may have been made */
+    STORE_KEY_DONE, /* the request with this Idempotency-Key has made its turn */
+    STORE_KEY_OTHER /* the same, and its body was another */
+};
+
+/* Take, look, give and list are for stores that servers share: take gets the lease of a session and
+ * the session, look gets the session alone, give gives the lease back, list gets all of an owner.
+ */
+enum store_what {
+    STORE_WRITE,
+    STORE_READ,
+    STORE_REMOVE,
+    STORE_TOUCH,
+    STORE_TAKE,
+    STORE_LOOK,
+    STORE_GIVE,
+    STORE_LIST
+};
+/* What take and look have found. */
+enum store_seen { STORE_SEEN_NONE, STORE_SEEN_SAME, STORE_SEEN_OTHER };
 
 /* An operation on one of them. The caller owns it, and gets it back when `done` is called. */
 struct store_op {
@@ -93,7 +134,19 @@ struct store_op {
     int64_t bytes;        /* removal: of the file, as far as known; write: the store sets it */
     int64_t modified_ns;  /* touch, and the last use of a session: since 1970; 0: now */
     enum store_what what; /* the store's */
+    /* A session of a store that servers share. */
+    const char *owner, *id;   /* instead of the name; borrowed until done */
+    struct store_lease lease; /* write, remove, give: as it was taken; take: the store sets it, but
+                                 for the version that is known */
+    int64_t state;            /* write: position of the deepest state that will be there; 0: none */
+    enum store_seen seen;     /* take, look: what is there */
+    struct store_row *rows;   /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
+    size_t num_rows;
+    enum store_refusal refusal; /* with an error */
+    int64_t busy_ms;            /* STORE_BUSY: what is left of the other's lease; 0: not known */
 };
+
+void store_rows_free(struct store_row *rows, size_t count);
 
 struct store_report {
     /* Of all files, what was set aside and other models' too. The database counts as long as it

@@ -390,3 +390,27 @@ def test_the_openai_client(server):
     assert refused.value.status_code == 412
     with pytest.raises(openai.BadRequestError):
         complete(session_id="no such name")
+
+
+def test_the_session_in_a_header(server):
+    """X-Session-Id means session_id: proxies choose a server by it."""
+    headers, body = {"X-Session-Id": "headed"}, {"prompt": [5, 6], "max_tokens": 2}
+    reply = server.post("/v1/completions", body, headers=headers)
+    assert reply.json()["session"] == {**reply.json()["session"], "id": "headed", "position": 4}
+    reply = server.post("/v1/completions", {**body, "session_id": "headed", "expected_position": 4},
+                        headers=headers)
+    assert reply.json()["session"]["position"] == 8
+    check_error(server.post("/v1/completions", {**body, "session_id": "other"}, headers=headers),
+                400, "invalid_value", "session_id")
+    check_error(server.post("/v1/completions", {**body, "session_id": 5}, headers=headers),
+                400, "invalid_type", "session_id")
+    for wrong in ("", "a b", "x" * 129, ".."):
+        check_error(server.post("/v1/completions", body, headers={"X-Session-Id": wrong}),
+                    400, "invalid_value", "X-Session-Id")
+    check_error(server.post("/v1/completions", {**body, "n": 2}, headers=headers), 400,
+                "invalid_value", "n")
+    key = {"Idempotency-Key": "headed"}
+    assert server.post("/v1/completions", body, headers={**headers, **key}).status_code == 200
+    check_error(server.post("/v1/completions", body, headers={"X-Session-Id": "other", **key}), 422,
+                "idempotency_mismatch")
+    assert position(server, "headed") == 12

@@ -53,6 +53,7 @@ Test(errors, each_code_has_its_status)
         {API_REQUEST_NOT_FOUND, 404, "request_not_found"},
         {API_SESSION_NOT_FOUND, 404, "session_not_found"},
         {API_SESSION_BUSY, 409, "session_busy"},
+        {API_SESSION_CONFLICT, 409, "session_conflict"},
         {API_SESSION_EXISTS, 409, "session_exists"},
         {API_SESSION_NOT_CHAT, 409, "session_not_chat"},
         {API_POSITION_MISMATCH, 412, "position_mismatch"},
@@ -72,6 +73,7 @@ Test(errors, each_code_has_its_status)
         {API_ENGINE_FAILED, 503, "engine_failed"},
         {API_OUT_OF_MEMORY, 503, "out_of_memory"},
         {API_STORE_FAILED, 503, "store_failed"},
+        {API_STORE_UNAVAILABLE, 503, "store_unavailable"},
         {API_CANCELLED, 409, "cancelled"},
     };
     cr_assert_eq(sizeof rows / sizeof *rows, API_NUM_CODES - 1);

@@ -20,7 +20,7 @@ static int begin(struct replay *replay, const char *owner, const char *path, con
                  const char *body, struct replay_entry **entry, struct replay_reply **kept,
                  struct api_error *err)
 {
-    struct replay_request request = {owner, path, key, body, strlen(body)};
+    struct replay_request request = {owner, path, key, body, strlen(body), NULL};
     *err = (struct api_error){0};
     return replay_begin(replay, &request, entry, kept, err);
 }

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions of a store that other servers share. What this server has of them is a copy: before a
+ * request works on one, the store is asked for it, and for the lease if the request may change it.
+ * The lease is held until the change is in the store, or is not made (session_leases.h). */
+#ifndef SERVER_STATES_SESSION_ASK_H
+#define SERVER_STATES_SESSION_ASK_H
+
+#include "server/states/session_leases.h"
+#include "server/states/sessions.h"
+
+/* Asks for a session, and calls `done` once the copy is what the store has, perhaps at once. takes:
+ * with the lease; until `done` returns another request has to be at work on the session, or the
+ * lease is given back. key: of a request with an Idempotency-Key, which may have made its turn
+ * already; NULL: it has none. Errors: API_SESSION_BUSY, API_SESSION_CONFLICT,
+ * API_STORE_UNAVAILABLE, API_STORE_FAILED, API_KEY_LOST, API_KEY_MISMATCH, API_OUT_OF_MEMORY. */
+void session_ask(struct sessions *sessions, const char *owner, const char *id, bool takes,
+                 const struct store_reply *key, session_done *done, void *context);
+
+/* Within `done`: nobody will be at work on the session after all. Calls `back` once the lease is
+ * back; false: there is none, and `back` is not called. */
+bool session_ask_undo(struct sessions *sessions, const char *owner, const char *id,
+                      session_done *back, void *context);
+
+/* Lists all sessions of an owner as the store has them. */
+void session_ask_list(struct sessions *sessions, const char *owner,
+                      const struct session_lister *lister);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store in Redis or Valkey, as its files share it. `link` is the store's thread's; the leases are
+ * renewed by a thread of their own, over a link of its own. */
+#ifndef SERVER_STORE_REDIS_PLACE_H
+#define SERVER_STORE_REDIS_PLACE_H
+
+#include "engine/model/fingerprint.h"
+#include "server/store/redis_leases.h"
+#include "server/store/redis_link.h"
+#include "server/store/siphash.h"
+#include "server/store/store_accounts.h"
+#include "server/store/store_op.h"
+
+struct engine;
+
+struct store_place {
+    struct redis_link link;
+    struct redis_leases leases;
+    struct engine *engine;
+    struct store_accounts *accounts;
+    char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
+    unsigned char secret[SIPHASH_BYTES];
+    double lease_s;
+    bool away; /* the log says so */
+};
+
+/* Says in the log that the store went away, or is back, once each. */
+void redis_place_tell(struct store_place *place, const struct error *err);
+
+#endif

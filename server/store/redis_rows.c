@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/redis_rows.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* After "row". */
+enum { VERSION = 1, META, COUNT, TURNS_LENGTH, STATE, SUM, TOKENS, TURNS, ELEMENTS };
+
+enum { MOST_META = 64 * 1024, MOST_TOKENS = 64 << 20 };
+
+void store_rows_free(struct store_row *rows, size_t count)
+{
+    for (size_t i = 0; rows != NULL && i < count; i++) {
+        free(rows[i].meta);
+        free(rows[i].tokens);
+        free(rows[i].turns);
+    }
+    free(rows);
+}
+
+uint64_t redis_rows_sum(const char *meta, size_t meta_length, const int32_t *tokens, int64_t count,
+                        const char *turns, int64_t turns_length)
+{
+    uint64_t sum = XXH3_64bits(meta_length > 0 ? meta : "", meta_length);
+    sum = XXH3_64bits_withSeed(count > 0 ? (const void *)tokens : "",
+                               (size_t)count * sizeof *tokens, sum);
+    return XXH3_64bits_withSeed(turns_length > 0 ? turns : "", (size_t)turns_length, sum);
+}
+
+static const redisReply *element(const redisReply *reply, size_t at)
+{
+    return reply->type == REDIS_REPLY_ARRAY && at < reply->elements &&
+                   reply->element[at]->type == REDIS_REPLY_STRING
+               ? reply->element[at]
+               : NULL;
+}
+
+bool redis_rows_is(const redisReply *reply, size_t at, const char *text)
+{
+    const redisReply *string = element(reply, at);
+    return string != NULL && string->len == strlen(text) &&
+           memcmp(string->str, text, string->len) == 0;
+}
+
+int redis_rows_number(const redisReply *reply, size_t at, int64_t *number)
+{
+    const int64_t most = (int64_t)1 << 53;
+    const redisReply *string = element(reply, at);
+    if (string == NULL || string->len == 0)
+        return -1;
+    *number = 0;
+    for (size_t i = 0; i < string->len; i++) {
+        char c = string->str[i];
+        if (c < '0' || c > '9' || *number > most / 10)
+            return -1;
+        *number = 10 * *number + (c - '0');
+    }
+    return *number <= most ? 0 : -1;
+}
+
+int redis_rows_strange(const redisReply *reply, struct error *err)
+{
+    static const char *const TYPES[] = {"",         "a string", "an array", "a number",
+                                        "no value", "a status", "an error"};
+    const char *type = reply->type >= 1 && reply->type <= 6 ? TYPES[reply->type] : "another type";
+    return error_set(err, ERROR_INVALID,
+                     "the store's reply is none of a session: expected an array of strings, got %s "
+                     "of %zu elements",
+                     type, reply->type == REDIS_REPLY_ARRAY ? reply->elements : 0);
+}
+
+/* ---- one ---- */
+
+static char *copy_of(const redisReply *string)
+{
+    char *copy = malloc(string->len + 1);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, string->str, string->len);
+    copy[string->len] = 0;
+    return copy;
+}
+
+/* The parts have the lengths that the row says, and its checksum. */
+static int check(const redisReply *const parts[], const struct store_row *row, int32_t vocab_size,
+                 struct error *err)
+{
+    const size_t count = (size_t)row->count, turns = (size_t)row->turns_length;
+    char sum[17];
+    if (parts[TOKENS]->len != count * sizeof *row->tokens || parts[TURNS]->len != turns)
+        return error_set(err, ERROR_INVALID,
+                         "the store's session is damaged: expected %zu bytes of tokens and %zu of "
+                         "turns, got %zu and %zu",
+                         count * sizeof *row->tokens, turns, parts[TOKENS]->len, parts[TURNS]->len);
+    snprintf(sum, sizeof sum, "%016" PRIx64,
+             redis_rows_sum(row->meta, row->meta_length, row->tokens, row->count, row->turns,
+                            row->turns_length));
+    if (parts[SUM]->len != strlen(sum) || memcmp(parts[SUM]->str, sum, strlen(sum)) != 0)
+        return error_set(err, ERROR_INVALID,
+                         "the store's session is damaged: expected checksum %s, got \"%.40s\"", sum,
+                         parts[SUM]->str);
+    for (int64_t i = 0; i < row->count; i++)
+        if (row->tokens[i] < 0 || row->tokens[i] >= vocab_size)
+            return error_set(err, ERROR_INVALID,
+                             "the store's session is damaged: token %lld is %d, of a vocabulary "
+                             "of %d",
+                             (long long)i, row->tokens[i], vocab_size);
+    return 0;
+}
+
+static int fill(struct store_row *row, const redisReply *const parts[], struct error *err)
+{
+    row->meta = copy_of(parts[META]);
+    row->meta_length = parts[META]->len;
+    row->tokens = malloc(parts[TOKENS]->len + 1);
+    row->turns = copy_of(parts[TURNS]);
+    if (row->meta == NULL || row->tokens == NULL || row->turns == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a session of the store");
+    memcpy(row->tokens, parts[TOKENS]->str, parts[TOKENS]->len);
+    return 0;
+}
+
+int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int32_t vocab_size)
+{
+    const redisReply *parts[ELEMENTS];
+    struct store_row row = {0};
+    int64_t version;
+    for (size_t i = 0; i < ELEMENTS; i++)
+        if ((parts[i] = element(reply, at + i)) == NULL)
+            return redis_rows_strange(reply, &op->error);
+    if (!redis_rows_is(reply, at, "row") || redis_rows_number(reply, at + VERSION, &version) != 0 ||
+        redis_rows_number(reply, at + COUNT, &row.count) != 0 ||
+        redis_rows_number(reply, at + TURNS_LENGTH, &row.turns_length) != 0 ||
+        redis_rows_number(reply, at + STATE, &row.state) != 0 || row.state > row.count ||
+        parts[META]->len > MOST_META)
+        return error_set(&op->error, ERROR_INVALID,
+                         "the store's session is damaged: its numbers are none");
+    op->rows = calloc(1, sizeof *op->rows);
+    if (op->rows == NULL)
+        return error_set(&op->error, ERROR_NO_MEMORY, "no memory for a session of the store");
+    op->num_rows = 1;
+    int result =
+        fill(&row, parts, &op->error) != 0 || check(parts, &row, vocab_size, &op->error) != 0 ? -1
+                                                                                              : 0;
+    *op->rows = row;
+    if (result == 0)
+        op->lease.version = version;
+    return result;
+}
+
+/* ---- all ---- */
+
+enum { NAMES_AT_ONCE = 256, KEY_SIZE = 256 };
+
+/* Sends for so many names from `at` on. */
+static int send_names(struct redis_link *link, const struct store_op *op, const char *model,
+                      const redisReply *names, size_t at, size_t count)
+{
+    struct error err = ERROR_INIT;
+    char key[KEY_SIZE];
+    for (size_t i = at; i < at + count; i++) {
+        struct redis_command command;
+        snprintf(key, sizeof key, "regla:{%s:%s:%.*s}", model, op->owner,
+                 (int)names->element[i]->len, names->element[i]->str);
+        redis_command_begin(&command, "HMGET");
+        redis_command_text(&command, key);
+        redis_command_text(&command, "meta");
+        redis_command_text(&command, "count");
+        if (redis_link_send(link, &command, &err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Adds a session. What has none is left out: it was deleted, or is being made. */
+static void add(struct store_op *op, const redisReply *reply)
+{
+    const redisReply *meta = element(reply, 0);
+    struct store_row row = {0};
+    if (meta == NULL || meta->len > MOST_META || redis_rows_number(reply, 1, &row.count) != 0 ||
+        row.count > MOST_TOKENS)
+        return;
+    row.meta = copy_of(meta);
+    row.meta_length = meta->len;
+    if (row.meta == NULL)
+        error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
+    else
+        op->rows[op->num_rows++] = row;
+}
+
+static int list_names(struct redis_link *link, struct store_op *op, const char *model,
+                      const redisReply *names)
+{
+    for (size_t i = 0; i < names->elements; i++)
+        if (names->element[i]->type != REDIS_REPLY_STRING)
+            return redis_rows_strange(names, &op->error);
+    op->rows = calloc(names->elements + 1, sizeof *op->rows);
+    if (op->rows == NULL)
+        return error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
+    for (size_t at = 0, some; at < names->elements; at += some) {
+        some = names->elements - at < NAMES_AT_ONCE ? names->elements - at : NAMES_AT_ONCE;
+        if (send_names(link, op, model, names, at, some) != 0)
+            return error_set(&op->error, ERROR_IO, "%s: not connected", link->address.name);
+        for (size_t i = 0; i < some; i++) {
+            redisReply *reply = redis_link_receive(link, &op->error);
+            if (reply != NULL)
+                add(op, reply);
+            freeReplyObject(reply);
+        }
+        if (op->error.code != ERROR_NONE)
+            return -1;
+    }
+    return 0;
+}
+
+int redis_rows_list(struct redis_link *link, struct store_op *op, const char *model,
+                    const char *key)
+{
+    struct redis_command command;
+    redis_command_begin(&command, "ZRANGE");
+    redis_command_text(&command, key);
+    redis_command_text(&command, "0");
+    redis_command_text(&command, "-1");
+    redisReply *names = redis_link_ask(link, &command, &op->error);
+    int result = names == NULL                      ? -1
+                 : names->type != REDIS_REPLY_ARRAY ? redis_rows_strange(names, &op->error)
+                                                    : list_names(link, op, model, names);
+    freeReplyObject(names);
+    return result;
+}

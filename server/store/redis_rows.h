@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What replies of the store say about sessions. They are hostile: whatever does not fit is refused,
+ * with what was expected and what came. */
+#ifndef SERVER_STORE_REDIS_ROWS_H
+#define SERVER_STORE_REDIS_ROWS_H
+
+#include "server/store/redis_link.h"
+#include "server/store/store_op.h"
+
+/* Over META, tokens and turns. */
+uint64_t redis_rows_sum(const char *meta, size_t meta_length, const int32_t *tokens, int64_t count,
+                        const char *turns, int64_t turns_length);
+
+/* Whether the element is that text. */
+bool redis_rows_is(const redisReply *reply, size_t at, const char *text);
+/* -1: the element is no number from 0 to 2^53. */
+int redis_rows_number(const redisReply *reply, size_t at, int64_t *number);
+/* Sets the error of a reply that nobody expects. Returns -1. */
+int redis_rows_strange(const redisReply *reply, struct error *err);
+
+/* The row from element `at` on: "row" and what follows. Sets rows and lease.version, or the
+ * error. */
+int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int32_t vocab_size);
+/* All sessions of the op's owner whose names are in the set `key`. Sets rows, or the error. */
+int redis_rows_list(struct redis_link *link, struct store_op *op, const char *model,
+                    const char *key);
+
+#endif

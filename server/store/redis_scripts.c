@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/redis_scripts.h"
+
+#define NOW                                                                                   \
+    "local t = redis.call('TIME')\n"                                                          \
+    "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                     \
+    "local function text(n) return string.format('%.0f', n) end\n"                            \
+    "local function left(holder, ends, me)\n"                                                 \
+    "  if holder and holder ~= me and tonumber(ends or 0) > now then return ends - now end\n" \
+    "end\n"
+
+/* Reads all before anything is written: keys of another type end a script as they are. */
+#define ROW                                                                                    \
+    "local function row(seen)\n"                                                               \
+    "  local r = redis.call('HMGET', KEYS[1], 'version', 'meta', 'count', 'turns', 'state',\n" \
+    "                       'sum')\n"                                                          \
+    "  if not r[1] then return {'none'} end\n"                                                 \
+    "  if r[1] == seen then return {'same'} end\n"                                             \
+    "  return {'row', r[1], r[2], r[3], r[4], r[5], r[6],\n"                                   \
+    "          redis.call('GET', KEYS[2]) or '', redis.call('GET', KEYS[3]) or ''}\n"          \
+    "end\n"
+
+const char redis_script_look[] = ROW "local reply = row(ARGV[1])\n"
+                                     "table.insert(reply, 1, '')\n"
+                                     "table.insert(reply, 1, '0')\n"
+                                     "return reply\n";
+
+/* A fence is the time, or more: it grows also where a row has been removed and comes again. */
+const char redis_script_take[] = NOW ROW
+    "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'fence', ARGV[4])\n"
+    "local ms = left(h[1], h[2], ARGV[2])\n"
+    "if ms then return {'busy', text(ms)} end\n"
+    "local fence = text(math.max(tonumber(h[3] or 0) + 1, now))\n"
+    "local reply = row(ARGV[1])\n"
+    "redis.call('HSET', KEYS[1], 'holder', ARGV[2], 'until', text(now + ARGV[3]), 'fence', fence)\n"
+    "table.insert(reply, 1, h[4] or '')\n"
+    "table.insert(reply, 1, fence)\n"
+    "return reply\n";
+
+const char redis_script_renew[] =
+    NOW "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return {'lost'} end\n"
+        "redis.call('HSET', KEYS[1], 'until', text(now + ARGV[2]))\n"
+        "return {'done'}\n";
+
+const char redis_script_give[] =
+    "if redis.call('HGET', KEYS[1], 'holder') == ARGV[1] then\n"
+    "  redis.call('HDEL', KEYS[1], 'holder', 'until')\n"
+    "  if redis.call('HEXISTS', KEYS[1], 'version') == 0 then redis.call('DEL', KEYS[1]) end\n"
+    "end\n"
+    "return {'done'}\n";
+
+/* The version of a row is the fence of its last commit: so a commit that is sent again, since its
+ * reply was lost, is known. The row is written last: without it the bytes behind mean nothing. */
+const char redis_script_commit[] =
+    "local r = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'version')\n"
+    "if r[3] == ARGV[2] then return {'done'} end\n"
+    "if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] then return {'lost'} end\n"
+    "if (r[3] or '0') ~= ARGV[3] then return {'other'} end\n"
+    "if redis.call('STRLEN', KEYS[2]) < tonumber(ARGV[4]) or\n"
+    "   redis.call('STRLEN', KEYS[3]) < tonumber(ARGV[7]) then return {'short'} end\n"
+    "local function put(key, from, bytes, total)\n"
+    "  if #bytes > 0 then redis.call('SETRANGE', key, from, bytes) end\n"
+    "  if redis.call('STRLEN', key) <= tonumber(total) then return end\n"
+    "  if total == '0' then redis.call('DEL', key) return end\n"
+    "  redis.call('SET', key, redis.call('GETRANGE', key, 0, total - 1))\n"
+    "end\n"
+    "put(KEYS[2], ARGV[4], ARGV[5], ARGV[6])\n"
+    "put(KEYS[3], ARGV[7], ARGV[8], ARGV[9])\n"
+    "redis.call('HSET', KEYS[1], 'version', ARGV[2], 'meta', ARGV[10], 'count', ARGV[11],\n"
+    "           'turns', ARGV[9], 'state', ARGV[12], 'sum', ARGV[13])\n"
+    "redis.call('HDEL', KEYS[1], 'holder', 'until')\n"
+    "if ARGV[14] then\n"
+    "  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do\n"
+    "    if string.sub(field, 1, 2) == 'k:' then\n"
+    "      local ends = string.match(redis.call('HGET', KEYS[1], field), ':(%d+)$')\n"
+    "      if tonumber(ends or 0) < tonumber(ARGV[16]) then\n"
+    "        redis.call('HDEL', KEYS[1], field)\n"
+    "      end\n"
+    "    end\n"
+    "  end\n"
+    "  redis.call('HSET', KEYS[1], ARGV[14], ARGV[15])\n"
+    "end\n"
+    "return {'done'}\n";
+
+const char redis_script_remove[] = NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until')\n"
+                                       "local ms = left(h[1], h[2], ARGV[1])\n"
+                                       "if ms then return {'busy', text(ms)} end\n"
+                                       "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
+                                       "return {'done'}\n";

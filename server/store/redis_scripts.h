@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store does as one step: scripts in Lua, for EVAL. Each touches the keys of one session
+ * only, which share a hash tag: the row, its tokens, its turns. Times are the store's own. */
+#ifndef SERVER_STORE_REDIS_SCRIPTS_H
+#define SERVER_STORE_REDIS_SCRIPTS_H
+
+/* ARGV: the version that the caller has. {fence, what is kept of the key, row...}, where the row is
+ * "none", "same", or "row", version, META, tokens, bytes of turns, state, checksum, and both. */
+extern const char redis_script_look[];
+/* ARGV: version, holder, lease in ms, field of the key or "". The same, or {"busy", ms left}. */
+extern const char redis_script_take[];
+/* ARGV: holder, lease in ms. */
+extern const char redis_script_renew[];
+/* ARGV: holder. Gives the lease back; a row that holds nothing else goes. */
+extern const char redis_script_give[];
+/* ARGV: holder, fence, version, tokens from, their bytes, bytes in all, turns from, their bytes,
+ * bytes in all, META, tokens, state, checksum; field and value of the key, and the time until which
+ * keys are known, or nothing. {"done"}, or why not: {"lost"}, {"other"}, {"short"}. */
+extern const char redis_script_commit[];
+/* ARGV: holder. {"done"}, or {"busy", ms left}. */
+extern const char redis_script_remove[];
+
+#endif

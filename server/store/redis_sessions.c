@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/redis_sessions.h"
+
+#include "engine/base/clock.h"
+#include "engine/engine.h"
+#include "engine/model/model.h"
+#include "server/store/redis_rows.h"
+#include "server/store/redis_scripts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+/* How long a change is sent again whose end is not known, at most. */
+enum { MOST_REPEAT_SECONDS = 10 };
+
+enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
+
+/* A value of Redis has at most 512 MiB. */
+static const int64_t MOST_BYTES = 256 << 20;
+
+/* ---- commands ---- */
+
+/* The keys of a session share what is in braces: a cluster keeps them together. */
+static void key_of(const struct store_place *place, const struct store_op *op, const char *suffix,
+                   char key[REDIS_KEY_SIZE])
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s:%s}%s", place->model, op->owner, op->id, suffix);
+}
+
+static void index_of(const struct store_place *place, const struct store_op *op,
+                     char key[REDIS_KEY_SIZE])
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:sessions", place->model, op->owner);
+}
+
+/* What a command borrows while it is put together. */
+struct words {
+    struct redis_command command;
+    char keys[KEYS][REDIS_KEY_SIZE];
+    char sum[SUM_SIZE], field[FIELD_SIZE], value[VALUE_SIZE];
+};
+
+static struct redis_command *begin_script(struct words *words, const struct store_place *place,
+                                          const struct store_op *op, const char *script)
+{
+    static const char *const SUFFIXES[KEYS] = {"", ":t", ":c"};
+    redis_command_begin(&words->command, "EVAL");
+    redis_command_text(&words->command, script);
+    redis_command_number(&words->command, KEYS);
+    for (size_t i = 0; i < KEYS; i++) {
+        key_of(place, op, SUFFIXES[i], words->keys[i]);
+        redis_command_text(&words->command, words->keys[i]);
+    }
+    return &words->command;
+}
+
+/* An Idempotency-Key in the row of the session whose turn its request has made: the hash of the
+ * request's body, and until when that is known. */
+static void name_key(struct words *words, const struct store_reply *key)
+{
+    XXH128_hash_t hash = XXH3_128bits(key->name, key->name_length);
+    snprintf(words->field, FIELD_SIZE, "k:%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
+             (uint64_t)hash.low64);
+    char *at = words->value;
+    for (size_t i = 0; i < STORE_BODY_BYTES; i++)
+        at += snprintf(at, 3, "%02x", key->body[i]);
+    snprintf(at, VALUE_SIZE - 2 * STORE_BODY_BYTES, ":%lld",
+             (long long)(key->expires_ns / 1000000));
+}
+
+static void put_commit(struct words *words, const struct store_place *place,
+                       const struct store_op *op)
+{
+    struct redis_command *command = begin_script(words, place, op, redis_script_commit);
+    const int64_t size = (int64_t)sizeof *op->tokens;
+    redis_command_text(command, op->lease.holder);
+    redis_command_number(command, op->lease.fence);
+    redis_command_number(command, op->lease.version);
+    redis_command_number(command, op->from * size);
+    redis_command_bytes(command, op->tokens != NULL ? op->tokens + op->from : NULL,
+                        (size_t)((op->count - op->from) * size));
+    redis_command_number(command, op->count * size);
+    redis_command_number(command, op->turns_from);
+    redis_command_bytes(command, op->turns != NULL ? op->turns + op->turns_from : NULL,
+                        (size_t)(op->turns_length - op->turns_from));
+    redis_command_number(command, op->turns_length);
+    redis_command_bytes(command, op->meta, op->meta_length);
+    redis_command_number(command, op->count);
+    redis_command_number(command, op->state);
+    snprintf(words->sum, SUM_SIZE, "%016" PRIx64,
+             redis_rows_sum(op->meta, op->meta_length, op->tokens, op->count, op->turns,
+                            op->turns_length));
+    redis_command_text(command, words->sum);
+    if (op->reply == NULL)
+        return;
+    name_key(words, op->reply);
+    redis_command_text(command, words->field);
+    redis_command_text(command, words->value);
+    redis_command_number(command, clock_nanos(CLOCK_REALTIME) / 1000000);
+}
+
+static void put_take(struct words *words, const struct store_place *place,
+                     const struct store_op *op)
+{
+    bool takes = op->what == STORE_TAKE;
+    struct redis_command *command =
+        begin_script(words, place, op, takes ? redis_script_take : redis_script_look);
+    redis_command_number(command, op->lease.version);
+    if (!takes)
+        return;
+    redis_command_text(command, op->lease.holder);
+    redis_command_number(command, (int64_t)(place->lease_s * 1e3));
+    if (op->reply != NULL)
+        name_key(words, op->reply);
+    redis_command_text(command, op->reply != NULL ? words->field : "");
+}
+
+/* The session's name in the owner's set, before the session is there: nobody misses one. Whoever
+ * lists finds names without a session, and leaves those out. */
+static void put_name(struct words *words, const struct store_place *place,
+                     const struct store_op *op)
+{
+    redis_command_begin(&words->command, "ZADD");
+    index_of(place, op, words->keys[0]);
+    redis_command_text(&words->command, words->keys[0]);
+    redis_command_number(&words->command, clock_nanos(CLOCK_REALTIME) / 1000000000);
+    redis_command_text(&words->command, op->id);
+}
+
+static int send_op(struct store_place *place, struct store_op *op, struct error *err)
+{
+    struct words words;
+    const char *script = op->what == STORE_GIVE ? redis_script_give : redis_script_remove;
+    switch (op->what) {
+    case STORE_WRITE:
+        put_name(&words, place, op);
+        if (redis_link_send(&place->link, &words.command, err) != 0)
+            return -1;
+        put_commit(&words, place, op);
+        break;
+    case STORE_TAKE:
+    case STORE_LOOK:
+        put_take(&words, place, op);
+        break;
+    default:
+        redis_command_text(begin_script(&words, place, op, script), op->lease.holder);
+        break;
+    }
+    return redis_link_send(&place->link, &words.command, err);
+}
+
+/* ---- replies ---- */
+
+static int refuse(struct store_op *op, enum store_refusal refusal, const char *why)
+{
+    op->refusal = refusal;
+    return error_set(&op->error, ERROR_INVALID, "%s", why);
+}
+
+static void take_busy(struct store_op *op, const redisReply *reply)
+{
+    int64_t ms;
+    refuse(op, STORE_BUSY, "another server has it");
+    if (redis_rows_number(reply, 1, &ms) == 0)
+        op->busy_ms = ms;
+}
+
+static void take_commit(struct store_place *place, struct store_op *op, const redisReply *reply)
+{
+    if (redis_rows_is(reply, 0, "done"))
+        redis_leases_drop(&place->leases, op->lease.holder);
+    else if (redis_rows_is(reply, 0, "lost"))
+        refuse(op, STORE_CONFLICT, "its lease had ended, and another request has taken it");
+    else if (redis_rows_is(reply, 0, "other") || redis_rows_is(reply, 0, "short"))
+        refuse(op, STORE_CONFLICT, "it is no longer what the request began with");
+    else
+        redis_rows_strange(reply, &op->error);
+}
+
+/* What the row says of the request's Idempotency-Key, if that is still known. */
+static void take_key(struct store_op *op, const redisReply *reply)
+{
+    struct words words;
+    const char *value = reply->element[1]->str;
+    size_t length = reply->element[1]->len;
+    const char *colon = length > 0 ? memchr(value, ':', length) : NULL;
+    if (op->reply == NULL || colon == NULL ||
+        strtoll(colon + 1, NULL, 10) < clock_nanos(CLOCK_REALTIME) / 1000000)
+        return;
+    name_key(&words, op->reply);
+    bool same = (size_t)(colon - value) == 2 * STORE_BODY_BYTES &&
+                memcmp(value, words.value, 2 * STORE_BODY_BYTES) == 0;
+    refuse(op, same ? STORE_KEY_DONE : STORE_KEY_OTHER,
+           "the request with this Idempotency-Key has made its turn");
+}
+
+static void take_row(struct store_place *place, struct store_op *op, const redisReply *reply)
+{
+    enum { BEFORE = 2 };
+    int64_t fence;
+    if (redis_rows_is(reply, 0, "busy")) {
+        take_busy(op, reply);
+        return;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements <= BEFORE ||
+        redis_rows_number(reply, 0, &fence) != 0 || reply->element[1]->type != REDIS_REPLY_STRING) {
+        redis_rows_strange(reply, &op->error);
+        return;
+    }
+    op->lease.fence = fence;
+    if (redis_rows_is(reply, BEFORE, "none")) {
+        op->seen = STORE_SEEN_NONE;
+        op->lease.version = 0;
+    } else if (redis_rows_is(reply, BEFORE, "same")) {
+        op->seen = STORE_SEEN_SAME;
+    } else {
+        int64_t known = op->lease.version;
+        op->seen = STORE_SEEN_OTHER;
+        if (redis_rows_take(op, reply, BEFORE, engine_model(place->engine)->vocab_size) != 0)
+            return;
+        if (op->lease.version < known)
+            refuse(op, STORE_CONFLICT,
+                   "the store has an older copy of it than this server has seen: turns that were "
+                   "acknowledged are gone");
+    }
+    take_key(op, reply);
+}
+
+static void take_reply(struct store_place *place, struct store_op *op, const redisReply *reply)
+{
+    switch (op->what) {
+    case STORE_WRITE:
+        take_commit(place, op, reply);
+        break;
+    case STORE_TAKE:
+    case STORE_LOOK:
+        take_row(place, op, reply);
+        break;
+    case STORE_REMOVE:
+        if (redis_rows_is(reply, 0, "busy"))
+            take_busy(op, reply);
+        else if (!redis_rows_is(reply, 0, "done"))
+            redis_rows_strange(reply, &op->error);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- operations ---- */
+
+/* Not done, or not known to be. */
+static bool is_open(const struct store_op *op)
+{
+    return op->error.code == ERROR_IO;
+}
+
+/* What may be sent again: the store knows it, or does not mind. */
+static bool is_lasting(const struct store_op *op)
+{
+    return op->what == STORE_WRITE || op->what == STORE_REMOVE;
+}
+
+static bool is_sent(const struct store_op *op)
+{
+    return is_open(op) && op->what != STORE_LIST;
+}
+
+static void receive(struct store_place *place, struct store_op *op, const struct error *unsent)
+{
+    struct error failed = ERROR_INIT;
+    redisReply *reply = NULL;
+    /* The name first: that the set does not take it is no reason not to commit. */
+    if (op->what == STORE_WRITE && place->link.context != NULL)
+        freeReplyObject(redis_link_receive(&place->link, &failed));
+    if (place->link.context != NULL) {
+        error_clear(&failed);
+        reply = redis_link_receive(&place->link, &failed);
+    }
+    op->error = failed.code != ERROR_NONE ? failed : *unsent;
+    if (reply != NULL) {
+        error_clear(&op->error);
+        take_reply(place, op, reply);
+        freeReplyObject(reply);
+    }
+}
+
+/* Sends those that are open, and takes their replies. */
+static void attempt(struct store_place *place, struct store_op *first, bool hurry)
+{
+    struct error err = ERROR_INIT;
+    bool open = redis_link_open(&place->link, hurry, &err) == 0;
+    for (struct store_op *op = first; open && op != NULL; op = op->next)
+        if (is_sent(op))
+            open = send_op(place, op, &err) == 0;
+    for (struct store_op *op = first; op != NULL; op = op->next) {
+        if (!is_sent(op))
+            continue;
+        receive(place, op, &err);
+        if (place->link.context == NULL && err.code == ERROR_NONE)
+            err = op->error;
+    }
+    redis_place_tell(place, place->link.context == NULL ? &err : NULL);
+}
+
+/* A lease that was taken is renewed from now on; one that came with an error is given back. */
+static void end_take(struct store_place *place, struct store_op *op)
+{
+    char key[REDIS_KEY_SIZE];
+    struct words words;
+    struct error lacking = ERROR_INIT;
+    key_of(place, op, "", key);
+    if (op->lease.fence == 0 ||
+        (op->error.code == ERROR_NONE &&
+         redis_leases_add(&place->leases, key, op->lease.holder, &op->error) == 0))
+        return;
+    if (place->link.context == NULL) /* it ends by itself */
+        return;
+    redis_command_text(begin_script(&words, place, op, redis_script_give), op->lease.holder);
+    freeReplyObject(redis_link_ask(&place->link, &words.command, &lacking));
+}
+
+static void begin(struct store_place *place, struct store_op *op)
+{
+    error_clear(&op->error);
+    op->refusal = STORE_ACCEPTED;
+    if (op->kind != STORE_SESSION || op->owner == NULL)
+        error_set(&op->error, ERROR_INTERNAL, "expected an operation on a session by its name");
+    else if (op->what == STORE_WRITE && (op->count > MOST_BYTES / (int64_t)sizeof *op->tokens ||
+                                         op->turns_length > MOST_BYTES))
+        error_set(&op->error, ERROR_INVALID,
+                  "a session in a shared store has at most %lld bytes of tokens, and of turns",
+                  (long long)MOST_BYTES);
+    else
+        error_set(&op->error, ERROR_IO, "not sent");
+    if (op->what == STORE_TAKE)
+        op->lease.fence = 0;
+    if (op->what == STORE_WRITE || op->what == STORE_GIVE)
+        redis_leases_drop(&place->leases, op->lease.holder);
+}
+
+static bool any_lasting(const struct store_op *first)
+{
+    while (first != NULL && !(is_open(first) && is_lasting(first)))
+        first = first->next;
+    return first != NULL;
+}
+
+/* The first attempt, and all that can be sent once. */
+static void run_once(struct store_place *place, struct store_op *first)
+{
+    bool was_open = place->link.context != NULL;
+    attempt(place, first, any_lasting(first));
+    if (was_open &&
+        place->link.context == NULL) /* since then the store may have been started anew */
+        attempt(place, first, true);
+    for (struct store_op *op = first; op != NULL; op = op->next) {
+        if (op->what == STORE_TAKE)
+            end_take(place, op);
+        if (op->what == STORE_LIST && is_open(op)) {
+            char key[REDIS_KEY_SIZE];
+            error_clear(&op->error);
+            index_of(place, op, key);
+            if (redis_link_open(&place->link, false, &op->error) == 0)
+                redis_rows_list(&place->link, op, place->model, key);
+        }
+        if (is_open(op) && !is_lasting(op))
+            op->refusal = STORE_AWAY;
+    }
+}
+
+/* Nobody looks at operations that are over: they are not sent again. */
+static void run_again(struct store_place *place, struct store_op *first)
+{
+    const struct timespec pause = {0, 50 * 1000000};
+    double until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
+    for (struct store_op *op = first; op != NULL; op = op->next)
+        if (is_open(op) && !is_lasting(op))
+            op->error.code = ERROR_INTERNAL;
+    while (any_lasting(first) && clock_seconds() < until) {
+        nanosleep(&pause, NULL);
+        attempt(place, first, true);
+    }
+}
+
+void redis_sessions_run(struct store_place *place, struct store_op *first)
+{
+    for (struct store_op *op = first; op != NULL; op = op->next)
+        begin(place, op);
+    if (first == NULL)
+        return;
+    run_once(place, first);
+    run_again(place, first);
+    for (struct store_op *op = first; op != NULL; op = op->next) {
+        if (is_open(op))
+            op->refusal = STORE_AWAY;
+        if (op->error.code != ERROR_NONE && op->refusal != STORE_BUSY &&
+            op->refusal != STORE_KEY_DONE && op->refusal != STORE_KEY_OTHER)
+            store_accounts_fail(place->accounts);
+    }
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/redis_states.h"
+
+#include "engine/state_file.h"
+#include "server/store/redis_rows.h"
+#include "server/store/store_codec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 4096, LIFE_SECONDS = 24 * 3600 };
+
+/* A key's pieces: so many, the last one shorter. */
+static int64_t pieces_of(int64_t bytes)
+{
+    return (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+/* piece < 0: of the head, which has the number of bytes. */
+static void key_of(const struct store_place *place, const struct store_op *op, int64_t piece,
+                   char key[REDIS_KEY_SIZE])
+{
+    int length = snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:state", place->model, op->name);
+    if (piece >= 0)
+        snprintf(key + length, (size_t)(REDIS_KEY_SIZE - length), ":%lld", (long long)piece);
+}
+
+static int ask(struct store_place *place, const struct redis_command *command, struct error *err)
+{
+    redisReply *reply = redis_link_ask(&place->link, command, err);
+    freeReplyObject(reply);
+    return reply != NULL ? 0 : -1;
+}
+
+static int open_link(struct store_place *place, struct error *err)
+{
+    int result = redis_link_open(&place->link, false, err);
+    redis_place_tell(place, result != 0 ? err : NULL);
+    return result;
+}
+
+/* ---- writing ---- */
+
+struct sink {
+    struct store_place *place;
+    const struct store_op *op;
+    char *piece; /* [PIECE_BYTES], of which `held` are there */
+    size_t held;
+    int64_t pieces;
+};
+
+static int set(struct store_place *place, const char *key, const void *bytes, size_t size,
+               struct error *err)
+{
+    struct redis_command command;
+    redis_command_begin(&command, "SET");
+    redis_command_text(&command, key);
+    redis_command_bytes(&command, bytes, size);
+    redis_command_text(&command, "EX");
+    redis_command_number(&command, LIFE_SECONDS);
+    return ask(place, &command, err);
+}
+
+static int put_piece(struct sink *sink, struct error *err)
+{
+    char key[REDIS_KEY_SIZE];
+    key_of(sink->place, sink->op, sink->pieces++, key);
+    int result = set(sink->place, key, sink->piece, sink->held, err);
+    sink->held = 0;
+    return result;
+}
+
+static int put(void *context, const void *bytes, size_t size, struct error *err)
+{
+    struct sink *sink = context;
+    const char *from = bytes;
+    while (size > 0) {
+        size_t room = PIECE_BYTES - sink->held, some = size < room ? size : room;
+        memcpy(sink->piece + sink->held, from, some);
+        sink->held += some;
+        from += some;
+        size -= some;
+        if (sink->held == PIECE_BYTES && put_piece(sink, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The head last: without it there is no state. */
+static int write_pieces(struct sink *sink, const struct state_file_source *source,
+                        struct error *err)
+{
+    struct store_place *place = sink->place;
+    char key[REDIS_KEY_SIZE], bytes[24];
+    if (state_file_write(place->engine, source, put, sink, err) != 0 ||
+        (sink->held > 0 && put_piece(sink, err) != 0))
+        return -1;
+    snprintf(bytes, sizeof bytes, "%lld", (long long)state_file_bytes(place->engine, source));
+    key_of(place, sink->op, -1, key);
+    return set(place, key, bytes, strlen(bytes), err);
+}
+
+int redis_states_write(struct store_place *place, const struct store_op *op, struct error *err)
+{
+    const struct state_file_source source = store_codec_source(op);
+    struct sink sink = {.place = place, .op = op, .piece = malloc(PIECE_BYTES)};
+    int64_t bytes = (int64_t)state_file_bytes(place->engine, &source);
+    int result =
+        sink.piece == NULL ? error_set(err, ERROR_NO_MEMORY, "no memory for a piece of a state")
+        : pieces_of(bytes) > MOST_PIECES
+            ? error_set(err, ERROR_INVALID, "a state of %lld bytes is too large", (long long)bytes)
+        : open_link(place, err) != 0 ? -1
+                                     : write_pieces(&sink, &source, err);
+    free(sink.piece);
+    return result != 0 ? store_accounts_fail(place->accounts) : 0;
+}
+
+/* ---- reading ---- */
+
+/* Its bytes; 0: there is none; < 0: it could not be asked. */
+static int64_t read_head(struct store_place *place, const struct store_op *op, struct error *err)
+{
+    char key[REDIS_KEY_SIZE];
+    struct redis_command command;
+    int64_t bytes = 0;
+    key_of(place, op, -1, key);
+    redis_command_begin(&command, "MGET");
+    redis_command_text(&command, key);
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply == NULL)
+        return -1;
+    bool missing = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
+                   reply->element[0]->type == REDIS_REPLY_NIL;
+    if (!missing && redis_rows_number(reply, 0, &bytes) != 0)
+        bytes = error_set(err, ERROR_INVALID, "its number of bytes is none");
+    freeReplyObject(reply);
+    return bytes;
+}
+
+static int read_piece(struct store_place *place, const struct store_op *op, int64_t piece,
+                      char *out, size_t size, struct error *err)
+{
+    char key[REDIS_KEY_SIZE];
+    struct redis_command command;
+    key_of(place, op, piece, key);
+    redis_command_begin(&command, "GET");
+    redis_command_text(&command, key);
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply == NULL)
+        return -1;
+    bool whole = reply->type == REDIS_REPLY_STRING && reply->len == size;
+    if (whole)
+        memcpy(out, reply->str, size);
+    freeReplyObject(reply);
+    return whole ? 0
+                 : error_set(err, ERROR_INVALID, "its piece %lld is not there whole",
+                             (long long)piece);
+}
+
+/* The most that a file of these tokens can have: its META is no longer than that of any. */
+static int64_t most_bytes(const struct store_place *place, const struct store_op *op)
+{
+    enum { MOST_META = 64 * 1024, SLACK = 4096 };
+    static const float some = 0;
+    const struct state_file_source source = {.position = op->position,
+                                             .num_tokens = op->count,
+                                             .logits = &some,
+                                             .meta_bytes = MOST_META};
+    return (int64_t)state_file_bytes(place->engine, &source) + SLACK;
+}
+
+static int read_whole(struct store_place *place, const struct store_op *op, struct error *err)
+{
+    int64_t bytes = read_head(place, op, err), most = most_bytes(place, op);
+    if (bytes <= 0)
+        return bytes < 0 ? -1 : error_set(err, ERROR_INVALID, "the store no longer has it");
+    if (bytes > most)
+        return error_set(err, ERROR_INVALID, "expected at most %lld bytes, got %lld",
+                         (long long)most, (long long)bytes);
+    char *whole = malloc((size_t)bytes);
+    if (whole == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld bytes", (long long)bytes);
+    int result = 0;
+    for (int64_t at = 0; result == 0 && at < bytes; at += PIECE_BYTES) {
+        int64_t some = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        result = read_piece(place, op, at / PIECE_BYTES, whole + at, (size_t)some, err);
+    }
+    if (result == 0)
+        result = store_codec_take(op, place->engine, whole, (size_t)bytes, err);
+    free(whole);
+    return result;
+}
+
+int redis_states_read(struct store_place *place, const struct store_op *op, struct error *err)
+{
+    if (open_link(place, err) == 0 && read_whole(place, op, err) == 0)
+        return 0;
+    struct error ignored = ERROR_INIT;
+    if (err->code == ERROR_INVALID && place->link.context != NULL)
+        redis_states_remove(place, op, &ignored);
+    return error_prefix(err, "state %s", op->name);
+}
+
+/* ---- the rest ---- */
+
+/* Runs a command on the head and on all pieces, whose number the head says. */
+static int for_all(struct store_place *place, const struct store_op *op, const char *name,
+                   struct error *err)
+{
+    if (open_link(place, err) != 0)
+        return -1;
+    int64_t bytes = read_head(place, op, err);
+    if (bytes < 0 && err->code != ERROR_INVALID)
+        return -1;
+    error_clear(err);
+    int64_t pieces = bytes > 0 && pieces_of(bytes) <= MOST_PIECES ? pieces_of(bytes) : 0;
+    for (int64_t piece = -1; piece < pieces; piece++) {
+        struct redis_command command;
+        char key[REDIS_KEY_SIZE];
+        key_of(place, op, piece, key);
+        redis_command_begin(&command, name);
+        redis_command_text(&command, key);
+        if (strcmp(name, "EXPIRE") == 0)
+            redis_command_number(&command, LIFE_SECONDS);
+        if (ask(place, &command, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int redis_states_remove(struct store_place *place, const struct store_op *op, struct error *err)
+{
+    if (for_all(place, op, "UNLINK", err) == 0)
+        return 0;
+    store_accounts_fail(place->accounts);
+    return -1;
+}
+
+int redis_states_touch(struct store_place *place, const struct store_op *op, struct error *err)
+{
+    return for_all(place, op, "EXPIRE", err);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/store_redis.h"
+
+#include "engine/engine.h"
+#include "server/log.h"
+#include "server/store/redis_rows.h"
+#include "server/store/redis_sessions.h"
+#include "server/store/redis_states.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+void redis_place_tell(struct store_place *place, const struct error *err)
+{
+    bool away = err != NULL;
+    if (away && !place->away)
+        log_message(LOG_LEVEL_ERROR, "the store is away: %s; it is tried again", err->message);
+    else if (!away && place->away)
+        log_message(LOG_LEVEL_INFO, "%s: the store is back", place->link.address.name);
+    place->away = away;
+}
+
+/* ---- opening ---- */
+
+/* "name:value" of INFO's text. */
+static bool info_value(const redisReply *reply, const char *name, char *value, size_t size)
+{
+    const char *at = reply->type == REDIS_REPLY_STRING ? strstr(reply->str, name) : NULL;
+    if (at == NULL)
+        return false;
+    at += strlen(name);
+    size_t length = strcspn(at, "\r\n");
+    snprintf(value, size, "%.*s", (int)(length < size ? length : size - 1), at);
+    return true;
+}
+
+static int check_version(struct store_place *place, struct error *err)
+{
+    struct redis_command command;
+    char version[32] = "none";
+    int major = 0, minor = 0;
+    redis_command_begin(&command, "INFO");
+    redis_command_text(&command, "server");
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply == NULL)
+        return -1;
+    bool known = info_value(reply, "redis_version:", version, sizeof version) &&
+                 sscanf(version, "%d.%d", &major, &minor) == 2;
+    freeReplyObject(reply);
+    if (!known || major < 6 || (major == 6 && minor < 2))
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: expected Redis 6.2 or later, or Valkey, got version %s",
+                         place->link.address.name, version);
+    return 0;
+}
+
+/* The value of a setting. False: the store does not tell. */
+static bool read_setting(struct store_place *place, const char *name, char *value, size_t size)
+{
+    struct error ignored = ERROR_INIT;
+    struct redis_command command;
+    redis_command_begin(&command, "CONFIG");
+    redis_command_text(&command, "GET");
+    redis_command_text(&command, name);
+    redisReply *reply = redis_link_ask(&place->link, &command, &ignored);
+    bool told = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[1]->type == REDIS_REPLY_STRING;
+    if (told)
+        snprintf(value, size, "%s", reply->element[1]->str);
+    freeReplyObject(reply);
+    return told;
+}
+
+/* Sessions must stay, and must be on the disk when their clients are told. */
+static int check_settings(struct store_place *place, struct error *err)
+{
+    const char *name = place->link.address.name;
+    char policy[32], appends[8], syncs[16];
+    if (!read_setting(place, "maxmemory-policy", policy, sizeof policy))
+        log_message(LOG_LEVEL_WARN,
+                    "%s does not tell its settings: its maxmemory-policy must not be allkeys-*, or "
+                    "it may drop sessions",
+                    name);
+    else if (strncmp(policy, "allkeys", 7) == 0)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s has maxmemory-policy %s, which may drop sessions: expected noeviction "
+                         "or volatile-*",
+                         name, policy);
+    if (read_setting(place, "appendonly", appends, sizeof appends) &&
+        read_setting(place, "appendfsync", syncs, sizeof syncs) &&
+        (strcmp(appends, "yes") != 0 || strcmp(syncs, "always") != 0))
+        log_message(LOG_LEVEL_WARN,
+                    "%s has appendonly %s and appendfsync %s: turns that were acknowledged may be "
+                    "gone after it is killed or loses power; appendonly yes with appendfsync "
+                    "always keeps them",
+                    name, appends, syncs);
+    return 0;
+}
+
+static int parse_secret(struct store_place *place, const redisReply *reply, struct error *err)
+{
+    unsigned byte;
+    bool whole = reply->type == REDIS_REPLY_STRING && reply->len == 2 * SIPHASH_BYTES;
+    for (size_t i = 0; whole && i < SIPHASH_BYTES; i++) {
+        whole = sscanf(reply->str + 2 * i, "%2x", &byte) == 1;
+        place->secret[i] = (unsigned char)byte;
+    }
+    return whole ? 0
+                 : error_set(err, ERROR_INVALID,
+                             "%s: expected regla:secret to have %d hex digits, got something else",
+                             place->link.address.name, 2 * SIPHASH_BYTES);
+}
+
+/* All servers have the one that the first of them has made. */
+static int read_secret(struct store_place *place, struct error *err)
+{
+    unsigned char random[SIPHASH_BYTES];
+    char text[2 * SIPHASH_BYTES + 1];
+    struct redis_command command;
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return error_set(err, ERROR_IO, "the system has no random numbers");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    redis_command_begin(&command, "SETNX");
+    redis_command_text(&command, "regla:secret");
+    redis_command_text(&command, text);
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    freeReplyObject(reply);
+    if (reply == NULL)
+        return -1;
+    redis_command_begin(&command, "GET");
+    redis_command_text(&command, "regla:secret");
+    reply = redis_link_ask(&place->link, &command, err);
+    int result = reply == NULL ? -1 : parse_secret(place, reply, err);
+    freeReplyObject(reply);
+    return result;
+}
+
+static void place_close(struct store_place *place)
+{
+    redis_leases_stop(&place->leases);
+    redis_link_close(&place->link);
+    free(place);
+}
+
+static int open_place(struct store_place *place, const struct store_options *options,
+                      struct error *err)
+{
+    const double most = 5, least = 0.5, half = options->lease_s / 2;
+    const double timeout = half > most ? most : half < least ? least : half;
+    struct redis_address address;
+    if (redis_address_parse(&address, options->location, err) != 0)
+        return -1;
+    redis_link_init(&place->link, &address, timeout);
+    place->lease_s = options->lease_s;
+    /* What the store holds, all servers together, it tells whoever asks it. */
+    place->accounts->report.disk_free = options->budget_bytes;
+    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
+        snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(place->engine)[i]);
+    if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0 ||
+        check_settings(place, err) != 0 || read_secret(place, err) != 0)
+        return -1;
+    return redis_leases_start(&place->leases, &address, options->lease_s, timeout, err);
+}
+
+static int redis_open(struct store_place **out, struct engine *engine,
+                      const struct store_options *options, struct store_accounts *accounts,
+                      struct error *err)
+{
+    struct store_place *place = calloc(1, sizeof *place);
+    if (place == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the store");
+    place->engine = engine;
+    place->accounts = accounts;
+    if (open_place(place, options, err) != 0) {
+        place_close(place);
+        return -1;
+    }
+    log_message(LOG_LEVEL_INFO, "store      %s, leases of %.4g s", place->link.address.name,
+                place->lease_s);
+    *out = place;
+    return 0;
+}
+
+/* What is there is read when it is asked for. */
+static int redis_scan(struct store_place *place, const struct store_options *options,
+                      struct error *err)
+{
+    (void)place;
+    (void)options;
+    (void)err;
+    return 0;
+}
+
+/* ---- the rest ---- */
+
+/* Whether it is back, though nobody asks for anything. */
+static void redis_tidy(struct store_place *place)
+{
+    struct error err = ERROR_INIT;
+    if (place->away && redis_link_open(&place->link, false, &err) == 0)
+        redis_place_tell(place, NULL);
+}
+
+static const unsigned char *redis_secret(const struct store_place *place)
+{
+    return place->secret;
+}
+
+const struct store_backend store_redis = {.takes = redis_location,
+                                          .shared = true,
+                                          .open = redis_open,
+                                          .scan = redis_scan,
+                                          .write = redis_states_write,
+                                          .read = redis_states_read,
+                                          .remove = redis_states_remove,
+                                          .touch = redis_states_touch,
+                                          .run_rows = redis_sessions_run,
+                                          .tidy_rows = redis_tidy,
+                                          .secret = redis_secret,
+                                          .close = place_close};

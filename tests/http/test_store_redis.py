@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions in a store that servers share (--store; server/README.md, "A store that servers share")."""
+
+import contextlib
+import subprocess
+import threading
+import time
+
+import pytest
+
+import harness
+from harness import check_error, wait_until
+from redis_store import FakeRedis, Redis
+from session_helpers import GREEDY, Session, cached
+
+LEASE = 2 * harness.SLOWNESS
+# A turn that lasts until it is cut off, and one of some seconds.
+ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
+LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory):
+    running = Redis(tmp_path_factory.mktemp("redis"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def own_redis(tmp_path):
+    running = Redis(tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def replicas(redis, server_factory):
+    return [server_factory(store=redis.location, lease=LEASE) for _ in range(2)]
+
+
+@pytest.fixture
+def own_replicas(own_redis, server_factory):
+    return [server_factory(store=own_redis.location, lease=LEASE) for _ in range(2)]
+
+
+def turn(server, name, **fields):
+    return server.post("/v1/completions", {"session_id": name, "prompt": [5, 6, 7],
+                                           "max_tokens": 4, **GREEDY, **fields})
+
+
+def position(server, name):
+    reply = server.get(f"/v1/sessions/{name}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()["position"]
+
+
+def in_background(function):
+    """Runs it in a thread; gives what waits for its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+
+    def result():
+        thread.join(60 * harness.SLOWNESS)
+        assert results, "it has not ended"
+        return results[0]
+    return result
+
+
+def wait_leased(redis, name):
+    wait_until(lambda: [key for key in redis.keys(f"*:{name}}}") if redis.ask("HGET", key, "holder")],
+               "the lease is taken")
+
+
+# ---- one session, several servers ----
+
+def test_a_session_goes_on_anywhere(replicas):
+    """Each turn has the tokens and log-probabilities of a run from the beginning."""
+    session = Session(replicas[0], "wanders", [])
+    for i in range(6):
+        session.server = replicas[i % 2]
+        session.append([10 + i, 11, 12], max_tokens=6)
+    assert position(replicas[0], "wanders") == position(replicas[1], "wanders") == len(session.ids)
+
+
+def test_a_state_moves_with_its_session(replicas, redis):
+    first = turn(replicas[0], "moves", max_tokens=20).json()
+    held = first["session"]["position"]
+    wait_until(lambda: redis.keys("*:state"), "the state is in the store")
+    reply = turn(replicas[1], "moves").json()
+    assert cached(reply) == held - 1  # all but the last token, which no step has taken yet
+
+
+def test_what_was_dropped_is_computed_again(replicas, redis):
+    session = Session(replicas[0], "dropped", [])
+    session.append([3, 4, 5], max_tokens=20)
+    wait_until(lambda: redis.keys("*:state"), "the state is in the store")
+    for key in redis.keys("*:state*"):
+        redis.ask("DEL", key)
+    session.server = replicas[1]
+    session.append([6], max_tokens=6)
+    wait_until(lambda: redis.keys("*:state:0"), "the state is in the store")
+    for key in redis.keys("*:state:0"):  # torn
+        redis.ask("SETRANGE", key, 300, b"damage")
+    session.server = replicas[0]
+    session.append([7], max_tokens=6)
+
+
+def test_changes_are_seen_everywhere(replicas):
+    one, other = replicas
+    turn(one, "seen", max_tokens=8)
+    assert other.post("/v1/sessions/seen/fork", {"id": "seen-2"}).status_code == 201
+    check_error(one.post("/v1/sessions/seen/fork", {"id": "seen-2"}), 409, "session_exists")
+    assert one.post("/v1/sessions/seen-2/rewind", {"position": 5}).status_code == 200
+    assert position(other, "seen-2") == 5 and position(other, "seen") == 11
+    for server in replicas:
+        listed = {card["id"]: card["position"] for card in server.get("/v1/sessions").json()["data"]}
+        assert listed["seen-2"] == 5 and listed["seen"] == 11
+    blob = one.get("/v1/sessions/seen/state").content
+    assert other.http.put("/v1/sessions/imported/state", content=blob, headers={
+        "Content-Type": "application/octet-stream"}).status_code == 201
+    assert position(one, "imported") == 11
+    assert other.http.delete("/v1/sessions/seen").status_code == 204
+    check_error(one.get("/v1/sessions/seen"), 404, "session_not_found")
+    check_error(one.http.delete("/v1/sessions/seen"), 404, "session_not_found")
+    check_error(one.post("/v1/sessions/seen/rewind", {"position": 0}), 404, "session_not_found")
+    assert "seen" not in {card["id"] for card in one.get("/v1/sessions").json()["data"]}
+    assert turn(one, "seen").json()["session"]["position"] == 7
+
+
+def test_a_rewound_session_goes_on_otherwise(replicas):
+    session = Session(replicas[0], "rewound", [])
+    session.append([3, 4, 5], max_tokens=12)
+    session.server = replicas[1]
+    assert replicas[1].post("/v1/sessions/rewound/rewind", {"position": 6}).status_code == 200
+    session.ids = session.ids[:6]
+    session.append([9, 9], max_tokens=5)
+    session.server = replicas[0]
+    session.append([8], max_tokens=5)
+
+
+def test_nothing_is_kept_of_a_failed_turn(replicas, redis):
+    check_error(turn(replicas[0], "none", expected_position=3), 412, "position_mismatch")
+    check_error(replicas[1].get("/v1/sessions/none"), 404, "session_not_found")
+    assert not redis.keys("*:none}*")
+    turn(replicas[0], "none")
+    check_error(turn(replicas[1], "none", expected_position=3), 412, "position_mismatch")
+    assert turn(replicas[0], "none", expected_position=7).status_code == 200
+
+
+def test_store_false_leaves_the_session(replicas):
+    turn(replicas[0], "peeked")
+    reply = turn(replicas[1], "peeked", store=False)
+    assert reply.status_code == 200 and position(replicas[0], "peeked") == 7
+
+
+# ---- one writer ----
+
+def test_of_two_that_race_one_wins(replicas):
+    at = 0
+    for round in range(20):
+        start = threading.Barrier(2)
+
+        def race(server):
+            start.wait()
+            return turn(server, "raced", expected_position=at)
+        others = [in_background(lambda server=server: race(server)) for server in replicas]
+        replies = [other() for other in others]
+        statuses = sorted(reply.status_code for reply in replies)
+        assert statuses[0] == 200 and statuses[1] in (409, 412), [reply.text for reply in replies]
+        at += 7
+        assert position(replicas[round % 2], "raced") == at
+
+
+@pytest.mark.builds("dev")
+def test_a_busy_session_says_for_how_long(replicas, redis):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replicas[0].http.stream("POST", "/v1/completions", json={
+            "session_id": "busy", "prompt": [5], "stream": True, **ENDLESS}))
+        wait_leased(redis, "busy")
+        reply = turn(replicas[1], "busy")
+        check_error(reply, 409, "session_busy")
+        assert 1 <= int(reply.headers["Retry-After"]) <= LEASE
+        over = time.monotonic() + 1.5 * LEASE
+        wait_until(lambda: time.monotonic() > over, "a lease's time passes: it is renewed meanwhile")
+        check_error(turn(replicas[1], "busy"), 409, "session_busy")
+        check_error(replicas[1].http.delete("/v1/sessions/busy"), 404, "session_not_found")
+    # the client has left: what was generated until then is the turn
+    wait_until(lambda: turn(replicas[1], "busy").status_code == 200, "the session is free")
+
+
+@pytest.mark.builds("dev", "asan")
+def test_a_dead_server_leaves_the_session_as_it_was(redis, server_factory):
+    victim, other = (server_factory(store=redis.location, lease=LEASE) for _ in range(2))
+    turn(other, "survives")
+    with contextlib.suppress(Exception), victim.http.stream("POST", "/v1/completions", json={
+            "session_id": "survives", "prompt": [5], "stream": True, **ENDLESS}) as stream:
+        wait_leased(redis, "survives")
+        victim.ends_clean = False
+        victim.process.kill()
+        died = time.monotonic()
+        for _ in stream.iter_bytes():
+            pass
+    assert position(other, "survives") == 7
+    wait_until(lambda: turn(other, "survives").status_code == 200, "the session is free", 2 * LEASE)
+    assert time.monotonic() - died < 2 * LEASE
+    assert position(other, "survives") == 14
+
+
+@pytest.mark.builds("dev")
+def test_who_has_lost_the_lease_cannot_commit(replicas, redis):
+    slow, quick = replicas
+    turn(quick, "split")
+    result = in_background(lambda: turn(slow, "split", **LONG))
+    wait_leased(redis, "split")
+    wait_until(lambda: slow.get("/load").json()["running"], "the turn runs")
+    with harness.stopped(slow):
+        wait_until(lambda: turn(quick, "split").status_code == 200, "the lease ends", 5 * LEASE)
+        held = position(quick, "split")
+    check_error(result(), 409, "session_conflict")
+    assert position(quick, "split") == position(slow, "split") == held == 14
+    assert turn(slow, "split").json()["session"]["position"] == 21
+
+
+def test_a_key_is_done_once(replicas):
+    key = {"Idempotency-Key": "once"}
+    body = {"session_id": "keyed", "prompt": [5, 6, 7], "max_tokens": 4, **GREEDY}
+    first = replicas[0].post("/v1/completions", body, headers=key)
+    assert first.status_code == 200
+    again = replicas[0].post("/v1/completions", body, headers=key)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.json() == first.json()
+    check_error(replicas[1].post("/v1/completions", body, headers=key), 409,
+                "idempotency_reply_lost")
+    check_error(replicas[1].post("/v1/completions", {**body, "prompt": [8]}, headers=key), 422,
+                "idempotency_mismatch")
+    assert position(replicas[1], "keyed") == 7
+    assert turn(replicas[1], "keyed").status_code == 200  # the lease was given back
+
+
+# ---- the store fails ----
+
+def test_a_store_that_is_away(own_redis, own_replicas):
+    one, other = own_replicas
+    turn(one, "stays")
+    own_redis.kill()
+    reply = turn(one, "stays")
+    check_error(reply, 503, "store_unavailable")
+    assert int(reply.headers["Retry-After"]) >= 1
+    check_error(one.get("/v1/sessions/stays"), 503, "store_unavailable")
+    check_error(one.get("/v1/sessions"), 503, "store_unavailable")
+    check_error(other.http.delete("/v1/sessions/stays"), 503, "store_unavailable")
+    assert one.complete(prompt=[5], max_tokens=4)["choices"]
+    assert one.get("/ready").status_code == 200
+    own_redis.start()
+    wait_until(lambda: turn(one, "stays", expected_position=7).status_code == 200, "it is back", 20)
+    wait_until(lambda: other.get("/v1/sessions").status_code == 200, "it is back for the other")
+    assert position(other, "stays") == 14
+    assert other.tail().count("the store is away") == 1
+
+
+@pytest.mark.builds("dev")
+def test_a_turn_outlives_a_restart_of_the_store(own_redis, own_replicas):
+    """The turn begins before, and is committed after it: the lease is in the store's file."""
+    one, other = own_replicas
+    result = in_background(lambda: turn(one, "lasts", **LONG))
+    wait_leased(own_redis, "lasts")
+    own_redis.kill()
+    own_redis.start()
+    reply = result()
+    assert reply.status_code == 200, reply.text
+    assert position(other, "lasts") == reply.json()["session"]["position"] == 3 + LONG["max_tokens"]
+
+
+@pytest.mark.builds("dev")
+def test_every_turn_that_was_acknowledged_is_there(own_redis, own_replicas):
+    """The store is killed and comes back, again and again, under clients who go on."""
+    stop = threading.Event()
+    histories = [[] for _ in range(4)]
+
+    def client(number):
+        at = 0
+        while not stop.is_set():
+            server = own_replicas[(number + at) % 2]
+            try:
+                reply = turn(server, f"client-{number}", expected_position=at)
+            except Exception as error:
+                histories[number].append(error)
+                continue
+            if reply.status_code == 200:
+                at += 7
+                assert reply.json()["session"]["position"] == at
+                histories[number].append(at)
+            elif reply.status_code in (412, 409, 503):
+                held = server.get(f"/v1/sessions/client-{number}")
+                if held.status_code == 200 and reply.status_code in (412, 503):
+                    assert held.json()["position"] in (at, at + 7)
+                    at = held.json()["position"]
+            else:
+                raise AssertionError(reply.text)
+    results = [in_background(lambda number=number: client(number)) for number in range(4)]
+    for _ in range(5):
+        made = sum(map(len, histories))
+        wait_until(lambda made=made: sum(map(len, histories)) > made + 8, "clients go on")
+        own_redis.kill()
+        own_redis.start()
+    stop.set()
+    for result in results:
+        result()
+    wait_until(lambda: own_replicas[0].get("/v1/sessions").status_code == 200, "the store is back")
+    for number, history in enumerate(histories):
+        assert not [each for each in history if not isinstance(each, int)]
+        assert len(history) > 3
+        assert position(own_replicas[0], f"client-{number}") >= history[-1]
+
+
+def test_a_full_store(own_redis, own_replicas):
+    one, other = own_replicas
+    turn(one, "full", max_tokens=8)
+    own_redis.ask("CONFIG", "SET", "maxmemory", 1)
+    error = check_error(turn(one, "full"), 503, "store_failed")
+    assert "is full" in error["message"]
+    assert position(other, "full") == 11
+    assert one.get("/ready").status_code == 200
+    assert one.http.delete("/v1/sessions/full").status_code == 204  # which makes room
+    own_redis.ask("CONFIG", "SET", "maxmemory", 0)
+    assert turn(other, "full").json()["session"]["position"] == 7
+
+
+def test_a_damaged_session(replicas, redis):
+    turn(replicas[0], "damaged")
+    tokens, = redis.keys("*:damaged}:t")
+    redis.ask("SETRANGE", tokens, 4, b"\x09\x00\x00\x00")
+    error = check_error(turn(replicas[1], "damaged"), 503, "store_failed")
+    assert "damaged" in error["message"]
+    redis.ask("APPEND", tokens, b"more")
+    check_error(replicas[1].get("/v1/sessions/damaged"), 503, "store_failed")
+    redis.ask("DEL", tokens)
+    redis.ask("LPUSH", tokens, b"of another type")
+    check_error(turn(replicas[1], "damaged"), 503, "store_failed")
+    assert replicas[0].http.delete("/v1/sessions/damaged").status_code == 204
+
+
+def test_an_older_copy_is_told_of(replicas, redis):
+    turn(replicas[0], "older")
+    rows = {key: redis.ask("DUMP", key) for key in redis.keys("*:older}*")}
+    turn(replicas[0], "older")
+    for key, value in rows.items():
+        redis.ask("RESTORE", key, 0, value, "REPLACE")
+    error = check_error(turn(replicas[0], "older"), 409, "session_conflict")
+    assert "older copy" in error["message"]
+    assert turn(replicas[0], "older", expected_position=7).status_code == 200
+
+
+# ---- the start ----
+
+def start_refused(**flags):
+    """`regla serve` with these flags ends with status 1; what it says."""
+    arguments = [str(harness.BINARY), "serve", "--model", str(harness.GOLDEN / "hybrid_regla"),
+                 "--port", "0"]
+    for name, value in flags.items():
+        arguments += ["--" + name.replace("_", "-"), str(value)]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False,
+                           timeout=60 * harness.SLOWNESS)
+    assert ended.returncode == 1, ended.stderr
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("location, said", [
+    ("unix:/nowhere/at/all", "/nowhere/at/all"),
+    ("redis://127.0.0.1:1", "redis://127.0.0.1:1/0: Connection refused"),
+    ("redis://:secret@127.0.0.1:1/x", "expected the number of a database"),
+    ("redis://127.0.0.1:99999", "expected a port"),
+    ("redis://", "expected a host"),
+    ("redis://a%zz@host", "user and password"),
+    ("rediss://127.0.0.1", "no TLS"),
+    ("/tmp", "--state-dir"),
+])
+def test_a_store_that_cannot_be_opened(location, said):
+    told = start_refused(store=location)
+    assert said in told and "--store" in told
+    assert "secret" not in told
+
+
+def test_settings_that_would_lose_sessions(own_redis):
+    own_redis.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    assert "may drop sessions" in start_refused(store=own_redis.location)
+
+
+@pytest.mark.parametrize("flags, named", [
+    ({"session_ttl": 10}, "--session-ttl"),
+    ({"session_quota": "1M"}, "--session-quota"),
+    ({"session_durability": "memory"}, "--session-durability memory"),
+    ({"state_dir": "/tmp/none"}, "--state-dir"),
+])
+def test_what_a_shared_store_does_not_do(redis, flags, named):
+    assert f"{named} is not supported with --store" in start_refused(store=redis.location, **flags)
+
+
+def test_what_may_be_lost_is_said(own_redis, server_factory):
+    own_redis.ask("CONFIG", "SET", "appendfsync", "everysec")
+    server = server_factory(store=own_redis.location)
+    assert "appendfsync everysec" in server.tail(100000)
+
+
+# ---- hostile replies ----
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory):
+    running = FakeRedis(tmp_path_factory.mktemp("fake"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def fooled(fake, tmp_path_factory):
+    server = harness.Server(tmp_path_factory.mktemp("fooled") / "log",
+                            harness.GOLDEN / "hybrid_regla", store=fake.location, lease=1)
+    yield server
+    server.stop()
+
+
+def bulk(*words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+ROW = [b"7", b"", b"row", b"5", b"meta", b"1", b"0", b"0", b"0" * 16, b"\0\0\0\0", b""]
+
+
+def row(**changes):
+    names = ["fence", "key", "kind", "version", "meta", "count", "turns", "state", "sum", "tokens",
+             "talk"]
+    return bulk(*[changes.get(name, value) for name, value in zip(names, ROW, strict=True)])
+
+
+@pytest.mark.parametrize("hostile, code", [
+    (b":1\r\n", "store_failed"),
+    (b"+OK\r\n", "store_failed"),
+    (b"$-1\r\n", "store_failed"),
+    (b"*-1\r\n", "store_failed"),
+    (b"*0\r\n", "store_failed"),
+    (b"*3\r\n:1\r\n:2\r\n:3\r\n", "store_failed"),
+    (b"*3\r\n*1\r\n*1\r\n*0\r\n$0\r\n\r\n$3\r\nrow\r\n", "store_failed"),
+    (b"*1\r\n" * 40 + b":1\r\n", "store_unavailable"),
+    (b"*2147483647\r\n", "store_unavailable"),
+    (b"*9223372036854775807\r\n", "store_unavailable"),
+    (b"*4294967297\r\n", "store_unavailable"),
+    (b"$9223372036854775807\r\n", "store_unavailable"),
+    (b"$-7\r\n", "store_unavailable"),
+    (b"$99999999999999999999999\r\n", "store_unavailable"),
+    (b"$1000000\r\nshort", "store_unavailable"),
+    (b"?what\r\n", "store_unavailable"),
+    (b"\r\n\r\n", "store_unavailable"),
+    (b"*3\r\n$1\r\n7\r\n", "store_unavailable"),
+    (None, "store_unavailable"),
+    (b"-ERR no\r\n", "store_failed"),
+    (b"-\r\n", "store_failed"),
+    (b"-MOVED 3999 127.0.0.1:6381\r\n", "store_failed"),
+    (b"-LOADING it comes\r\n", "store_unavailable"),
+    (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "store_failed"),
+    (bulk(b"busy", b"many"), "session_busy"),
+    (bulk(b"busy"), "session_busy"),
+    (bulk(b"7", b"", b"odd"), "store_failed"),
+    (bulk(b"x", b"", b"none"), "store_failed"),
+    (bulk(b"99999999999999999999", b"", b"none"), "store_failed"),
+    (row(), "store_failed"),
+    (row(count=b"99999999999"), "store_failed"),
+    (row(count=b"-1"), "store_failed"),
+    (row(turns=b"5"), "store_failed"),
+    (row(state=b"2"), "store_failed"),
+    (row(tokens=b"\xff\xff\xff\x7f"), "store_failed"),
+    (row(meta=b"m" * 100000), "store_failed"),
+])
+def test_hostile_replies(fake, fooled, hostile, code):
+    fake.hostile = hostile
+    asked = fake.asked
+    reply = turn(fooled, "fooled")
+    while fake.asked == asked:  # in a pause, after the reply before
+        check_error(reply, 503, "store_unavailable")
+        reply = turn(fooled, "fooled")
+    check_error(reply, 409 if code == "session_busy" else 503, code)
+    if hostile and b"MOVED" in hostile:
+        assert "cluster" in reply.json()["error"]["message"]
+    assert fooled.complete(prompt=[5], max_tokens=2)["choices"]
+
+
+def test_a_commit_that_is_never_confirmed(fake, fooled):
+    """The lease is given, and what follows makes no sense: no turn is acknowledged."""
+    replies = iter([bulk(b"7", b"", b"none"), bulk(b"what"), *[bulk(b"done")] * 3])
+    fake.answer_script = replies
+    normal = fake.answer
+
+    def answer(words):
+        return next(replies, bulk(b"done")) if words[0].upper() == b"EVAL" else normal(words)
+    fake.answer = answer
+    try:
+        wait_until(lambda: turn(fooled, "unconfirmed").json()["error"]["code"] == "store_failed",
+                   "the commit has failed")
+    finally:
+        fake.answer = normal
