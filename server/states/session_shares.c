@@ -27,9 +27,9 @@ static struct session_view *view_of(struct session_view *views, size_t count, co
 void session_shares_find(const struct session *const *sessions, struct session_view *views,
                          size_t count)
 {
-    const struct session **by_age = malloc((count + 1) * sizeof *by_age);
+    const struct session **by_age = count > 0 ? malloc(count * sizeof *by_age) : NULL;
     if (!by_age)
-        return; /* as if they shared nothing */
+        return; /* none, or no memory: as if they shared nothing */
     memcpy(by_age, sessions, count * sizeof *by_age);
     qsort(by_age, count, sizeof *by_age, compare_age);
     for (size_t i = 0; i < count; i++) {
