@@ -135,26 +135,25 @@ static int check_name(const struct arguments *arguments, size_t index, bool *wri
 }
 
 /* As members of an object (schema_object.c): `key` is where argument i may begin, `done` is behind
- * the one before it; in Python a comma stands between. */
+ * it; in Python a comma stands between. */
 static int add_all(struct arguments *arguments, struct builder_rule rule)
 {
     const struct schema_members *members = &arguments->members;
     struct builder *builder = members->compiler->builder;
     bool xml = arguments->call->syntax == SCHEMA_CALL_XML, written;
-    uint32_t key = rule.start, done = rule.start;
+    uint32_t key = rule.start;
     size_t last_required = 0;
     for (size_t i = 0; i < members->num_names; i++)
         last_required = members->required[i] ? i + 1 : last_required;
     if (last_required == 0)
         builder_jump(builder, rule.start, rule.final);
     for (size_t i = 0; i < members->num_names && !builder_failed(builder); i++) {
-        uint32_t next_key = builder_state(builder), next_done = builder_state(builder);
+        uint32_t next_key = builder_state(builder), done = builder_state(builder);
         if (check_name(arguments, i, &written) ||
-            (written && add_argument(arguments, i, key, next_done)))
+            (written && add_argument(arguments, i, key, done)))
             return -1;
         if (!members->required[i])
             builder_jump(builder, key, next_key);
-        done = next_done;
         if (xml) {
             builder_jump(builder, done, next_key);
         } else {
