@@ -18,7 +18,7 @@ struct cpu_options {
 extern const struct ops cpu_ops;
 
 /* What activations `auto` is with weights of a format, not auto, on this machine: what made prompts
- * and batches fastest where it was measured, and changed perplexity by less than 0.05 %
+ * and batches fastest where it was measured, and changed no model's perplexity by 0.05 %
  * (loadtest/FIGURES.md, "Number formats"). f32 where nothing rounds faster, and where
  * instruction_set is unknown. */
 enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights);

@@ -77,8 +77,9 @@ enum activation_format cpu_activations(const char *instruction_set, enum weight_
     const struct kernels *kernels = instruction_set_choose(instruction_set, &unknown);
     if (kernels == NULL || !instruction_set_rounds(kernels, weights))
         return ACTIVATIONS_F32;
+    /* 8bit is faster still, but costs a real model 0.3 % of its perplexity. */
     if (activation_format_fits(ACTIVATIONS_8BIT, weights))
-        return ACTIVATIONS_8BIT;
+        return ACTIVATIONS_16BIT;
     /* On Intel's cores products of bf16 with bf16 take longer than those with f32. */
     return weights == WEIGHTS_BF16 && (kernels == kernels_zen4 || kernels == kernels_zen5)
                ? ACTIVATIONS_16BIT

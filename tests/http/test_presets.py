@@ -191,7 +191,7 @@ def test_the_fingerprint_names_set_and_formats(server, server_factory):
     plain = server.complete(prompt=[1], max_tokens=1)["system_fingerprint"]
     assert re.fullmatch(pattern + "f32-f32", plain)
     other = server_factory(weights="q8", kv="bf16").complete(prompt=[1], max_tokens=1)
-    assert re.fullmatch(pattern + "q8-bf16" + ("-8bit" if ROUNDS else ""), other["system_fingerprint"])
+    assert re.fullmatch(pattern + "q8-bf16" + ("-16bit" if ROUNDS else ""), other["system_fingerprint"])
 
 
 ROUNDS = "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text()
@@ -232,10 +232,10 @@ def test_rounded_activations_are_said_or_refused(server_factory):
 
 def test_activations_are_rounded_by_default_where_that_is_faster(server_factory):
     chosen = json.loads(regla("info", HYBRID, "--json", "--weights", "q8").stdout)["activations"]
-    assert chosen == ("8bit" if ROUNDS else "f32")
+    assert chosen == ("16bit" if ROUNDS else "f32")
     server = server_factory(weights="q8")
     fingerprint = server.complete(prompt=[1], max_tokens=1)["system_fingerprint"]
-    assert fingerprint.endswith("-q8-f16" + ("-8bit" if ROUNDS else ""))
+    assert fingerprint.endswith("-q8-f16" + ("-16bit" if ROUNDS else ""))
     assert json.loads(regla("info", HYBRID, "--json").stdout)["activations"] == "f32"  # so are its weights
     help_text = regla("check", "--help").stdout
     assert re.search(r"--activations auto.*?default f32", help_text, re.S)

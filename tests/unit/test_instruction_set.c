@@ -144,9 +144,9 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
         cr_expect(cpu_activations(set, WEIGHTS_BF16) ==
                       (rounds && amd && bf16 ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
                   "%s", set);
-        enum activation_format bytes = rounds ? ACTIVATIONS_8BIT : ACTIVATIONS_F32;
-        cr_expect(cpu_activations(set, WEIGHTS_Q8) == bytes, "%s", set);
-        cr_expect(cpu_activations(set, WEIGHTS_Q4) == bytes, "%s", set);
+        enum activation_format digits = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
+        cr_expect(cpu_activations(set, WEIGHTS_Q8) == digits, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q4) == digits, "%s", set);
     }
     cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);
     cr_expect(cpu_activations(NULL, WEIGHTS_Q8) == cpu_activations(best->name, WEIGHTS_Q8));
