@@ -10,8 +10,9 @@ import pytest
 import checkpoints
 import contract
 import harness
+import running
+from running import finish
 
-alive = []
 # What a sanitizer finds is not in the shape of replies.
 harness.CONTRACT = contract if harness.BUILD == "dev" else None
 # What needs a GPU, or one that is emulated (tests/cuda/run.sh).
@@ -40,24 +41,11 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    report = (yield).get_result()
-    if report.failed:
-        for server in alive:
-            report.sections.append((f"log of {server.url} ({server.model_id})", server.tail()))
+    running.tell((yield).get_result())
 
 
 def start(folder, **options):
-    model = options.pop("model", harness.GOLDEN / "hybrid_regla")
-    server = harness.Server(folder / f"server-{len(list(folder.iterdir()))}.log", model, **options)
-    alive.append(server)
-    return server
-
-
-def finish(server):
-    try:
-        server.stop()
-    finally:
-        alive.remove(server)
+    return running.start(folder, options.pop("model", harness.GOLDEN / "hybrid_regla"), **options)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +54,9 @@ def server(tmp_path_factory):
     begins with no sessions and nothing cached."""
     if not harness.BINARY.exists():
         pytest.exit(f"{harness.BINARY} is not built", returncode=2)
-    running = start(tmp_path_factory.mktemp("server"))
-    yield running
-    finish(running)
+    begun = start(tmp_path_factory.mktemp("server"))
+    yield begun
+    finish(begun)
 
 
 @pytest.fixture(scope="session")
@@ -77,32 +65,24 @@ def text_server(tmp_path_factory):
     model = harness.shipped_model()
     if model is None:
         pytest.skip("models/ holds no model yet")
-    running = start(tmp_path_factory.mktemp("text-server"), model=model)
-    yield running
-    finish(running)
+    begun = start(tmp_path_factory.mktemp("text-server"), model=model)
+    yield begun
+    finish(begun)
 
 
 @pytest.fixture(scope="module")
 def chat_server(tmp_path_factory):
     """The golden model with a template that tells all that clients of chats send."""
     template = harness.ROOT / "tests" / "clients" / "chat.jinja"
-    running = start(tmp_path_factory.mktemp("chat-server"), chat_template=template)
-    yield running
-    finish(running)
+    begun = start(tmp_path_factory.mktemp("chat-server"), chat_template=template)
+    yield begun
+    finish(begun)
 
 
 @pytest.fixture
 def server_factory(tmp_path):
     """server_factory(model=…, environment=…, wait=True, **flags) -> harness.Server"""
-    started = []
-
-    def create(**options):
-        started.append(start(tmp_path, **options))
-        return started[-1]
-
-    yield create
-    for running in started:
-        finish(running)
+    yield from running.factory(tmp_path, harness.GOLDEN / "hybrid_regla")
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
 import harness
+import running
 from page_browser import Page, start_browser
+from running import finish
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-alive = []
 
 
 def pytest_collection_modifyitems(config, items):
@@ -27,10 +28,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    report = (yield).get_result()
-    if report.failed:
-        for server in alive:
-            report.sections.append((f"log of {server.url}", server.tail()))
+    running.tell((yield).get_result())
 
 
 @pytest.fixture(scope="session")
@@ -43,38 +41,20 @@ def browser(tmp_path_factory):
 
 
 def start(folder, **options):
-    model = options.pop("model", harness.shipped_model())
-    server = harness.Server(folder / f"server-{len(list(folder.iterdir()))}.log", model, **options)
-    alive.append(server)
-    return server
-
-
-def finish(server):
-    try:
-        server.stop()
-    finally:
-        alive.remove(server)
+    return running.start(folder, options.pop("model", harness.shipped_model()), **options)
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """The shipped model."""
-    running = start(tmp_path_factory.mktemp("server"))
-    yield running
-    finish(running)
+    begun = start(tmp_path_factory.mktemp("server"))
+    yield begun
+    finish(begun)
 
 
 @pytest.fixture
 def server_factory(tmp_path):
-    started = []
-
-    def create(**options):
-        started.append(start(tmp_path, **options))
-        return started[-1]
-
-    yield create
-    for running in started:
-        finish(running)
+    yield from running.factory(tmp_path, harness.shipped_model())
 
 
 @pytest.fixture

@@ -99,6 +99,14 @@ class Page:
         self.click("Generate")
         self.wait_done()
 
+    def begin_long(self, prompt):
+        """A text that goes on until somebody ends it; it has begun."""
+        self.run("document.querySelector('#try details').open = true")
+        self.fill("Tokens, at most", "200000")
+        self.fill("Prompt", prompt)
+        self.click("Generate")
+        self.wait(lambda: len(self.all(".token")) > 5, "tokens")
+
     def wait_done(self):
         self.wait(lambda: "tokens generated" in self.run(
             "return document.querySelector('#try [role=status]').textContent"), "the end of a text")

@@ -10,17 +10,23 @@ def dialog(page):
     return page.one("dialog[open]").text
 
 
+def locked(server_factory, page):
+    """A server that asks for a key, and its page."""
+    server = server_factory(api_key="right")
+    server.http.headers["X-Api-Key"] = "right"
+    page.allowed.append("401")
+    page.hosts.add(server.url.removeprefix("http://"))
+    page.driver.get(f"{server.url}/")
+    return server
+
+
 def give_key(page, key):
     page.one("dialog[open] input").send_keys(key)
     page.one("dialog[open] button[value=yes]").click()
 
 
 def test_a_key_is_asked_for_and_kept_for_the_tab(server_factory, page):
-    server = server_factory(api_key="right")
-    server.http.headers["X-Api-Key"] = "right"
-    page.allowed.append("401")
-    page.hosts.add(server.url.removeprefix("http://"))
-    page.driver.get(f"{server.url}/")
+    server = locked(server_factory, page)
     assert "asks for a key" in dialog(page)
     give_key(page, "wrong")
     page.wait(lambda: "That key is wrong" in dialog(page), "the second question")
@@ -35,11 +41,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(server_factory, page):
 
 
 def test_no_key(server_factory, page):
-    server = server_factory(api_key="right")
-    server.http.headers["X-Api-Key"] = "right"
-    page.allowed.append("401")
-    page.hosts.add(server.url.removeprefix("http://"))
-    page.driver.get(f"{server.url}/")
+    server = locked(server_factory, page)
     page.one("dialog[open] button[value=no]").click()
     page.wait(lambda: "asks for an API key" in page.text("#card"), "what is wrong")
 
@@ -67,11 +69,7 @@ def test_the_server_is_gone(server_factory, page):
     server = server_factory()
     server.ends_clean = False
     page(server)
-    page.run("document.querySelector('#try details').open = true")
-    page.fill("Tokens, at most", "200000")
-    page.fill("Prompt", TALE)
-    page.click("Generate")
-    page.wait(lambda: len(page.all(".token")) > 5, "tokens")
+    page.begin_long(TALE)
     server.process.kill()
     page.allowed += ["ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY"]
     page.wait_alert("The connection to the server broke")

@@ -74,11 +74,7 @@ def test_a_fork_from_an_alternative(server, page):
 
 def test_stop(server, page):
     page(server)
-    page.run("document.querySelector('#try details').open = true")
-    page.fill("Tokens, at most", "200000")
-    page.fill("Prompt", TALE)
-    page.click("Generate")
-    page.wait(lambda: len(page.all(".token")) > 5, "tokens")
+    page.begin_long(TALE)
     page.click("Stop")
     page.wait_done()
     server.wait_idle()

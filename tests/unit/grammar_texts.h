@@ -101,4 +101,15 @@ static inline void grammar_texts_expect(const struct grammar_texts *texts, enum 
     grammar_release(grammar);
 }
 
+/* All cases, with the small model's tokens. */
+static inline void grammar_texts_expect_all(enum grammar_kind kind,
+                                            const struct grammar_case *cases, size_t count)
+{
+    struct grammar_texts texts;
+    grammar_texts_open(&texts, GRAMMAR_MODEL);
+    for (size_t i = 0; i < count; i++)
+        grammar_texts_expect(&texts, kind, &cases[i]);
+    grammar_texts_close(&texts);
+}
+
 #endif

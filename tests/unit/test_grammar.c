@@ -98,28 +98,19 @@ static const struct {
      "$: expected what some text can match, got what none can"},
 };
 
-static void expect_all(enum grammar_kind kind, const struct grammar_case *cases, size_t count)
-{
-    struct grammar_texts texts;
-    grammar_texts_open(&texts, GRAMMAR_MODEL);
-    for (size_t i = 0; i < count; i++)
-        grammar_texts_expect(&texts, kind, &cases[i]);
-    grammar_texts_close(&texts);
-}
-
 Test(grammar, regular_expressions)
 {
-    expect_all(GRAMMAR_REGEX, REGEXES, sizeof REGEXES / sizeof *REGEXES);
+    grammar_texts_expect_all(GRAMMAR_REGEX, REGEXES, sizeof REGEXES / sizeof *REGEXES);
 }
 
 Test(grammar, choices)
 {
-    expect_all(GRAMMAR_CHOICE, CHOICES, sizeof CHOICES / sizeof *CHOICES);
+    grammar_texts_expect_all(GRAMMAR_CHOICE, CHOICES, sizeof CHOICES / sizeof *CHOICES);
 }
 
 Test(grammar, gbnf)
 {
-    expect_all(GRAMMAR_GBNF, GBNFS, sizeof GBNFS / sizeof *GBNFS);
+    grammar_texts_expect_all(GRAMMAR_GBNF, GBNFS, sizeof GBNFS / sizeof *GBNFS);
 }
 
 Test(grammar, refusals_name_the_place)

@@ -66,11 +66,7 @@ static const struct grammar_case CASES[] = {
 
 Test(grammar_reply, texts)
 {
-    struct grammar_texts texts;
-    grammar_texts_open(&texts, GRAMMAR_MODEL);
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
-        grammar_texts_expect(&texts, GRAMMAR_REPLY, &CASES[i]);
-    grammar_texts_close(&texts);
+    grammar_texts_expect_all(GRAMMAR_REPLY, CASES, sizeof CASES / sizeof *CASES);
 }
 
 /* XML has bare text: what reads as another type is no string where both may come. */
@@ -98,11 +94,7 @@ Test(grammar_reply, values_in_xml)
         {ONE("{\"type\":\"array\",\"items\":{\"const\":\"<x>\"},\"minItems\":1}", "[\"array\"]"),
          TEXT("[\"\\u003cx>\"]"), TEXT("[\"<x>\"]")},
     };
-    struct grammar_texts texts;
-    grammar_texts_open(&texts, GRAMMAR_MODEL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        grammar_texts_expect(&texts, GRAMMAR_REPLY, &cases[i]);
-    grammar_texts_close(&texts);
+    grammar_texts_expect_all(GRAMMAR_REPLY, cases, sizeof cases / sizeof *cases);
 }
 
 static bool has(const uint32_t *mask, int32_t id)

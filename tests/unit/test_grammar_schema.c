@@ -110,21 +110,14 @@ static const struct grammar_case CASES[] = {
 
 Test(grammar_schema, keywords)
 {
-    struct grammar_texts texts;
-    grammar_texts_open(&texts, GRAMMAR_MODEL);
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
-        grammar_texts_expect(&texts, GRAMMAR_JSON_SCHEMA, &CASES[i]);
-    grammar_texts_close(&texts);
+    grammar_texts_expect_all(GRAMMAR_JSON_SCHEMA, CASES, sizeof CASES / sizeof *CASES);
 }
 
 Test(grammar_schema, any_object)
 {
     static const struct grammar_case object = {"null", "{}" S "{\"a\": [true, {\"b\": null}]}",
                                                "[]" S "1"};
-    struct grammar_texts texts;
-    grammar_texts_open(&texts, GRAMMAR_MODEL);
-    grammar_texts_expect(&texts, GRAMMAR_JSON, &object);
-    grammar_texts_close(&texts);
+    grammar_texts_expect_all(GRAMMAR_JSON, &object, 1);
 }
 
 /* Bounds that no list meets: none is begun, since it could not end. */
