@@ -41,7 +41,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(server_factory, page):
 
 
 def test_no_key(server_factory, page):
-    server = locked(server_factory, page)
+    locked(server_factory, page)
     page.one("dialog[open] button[value=no]").click()
     page.wait(lambda: "asks for an API key" in page.text("#card"), "what is wrong")
 
