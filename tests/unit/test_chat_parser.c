@@ -367,7 +367,8 @@ static void check_generated(int syntax, int number)
     strbuf_printf(&content, "%s%s%s", before, *before && *after ? "\n" : "", after);
     strbuf_append(&text, "", 1);
     strbuf_append(&content, "", 1);
-    cr_assert_eq(chat_types_take(&rules.types, tools), 0);
+    struct api_error err = {0};
+    cr_assert_eq(chat_types_take(&rules.types, tools, &err), 0);
     expect(&rules, text.data, reasoning, content.data, calls);
     chat_types_clear(&rules.types);
     json_decref(calls);
@@ -492,7 +493,10 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         "\"object\", \"properties\": {\"s\": {\"type\": \"string\"}, \"i\": {\"type\": "
         "\"integer\"}, \"n\": {\"type\": \"number\"}, \"b\": {\"type\": \"boolean\"}, \"o\": "
         "{\"type\": [\"object\", \"null\"]}, \"e\": {\"enum\": [1, \"two\"]}, \"r\": {\"$ref\": "
-        "\"#/x\"}, \"u\": {}}}}}, {\"type\": \"odd\"}, {\"function\": {\"name\": 5}}]";
+        "\"#/x\"}, \"k\": {\"$ref\": \"#/$defs/I\"}, \"y\": {\"anyOf\": [{\"$ref\": "
+        "\"#/$defs/I\"}, {\"type\": \"null\"}]}, \"u\": {}}, "
+        "\"$defs\": {\"I\": {\"type\": \"integer\", \"enum\": [1, 2]}}}}}, {\"type\": \"odd\"}, "
+        "{\"function\": {\"name\": 5}}]";
     static const struct {
         const char *key, *value, *expected;
     } CASES[] = {
@@ -516,13 +520,18 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         {"e", "two", "\"two\""},
         {"r", "[1]", "[1]"},
         {"r", "1", "\"1\""},
+        {"k", "1", "1"},
+        {"k", "x", "\"x\""},
+        {"y", "2", "2"},
+        {"y", "null", "null"},
         {"u", "1", "\"1\""},
         {"absent", "{}", "\"{}\""},
         {"i", "1}, \"x\": {2", "\"1}, \\\"x\\\": {2\""},
     };
     struct chat_rules rules = {.syntax = &SYNTAXES[QWEN], .calls = true};
     json_t *tools = json_loads(SCHEMA, 0, NULL);
-    cr_assert_eq(chat_types_take(&rules.types, tools), 0);
+    struct api_error err = {0};
+    cr_assert_eq(chat_types_take(&rules.types, tools, &err), 0);
     json_decref(tools);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char text[256];
