@@ -740,3 +740,36 @@ Test(chat_parser, calls_too_long_or_too_deep_are_content)
     }
     strbuf_clear(&text);
 }
+
+/* Where calls are demanded, one that the end of the text cut is dropped; one that is too long is
+ * content, cut or not. */
+Test(chat_parser, demanded_calls_are_dropped_where_they_are_cut)
+{
+    static char calls[] = "[]";
+    struct chat_rules rules = {.syntax = &SYNTAXES[HERMES], .calls = true, .demand.calls = calls};
+    struct strbuf text = {0};
+    for (size_t length = 10; length < 1000000; length *= 1000) {
+        strbuf_reset(&text);
+        strbuf_puts(&text, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"");
+        for (size_t i = 0; i < length * 20; i++)
+            strbuf_puts(&text, "x");
+        strbuf_puts(&text, "\"}}\n</tool_call>");
+        bool is_long = text.length > 128 << 10;
+        for (size_t cut = 0; cut < 30; cut++)
+            for (size_t piece = 500; piece < 10000000; piece *= 100) {
+                size_t left = text.length - cut;
+                struct result result = parse(&rules, text.data, left, piece, piece);
+                bool whole = cut <= strlen("\n</tool_call>");
+                cr_expect_eq(result.output.calls.count, whole && !is_long);
+                cr_expect_eq(result.output.content.length, is_long ? left : 0, "%zu of %zu: %zu",
+                             left, text.length, result.output.content.length);
+                chat_output_clear(&result.output);
+            }
+        for (size_t left = 0; left < 60; left++) { /* the first marker is cut too */
+            struct result result = parse(&rules, text.data, left, 1, 1);
+            cr_expect_eq(result.output.calls.count + result.output.content.length, 0);
+            chat_output_clear(&result.output);
+        }
+    }
+    strbuf_clear(&text);
+}
