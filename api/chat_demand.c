@@ -4,6 +4,7 @@
 #include "api/chat_types.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
+#include "engine/grammar/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -127,9 +128,10 @@ static int add_tools(json_t *list, const json_t *tools, const char *wanted, bool
 
 static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list)
 {
-    static const int SYNTAXES[] = {
-        [CHAT_CALLS_JSON] = 0, [CHAT_CALLS_PYTHON] = 1, [CHAT_CALLS_XML] = 2};
-    return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", SYNTAXES[syntax->format], "open",
+    static const enum schema_call_syntax SYNTAXES[] = {[CHAT_CALLS_JSON] = SCHEMA_CALL_JSON,
+                                                       [CHAT_CALLS_PYTHON] = SCHEMA_CALL_PYTHON,
+                                                       [CHAT_CALLS_XML] = SCHEMA_CALL_XML};
+    return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", (int)SYNTAXES[syntax->format], "open",
                      syntax->calls.open, "close", syntax->calls.close, "list", syntax->list, "most",
                      one ? 1 : CHAT_DEMAND_MOST, "tools", list);
 }

@@ -4,8 +4,8 @@
  * The spec of GRAMMAR_REPLY is made by the API (chat_demand.h):
  *   reasoning  absent: the text has none. {open, close: markers; begun: the prompt has opened it,
  *              else the text may}
- *   calls      {syntax: 0..2 (schema.h); open, close: markers, close may be ""; list: all calls
- *              stand in one list between them; most: so many calls at most; tools: a list of
+ *   calls      {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
+ *              in one list between them; most: so many calls at most; tools: a list of
  *              {place, name, parameters, types}; types as in schema.h}
  *   kind, spec the other constraint, without calls
  * A marker that is a special token is that token; all others are text. */
