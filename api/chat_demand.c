@@ -4,6 +4,7 @@
 #include "api/chat_types.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
+#include "engine/grammar/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,38 +63,27 @@ static int read_choice(const json_t *fields, bool *demanded, const char **name,
 
 /* --- The tools --- */
 
-/* What XML's values are read as, by key. */
-static json_t *types_of(const json_t *parameters)
-{
-    json_t *types = json_object();
-    const char *key;
-    json_t *schema;
-    json_object_foreach(json_object_get(parameters, "properties"), key, schema)
-    {
-        if (types && json_object_set_new(types, key, chat_types_names(schema))) {
-            json_decref(types);
-            types = NULL;
-        }
-    }
-    return types;
-}
-
-/* A function without parameters takes none. */
-static json_t *describe(const json_t *function, const char *name, size_t index)
+/* A function without parameters takes none. types: whether values are read by them. */
+static json_t *describe(const json_t *function, const char *name, size_t index, bool types,
+                        struct api_error *err)
 {
     json_t *parameters = request_field(function, "parameters");
+    json_t *described, *names = types ? chat_types_names(parameters, index, err) : json_object();
     parameters = parameters ? json_incref(parameters)
                             : json_pack("{s:s,s:{},s:b}", "type", "object", "properties",
                                         "additionalProperties", 0);
     char place[64];
     snprintf(place, sizeof place, "tools[%zu].function", index);
-    return json_pack("{s:s,s:s,s:o,s:o}", "place", place, "name", name, "types",
-                     types_of(parameters), "parameters", parameters);
+    described = json_pack("{s:s,s:s,s:o,s:o}", "place", place, "name", name, "types", names,
+                          "parameters", parameters);
+    if (!described && err->code == API_OK)
+        request_no_memory(err);
+    return described;
 }
 
 /* Adds a tool that may be called, unless one before it has its name. */
 static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t index,
-                    const char *wanted, struct api_error *err)
+                    const char *wanted, bool types, struct api_error *err)
 {
     const json_t *function = json_object_get(tool, "function");
     const json_t *name = json_object_get(function, "name");
@@ -111,19 +101,21 @@ static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t inde
                              "tools[%zu].function.name: expected no U+0000", index);
     if ((wanted && strcmp(text, wanted) != 0) || json_object_get(known, text))
         return 0;
-    json_t *described = describe(function, text, index);
-    if (!described || json_object_set_new(known, text, json_true()) ||
-        json_array_append_new(list, described))
+    json_t *described = describe(function, text, index, types, err);
+    if (!described)
+        return -1;
+    if (json_object_set_new(known, text, json_true()) || json_array_append_new(list, described))
         return request_no_memory(err);
     return 0;
 }
 
-static int add_tools(json_t *list, const json_t *tools, const char *wanted, struct api_error *err)
+static int add_tools(json_t *list, const json_t *tools, const char *wanted, bool types,
+                     struct api_error *err)
 {
     json_t *known = json_object();
     int result = known ? 0 : request_no_memory(err);
     for (size_t i = 0; i < json_array_size(tools) && result == 0; i++)
-        result = add_tool(list, known, json_array_get(tools, i), i, wanted, err);
+        result = add_tool(list, known, json_array_get(tools, i), i, wanted, types, err);
     json_decref(known);
     if (result || json_array_size(list) > 0)
         return result;
@@ -136,9 +128,10 @@ static int add_tools(json_t *list, const json_t *tools, const char *wanted, stru
 
 static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list)
 {
-    static const int SYNTAXES[] = {
-        [CHAT_CALLS_JSON] = 0, [CHAT_CALLS_PYTHON] = 1, [CHAT_CALLS_XML] = 2};
-    return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", SYNTAXES[syntax->format], "open",
+    static const enum schema_call_syntax SYNTAXES[] = {[CHAT_CALLS_JSON] = SCHEMA_CALL_JSON,
+                                                       [CHAT_CALLS_PYTHON] = SCHEMA_CALL_PYTHON,
+                                                       [CHAT_CALLS_XML] = SCHEMA_CALL_XML};
+    return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", (int)SYNTAXES[syntax->format], "open",
                      syntax->calls.open, "close", syntax->calls.close, "list", syntax->list, "most",
                      one ? 1 : CHAT_DEMAND_MOST, "tools", list);
 }
@@ -147,7 +140,8 @@ static int demand_calls(struct chat_demand *demand, const json_t *tools, const c
                         const struct chat_syntax *syntax, bool one, struct api_error *err)
 {
     json_t *list = json_array(), *calls = NULL;
-    int result = list ? add_tools(list, tools, name, err) : request_no_memory(err);
+    int result = list ? add_tools(list, tools, name, syntax->format == CHAT_CALLS_XML, err)
+                      : request_no_memory(err);
     if (result == 0 && !(calls = calls_of(syntax, one, list)))
         result = request_no_memory(err);
     if (result == 0)

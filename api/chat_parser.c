@@ -68,14 +68,17 @@ static size_t drop_space(struct chat_parser *parser, size_t count)
     return count - space;
 }
 
-static void release_content(struct chat_parser *parser, size_t count, struct chat_output *output)
+/* last: the text ends here. Where calls are demanded, what is none then is one that was cut off,
+ * and no content, unless a call that was too long is. */
+static void release_content(struct chat_parser *parser, size_t count, bool last,
+                            struct chat_output *output)
 {
+    bool cut = last && parser->rules->demand.calls && !parser->answered;
     if (count > 0) {
-        parser->answered = true;
+        parser->answered = !cut;
         parser->after_call = parser->after_reasoning = false;
     }
-    /* Where calls are demanded, what is none is a call that was cut off. */
-    release(parser, count, parser->rules->demand.calls ? NULL : &output->content);
+    release(parser, count, cut ? NULL : &output->content);
 }
 
 /* Bytes at the end of the text that may be the beginning of the marker. */
@@ -154,7 +157,7 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     if (parser->after_reasoning && parser->spaces == 0)
         drop_newlines(parser);
     if (!parser->rules->calls) {
-        release_content(parser, length_of(parser), output);
+        release_content(parser, length_of(parser), last, output);
         return false;
     }
     const char *open = parser->rules->syntax->calls.open;
@@ -169,7 +172,7 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     if (parser->after_call && text_end == 0)
         release(parser, end, NULL); /* of the end: else it waits for what follows */
     else
-        release_content(parser, text_end > 0 ? drop_space(parser, end) : end, output);
+        release_content(parser, text_end > 0 ? drop_space(parser, end) : end, last, output);
     if (ends)
         return false;
     parser->looked = parser->spaces = at - end;
@@ -181,7 +184,8 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
 }
 
 /* The call up to `used` bytes of its body, of which no text is left. */
-static void take_call(struct chat_parser *parser, size_t used, struct chat_output *output)
+static void take_call(struct chat_parser *parser, size_t used, bool last,
+                      struct chat_output *output)
 {
     const struct chat_rules *rules = parser->rules;
     size_t before = output->calls.count;
@@ -191,7 +195,7 @@ static void take_call(struct chat_parser *parser, size_t used, struct chat_outpu
                                bytes_of(parser) + parser->body, &rules->types);
     output->failed |= read < 0;
     if (read <= 0) {
-        release_content(parser, drop_space(parser, parser->body + used), output);
+        release_content(parser, drop_space(parser, parser->body + used), last, output);
         return;
     }
     size_t added = output->calls.count - before;
@@ -219,9 +223,9 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
         return false;
     output->failed |= result == CHAT_SCAN_NO_MEMORY;
     if (result == CHAT_SCAN_CALL)
-        take_call(parser, used, output);
+        take_call(parser, used, last, output);
     else
-        release_content(parser, drop_space(parser, parser->body + used), output);
+        release_content(parser, drop_space(parser, parser->body + used), last, output);
     chat_scan_clear(&parser->scan);
     parser->state = CONTENT;
     return true;

@@ -81,8 +81,8 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
     rules->one_call = !several;
     rules->calls = syntax->format != CHAT_CALLS_NONE && chat_rules_tools(fields);
     if (rules->calls && syntax->format == CHAT_CALLS_XML &&
-        chat_types_take(&rules->types, request_field(fields, "tools")))
-        return request_no_memory(err);
+        chat_types_take(&rules->types, request_field(fields, "tools"), err))
+        return -1;
     if (rules->calls)
         keep(rules, syntax->call_tokens, syntax->num_call_tokens);
     if (rules->reasoning)

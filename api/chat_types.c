@@ -3,6 +3,7 @@
 #include "api/chat_types.h"
 
 #include "api/request.h"
+#include "engine/grammar/schema_pointer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,45 +45,108 @@ unsigned chat_types_kind(const json_t *value)
     }
 }
 
-/* Of a schema with $ref nothing is known: it may stand for anything with a shape of its own. The
- * depth is that of the request's JSON. */
-static unsigned kinds_of(const json_t *schema)
+/* --- Kinds --- */
+
+/* Bounds for what hostile schemas may ask: references of one parameter, schemas within each other
+ * on the way through them, and steps of all tools. */
+enum { MOST_REFERENCES = 256, MOST_DEPTH = 256, MOST_STEPS = 1 << 20 };
+enum { NOTHING_NEW = 128 }; /* a kind: none, or those of a schema that was seen already */
+
+/* A way through a tool's schema. Each reference is followed once. */
+struct way {
+    const json_t *root;                  /* what references lead into */
+    const json_t *seen[MOST_REFERENCES]; /* [num_seen] */
+    size_t num_seen, depth, steps;
+    bool failed; /* it asks too much */
+};
+
+static bool enter(struct way *way, size_t steps)
+{
+    way->steps += steps;
+    way->depth++;
+    way->failed |= way->depth > MOST_DEPTH || way->steps > MOST_STEPS;
+    return !way->failed;
+}
+
+/* What the schema's $ref leads to. NULL: nothing, or *seen already. */
+static const json_t *follow(struct way *way, const json_t *schema, bool *seen)
+{
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *target = ref ? schema_pointer(way->root, ref) : NULL;
+    *seen = false;
+    if (!target)
+        return NULL;
+    way->steps += strlen(ref) / 8 + way->num_seen / 8;
+    for (size_t i = 0; i < way->num_seen && !*seen; i++)
+        *seen = way->seen[i] == target;
+    way->failed |= !*seen && way->num_seen == MOST_REFERENCES;
+    if (*seen || way->failed)
+        return NULL;
+    way->seen[way->num_seen++] = target;
+    return target;
+}
+
+static unsigned kinds_of(struct way *way, const json_t *schema);
+
+static unsigned kinds_of_choices(struct way *way, const json_t *schema)
 {
     static const char *const CHOICES[] = {"anyOf", "oneOf", "allOf"};
+    unsigned kinds = 0;
+    for (size_t i = 0; i < sizeof CHOICES / sizeof *CHOICES; i++) {
+        const json_t *list = json_object_get(schema, CHOICES[i]);
+        for (size_t j = 0; j < json_array_size(list) && !way->failed; j++) {
+            unsigned some = kinds_of(way, json_array_get(list, j));
+            kinds |= some ? some : i < 2 ? CHAT_STRING : 0; /* a choice that says nothing */
+        }
+    }
+    return kinds;
+}
+
+static unsigned kinds_of_reference(struct way *way, const json_t *schema)
+{
+    bool seen;
+    const json_t *target = follow(way, schema, &seen);
+    if (seen)
+        return NOTHING_NEW;
+    if (target)
+        return kinds_of(way, target);
+    return json_object_get(schema, "$ref") ? CHAT_OBJECT | CHAT_LIST | CHAT_STRING : 0;
+}
+
+/* 0: the schema says nothing. */
+static unsigned kinds_of(struct way *way, const json_t *schema)
+{
     const json_t *type = json_object_get(schema, "type");
     const json_t *values = json_object_get(schema, "enum");
     const json_t *constant = json_object_get(schema, "const");
     unsigned kinds = kind_named(json_string_value(type));
+    if (json_is_false(schema))
+        return NOTHING_NEW;
+    if (!enter(way, 1 + json_array_size(type) + json_array_size(values) / 8))
+        return 0;
     for (size_t i = 0; i < json_array_size(type); i++)
         kinds |= kind_named(json_string_value(json_array_get(type, i)));
-    if (kinds)
-        return kinds;
-    for (size_t i = 0; i < json_array_size(values); i++)
-        kinds |= chat_types_kind(json_array_get(values, i));
-    if (constant)
-        kinds |= chat_types_kind(constant);
-    for (size_t i = 0; i < sizeof CHOICES / sizeof *CHOICES; i++) {
-        const json_t *list = json_object_get(schema, CHOICES[i]);
-        for (size_t j = 0; j < json_array_size(list); j++)
-            kinds |= kinds_of(json_array_get(list, j));
+    if (!kinds) {
+        for (size_t i = 0; i < json_array_size(values); i++)
+            kinds |= chat_types_kind(json_array_get(values, i));
+        if (constant)
+            kinds |= chat_types_kind(constant);
+        kinds |= kinds_of_choices(way, schema) | kinds_of_reference(way, schema);
+        if (json_object_get(schema, "properties"))
+            kinds |= CHAT_OBJECT | CHAT_LIST | CHAT_STRING;
     }
-    if (json_object_get(schema, "$ref") || json_object_get(schema, "properties"))
-        kinds |= CHAT_OBJECT | CHAT_LIST | CHAT_STRING;
+    way->depth--;
     return kinds;
 }
 
-json_t *chat_types_names(const json_t *schema)
+/* Of a parameter about which all has been said. */
+static unsigned whole(unsigned kinds)
 {
-    unsigned kinds = kinds_of(schema);
-    json_t *names = json_array();
-    for (size_t i = 0; names && i < sizeof KINDS / sizeof *KINDS; i++)
-        if ((kinds ? kinds : CHAT_STRING) & KINDS[i].kind &&
-            json_array_append_new(names, json_string(KINDS[i].name))) {
-            json_decref(names);
-            return NULL;
-        }
-    return names;
+    kinds &= ~(unsigned)NOTHING_NEW;
+    return kinds ? kinds : CHAT_STRING;
 }
+
+/* --- By function and parameter --- */
 
 /* What a parameter is known by: no name is kept, however long. */
 static XXH128_hash_t hash_of(const char *function, size_t function_length, const char *key,
@@ -93,12 +157,13 @@ static XXH128_hash_t hash_of(const char *function, size_t function_length, const
     return XXH3_128bits(parts, sizeof parts);
 }
 
-static void add(struct chat_types *types, const char *function, const char *key, unsigned kinds)
+static void add(struct chat_types *types, const char *function, const char *key, unsigned kinds,
+                size_t tool)
 {
-    struct chat_type *type = &types->items[types->count];
+    struct chat_type *type = &types->items[types->count++];
     type->hash = hash_of(function, strlen(function), key, strlen(key));
-    type->kinds = kinds ? kinds : CHAT_STRING;
-    type->place = (uint32_t)types->count++;
+    type->kinds = kinds;
+    type->tool = (uint32_t)tool;
 }
 
 static int compare_hashes(const void *a, const void *b)
@@ -112,46 +177,161 @@ static int compare_types(const void *a, const void *b)
 {
     const struct chat_type *one = a, *other = b;
     int order = compare_hashes(a, b);
-    return order ? order : (one->place > other->place) - (one->place < other->place);
+    return order ? order : (one->tool > other->tool) - (one->tool < other->tool);
 }
 
+/* One of each name, with all that its tool says of it. */
 static void sort(struct chat_types *types)
 {
     size_t count = 0;
     qsort(types->items, types->count, sizeof *types->items, compare_types);
-    for (size_t i = 0; i < types->count; i++)
-        if (count == 0 || compare_hashes(&types->items[count - 1], &types->items[i]) != 0)
-            types->items[count++] = types->items[i];
+    for (size_t i = 0; i < types->count; i++) {
+        struct chat_type *last = count > 0 ? &types->items[count - 1] : NULL;
+        const struct chat_type *next = &types->items[i];
+        if (!last || compare_hashes(last, next) != 0)
+            types->items[count++] = *next;
+        else if (last->tool == next->tool)
+            last->kinds |= next->kinds;
+    }
     types->count = count;
+    for (size_t i = 0; i < count; i++)
+        types->items[i].kinds = whole(types->items[i].kinds);
 }
 
-static const json_t *properties_of(const json_t *tool, const char **name)
+/* --- The tools --- */
+
+struct taking {
+    struct chat_types *types; /* where kinds go */
+    json_t *by_key;           /* or here; without either, parameters are counted only */
+    const char *function;
+    size_t tool, count;
+    bool failed; /* no memory */
+};
+
+static void take_kinds(struct taking *taking, const char *key, unsigned kinds)
 {
-    const json_t *function = json_object_get(tool, "function");
-    *name = json_string_value(json_object_get(function, "name"));
-    return *name ? json_object_get(json_object_get(function, "parameters"), "properties") : NULL;
+    if (taking->types) {
+        add(taking->types, taking->function, key, kinds, taking->tool);
+        return;
+    }
+    kinds |= (unsigned)json_integer_value(json_object_get(taking->by_key, key));
+    taking->failed |= json_object_set_new(taking->by_key, key, json_integer(kinds)) != 0;
 }
 
-int chat_types_take(struct chat_types *types, const json_t *tools)
+static void take_properties(struct taking *taking, struct way *way, const json_t *schema)
 {
-    size_t count = 0;
-    const char *name, *key;
-    json_t *schema;
-    for (size_t i = 0; i < json_array_size(tools); i++)
-        count += json_object_size(properties_of(json_array_get(tools, i), &name));
-    if (count == 0)
+    const char *key;
+    json_t *value, *properties = json_object_get(schema, "properties");
+    taking->count += json_object_size(properties);
+    if (!taking->types && !taking->by_key)
+        return;
+    json_object_foreach(properties, key, value)
+    {
+        struct way own = {.root = way->root, .steps = way->steps};
+        unsigned kinds = kinds_of(&own, value);
+        way->steps = own.steps;
+        way->failed |= own.failed;
+        if (way->failed)
+            return;
+        take_kinds(taking, key, kinds);
+    }
+}
+
+/* The properties of a tool stand in its schema, and where $ref and allOf lead from there. */
+static void take_schema(struct taking *taking, struct way *way, const json_t *schema)
+{
+    const json_t *all = json_object_get(schema, "allOf");
+    bool seen;
+    if (!enter(way, 1))
+        return;
+    take_properties(taking, way, schema);
+    for (size_t i = 0; i < json_array_size(all) && !way->failed; i++)
+        take_schema(taking, way, json_array_get(all, i));
+    const json_t *target = way->failed ? NULL : follow(way, schema, &seen);
+    if (target && target != way->root)
+        take_schema(taking, way, target);
+    way->depth--;
+}
+
+static int take_tool(struct taking *taking, const json_t *parameters, size_t index, size_t *steps,
+                     struct api_error *err)
+{
+    struct way way = {.root = parameters, .steps = *steps};
+    taking->tool = index;
+    take_schema(taking, &way, parameters);
+    *steps = way.steps;
+    if (taking->failed)
+        return request_no_memory(err);
+    if (!way.failed)
         return 0;
-    int64_t bytes = (int64_t)(count * sizeof *types->items);
-    if (!request_reserve_memory(bytes))
+    return api_error_set(err, API_UNSUPPORTED, "tools",
+                         "tools[%zu].function.parameters: expected at most %d references and %d "
+                         "levels for one value, and %d steps for all, got more",
+                         index, MOST_REFERENCES, MOST_DEPTH, MOST_STEPS);
+}
+
+static int take_tools(struct taking *taking, const json_t *tools, struct api_error *err)
+{
+    size_t steps = 0;
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+        taking->function = json_string_value(json_object_get(function, "name"));
+        if (taking->function &&
+            take_tool(taking, json_object_get(function, "parameters"), i, &steps, err))
+            return -1;
+    }
+    return 0;
+}
+
+static json_t *names_of(unsigned kinds)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; names && i < sizeof KINDS / sizeof *KINDS; i++)
+        if (kinds & KINDS[i].kind && json_array_append_new(names, json_string(KINDS[i].name))) {
+            json_decref(names);
+            return NULL;
+        }
+    return names;
+}
+
+json_t *chat_types_names(const json_t *parameters, size_t index, struct api_error *err)
+{
+    struct taking taking = {.by_key = json_object()};
+    size_t steps = 0;
+    json_t *names = json_object(), *kinds;
+    const char *key;
+    taking.failed = !names || !taking.by_key;
+    int failed = take_tool(&taking, parameters, index, &steps, err);
+    json_object_foreach(taking.by_key, key, kinds)
+    {
+        json_t *list = failed ? NULL : names_of(whole((unsigned)json_integer_value(kinds)));
+        if (!failed && json_object_set_new(names, key, list))
+            failed = request_no_memory(err);
+    }
+    json_decref(taking.by_key);
+    if (!failed)
+        return names;
+    json_decref(names);
+    return NULL;
+}
+
+int chat_types_take(struct chat_types *types, const json_t *tools, struct api_error *err)
+{
+    struct taking taking = {0};
+    if (take_tools(&taking, tools, err))
         return -1;
+    if (taking.count == 0)
+        return 0;
+    int64_t bytes = (int64_t)(taking.count * sizeof *types->items);
+    if (!request_reserve_memory(bytes))
+        return request_no_memory(err);
     types->reserved = bytes;
     types->items = malloc((size_t)bytes);
     if (!types->items)
+        return request_no_memory(err);
+    taking.types = types;
+    if (take_tools(&taking, tools, err))
         return -1;
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *properties = (json_t *)properties_of(json_array_get(tools, i), &name);
-        json_object_foreach(properties, key, schema) add(types, name, key, kinds_of(schema));
-    }
     sort(types);
     return 0;
 }

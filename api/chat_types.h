@@ -4,6 +4,8 @@
 #ifndef API_CHAT_TYPES_H
 #define API_CHAT_TYPES_H
 
+#include "api/errors.h"
+
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +15,7 @@
 struct chat_type {
     XXH128_hash_t hash; /* of the names of function and parameter */
     uint32_t kinds;     /* a set of enum chat_kind */
-    uint32_t place;     /* in the request */
+    uint32_t tool;      /* its index in the request */
 };
 enum chat_kind {
     CHAT_STRING = 1,
@@ -30,13 +32,13 @@ struct chat_types {
     int64_t reserved; /* bytes, of request_reserve_memory */
 };
 
-/* tools: the list of the request; what is no schema there says nothing. -1: no memory. */
-int chat_types_take(struct chat_types *types, const json_t *tools);
+/* tools: the list of the request; what is no schema there says nothing. */
+int chat_types_take(struct chat_types *types, const json_t *tools, struct api_error *err);
 void chat_types_clear(struct chat_types *types);
 unsigned chat_types_kind(const json_t *value); /* enum chat_kind; not NULL */
-/* The kinds that a parameter's schema says, as a list of JSON Schema's names; a string where it
- * says nothing. NULL: no memory. */
-json_t *chat_types_names(const json_t *schema);
+/* The same of one tool's parameters, for the grammar (schema.h): by key, a list of JSON Schema's
+ * names. index: the tool's. NULL: failed. */
+json_t *chat_types_names(const json_t *parameters, size_t index, struct api_error *err);
 /* A value of one of the kinds; of a parameter that no tool has: a string. */
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length);

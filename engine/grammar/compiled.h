@@ -18,4 +18,8 @@ struct grammar {
     struct mask *first; /* of all texts, where it took long to make; else NULL */
 };
 
+struct grammar_matcher;
+/* The mask that was asked for last, if it is one that grammars keep: a share of it. Else NULL. */
+struct mask *matcher_kept(const struct grammar_matcher *matcher);
+
 #endif

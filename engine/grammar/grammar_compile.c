@@ -78,27 +78,38 @@ static int compile_regex(struct builder *builder, const json_t *spec, uint32_t *
     return builder_failed(builder) ? -1 : 0;
 }
 
-static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
-                        const struct trie *trie, struct gbnf *gbnf, uint32_t *root);
+/* What is compiled, and what its errors name. */
+struct compiling {
+    struct builder builder;
+    const struct trie *trie;
+    struct gbnf gbnf;
+    struct reply_tools tools;
+    uint32_t around; /* calls around a tool's arguments */
+};
 
-static int compile_reply(struct builder *builder, const json_t *spec, const struct trie *trie,
-                         struct gbnf *gbnf, uint32_t *root)
+static int compile_kind(struct compiling *compiling, enum grammar_kind kind, const json_t *spec,
+                        uint32_t *root);
+
+static int compile_reply(struct compiling *compiling, const json_t *spec, uint32_t *root)
 {
+    struct builder *builder = &compiling->builder;
     const json_t *calls = json_object_get(spec, "calls");
     const json_t *kind = json_object_get(spec, "kind"), *inner = json_object_get(spec, "spec");
     uint32_t body;
     if (!calls && (!json_is_integer(kind) || json_integer_value(kind) == GRAMMAR_REPLY))
         return error_set(builder->err, ERROR_INVALID, "$: expected calls or another kind");
-    if (calls ? reply_calls(builder, trie, calls, &body)
-              : compile_kind(builder, (enum grammar_kind)json_integer_value(kind), inner, trie,
-                             gbnf, &body))
+    if (calls ? reply_calls(builder, compiling->trie, calls, &compiling->tools, &body)
+              : compile_kind(compiling, (enum grammar_kind)json_integer_value(kind), inner, &body))
         return -1;
-    return reply_reasoning(builder, trie, json_object_get(spec, "reasoning"), body, root);
+    const json_t *reasoning = json_object_get(spec, "reasoning");
+    compiling->around = REPLY_CALLS_AROUND + (reasoning != NULL);
+    return reply_reasoning(builder, compiling->trie, reasoning, body, root);
 }
 
-static int compile_kind(struct builder *builder, enum grammar_kind kind, const json_t *spec,
-                        const struct trie *trie, struct gbnf *gbnf, uint32_t *root)
+static int compile_kind(struct compiling *compiling, enum grammar_kind kind, const json_t *spec,
+                        uint32_t *root)
 {
+    struct builder *builder = &compiling->builder;
     switch (kind) {
     case GRAMMAR_JSON:
         *root = RULE_OBJECT;
@@ -110,26 +121,38 @@ static int compile_kind(struct builder *builder, enum grammar_kind kind, const j
     case GRAMMAR_CHOICE:
         return compile_choice(builder, spec, root);
     case GRAMMAR_REPLY:
-        return compile_reply(builder, spec, trie, gbnf, root);
+        return compile_reply(compiling, spec, root);
     case GRAMMAR_GBNF:
         if (json_is_string(spec))
-            return gbnf_compile(gbnf, builder, json_string_value(spec), json_string_length(spec),
-                                root);
+            return gbnf_compile(&compiling->gbnf, builder, json_string_value(spec),
+                                json_string_length(spec), root);
         return error_set(builder->err, ERROR_INVALID, "$: expected a string, got %s",
                          fields_kind(spec));
     }
     return error_set(builder->err, ERROR_INTERNAL, "grammar: no kind %d", kind);
 }
 
-static int check_can_end(const struct grammar *grammar, struct error *err)
+/* Whether a text of the rule can come within `around` calls. */
+static int check_can_end(const struct automaton *automaton, uint32_t rule, uint32_t around,
+                         struct error *err)
 {
-    const struct automaton *automaton = &grammar->automaton;
-    if (automaton->states[automaton->starts[grammar->root]].need <= automaton->most_depth)
+    if (automaton->states[automaton->starts[rule]].need + around <= automaton->most_depth)
         return 0;
     return error_set(err, ERROR_UNSUPPORTED,
                      "$: expected what some text can match, got what none can, with the bytes of "
                      "the model's tokens and at most %d levels of nesting",
                      (int)automaton->most_depth);
+}
+
+/* All of it, and the arguments of each tool. */
+static int check_ends(const struct grammar *grammar, const struct compiling *compiling)
+{
+    struct error *err = compiling->builder.err;
+    const struct reply_tools *tools = &compiling->tools;
+    for (size_t i = 0; i < json_array_size(tools->list); i++)
+        if (check_can_end(&grammar->automaton, tools->rules[i], compiling->around, err))
+            return reply_name_tool(tools, i, err);
+    return check_can_end(&grammar->automaton, grammar->root, 0, err);
 }
 
 static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error *err)
@@ -152,14 +175,13 @@ static int check_recursion(uint32_t rule, const struct gbnf *gbnf, struct error 
 /* Makes the mask that all texts begin with, which then waits for nobody. */
 static int make_first(struct grammar *grammar, struct error *err)
 {
-    static const struct mask_key beginning = {.words = {false}, .count = 1}; /* as in matcher.c */
     struct grammar_matcher *matcher;
     if (grammar_matcher_create(&matcher, grammar, err))
         return -1;
     int failed = grammar_matcher_mask(matcher, err) ? 0 : -1;
-    grammar_matcher_free(matcher);
     if (!failed)
-        grammar->first = mask_cache_find(grammar->masks, &beginning);
+        grammar->first = matcher_kept(matcher);
+    grammar_matcher_free(matcher);
     return failed;
 }
 
@@ -167,25 +189,27 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
                     const struct grammar_vocabulary *vocabulary, struct error *err)
 {
     struct error none = ERROR_INIT; /* a builder needs one to know that it failed */
-    struct builder builder = {.alphabet = vocabulary->alphabet, .err = err ? err : &none};
-    struct gbnf gbnf = {0};
+    struct compiling compiling = {
+        .builder = {.alphabet = vocabulary->alphabet, .err = err ? err : &none},
+        .trie = &vocabulary->trie};
+    struct builder *builder = &compiling.builder;
     struct grammar *grammar = calloc(1, sizeof *grammar);
     if (!grammar)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a grammar");
     atomic_init(&grammar->shares, 1);
     grammar->vocabulary = vocabulary;
     uint32_t left_recursive = UINT32_MAX;
-    json_rules_add(&builder);
-    int failed = builder_failed(&builder) ||
-                 compile_kind(&builder, kind, spec, &vocabulary->trie, &gbnf, &grammar->root) ||
-                 builder_finish(&builder, &grammar->automaton, &left_recursive) ||
-                 check_can_end(grammar, builder.err) ||
-                 check_recursion(left_recursive, &gbnf, builder.err) ||
+    json_rules_add(builder);
+    int failed = builder_failed(builder) || compile_kind(&compiling, kind, spec, &grammar->root) ||
+                 builder_finish(builder, &grammar->automaton, &left_recursive) ||
+                 check_ends(grammar, &compiling) ||
+                 check_recursion(left_recursive, &compiling.gbnf, builder->err) ||
                  mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
-                                   builder.err) ||
-                 make_first(grammar, builder.err);
-    builder_clear(&builder);
-    gbnf_clear(&gbnf);
+                                   builder->err) ||
+                 make_first(grammar, builder->err);
+    builder_clear(builder);
+    gbnf_clear(&compiling.gbnf);
+    free(compiling.tools.rules);
     if (failed) {
         grammar_release(grammar);
         return -1;
@@ -212,5 +236,6 @@ void grammar_release(struct grammar *grammar)
 
 size_t grammar_bytes(const struct grammar *grammar)
 {
-    return sizeof *grammar + grammar->automaton.bytes + mask_cache_bytes(grammar->masks);
+    return sizeof *grammar + grammar->automaton.bytes + mask_cache_bytes(grammar->masks) +
+           mask_cache_share_bytes(grammar->masks, grammar->first);
 }

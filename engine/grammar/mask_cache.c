@@ -72,6 +72,11 @@ size_t mask_cache_bytes(const struct mask_cache *cache)
            cache->limit + mask_bytes(cache, MASK_KEY_WORDS);
 }
 
+size_t mask_cache_share_bytes(const struct mask_cache *cache, const struct mask *mask)
+{
+    return mask ? mask_bytes(cache, mask->key_words) : 0;
+}
+
 static struct mask *find(const struct mask_cache *cache, const struct mask_key *key, uint64_t hash)
 {
     struct mask *mask = cache->slots[hash & cache->slot_mask];

@@ -23,6 +23,8 @@ struct mask_cache;
 int mask_cache_create(struct mask_cache **out, size_t words, size_t bytes, struct error *err);
 void mask_cache_free(struct mask_cache *cache); /* NULL is allowed */
 size_t mask_cache_bytes(const struct mask_cache *cache);
+/* Of a mask that someone holds beside it; NULL: none. */
+size_t mask_cache_share_bytes(const struct mask_cache *cache, const struct mask *mask);
 
 /* NULL: it is not there. */
 struct mask *mask_cache_find(struct mask_cache *cache, const struct mask_key *key);

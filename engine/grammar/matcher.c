@@ -252,6 +252,11 @@ const uint32_t *grammar_matcher_mask(struct grammar_matcher *matcher, struct err
     return matcher->set;
 }
 
+struct mask *matcher_kept(const struct grammar_matcher *matcher)
+{
+    return matcher->held ? mask_share(matcher->held) : NULL;
+}
+
 size_t grammar_matcher_work(const struct grammar_matcher *matcher)
 {
     return matcher->work;

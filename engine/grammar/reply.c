@@ -154,14 +154,21 @@ static int append_name(enum schema_call_syntax syntax, const json_t *tool, struc
                : 0;
 }
 
+int reply_name_tool(const struct reply_tools *tools, size_t index, struct error *err)
+{
+    return error_prefix(err, "%s.parameters", text_of(json_array_get(tools->list, index), "place"));
+}
+
 /* The arguments of a tool, from behind its name to behind themselves. */
 static int add_arguments(struct builder *builder, enum schema_call_syntax syntax,
-                         const json_t *tool, uint32_t from, uint32_t to)
+                         const struct reply_tools *tools, size_t index, uint32_t from, uint32_t to)
 {
+    const json_t *tool = json_array_get(tools->list, index);
     struct schema_call call = {syntax, json_object_get(tool, "types")};
     uint32_t arguments, at = from;
     if (schema_compile_call(builder, json_object_get(tool, "parameters"), &call, &arguments))
-        return error_prefix(builder->err, "%s.parameters", text_of(tool, "place"));
+        return reply_name_tool(tools, index, builder->err);
+    tools->rules[index] = arguments;
     if (syntax == SCHEMA_CALL_JSON) {
         static const char key[] = "\"arguments\"";
         uint32_t comma = builder_state(builder), begun = builder_state(builder);
@@ -180,21 +187,22 @@ static int add_arguments(struct builder *builder, enum schema_call_syntax syntax
 }
 
 /* Names and arguments of all tools, from one state to another. */
-static int add_tools(struct builder *builder, enum schema_call_syntax syntax, const json_t *tools,
-                     uint32_t from, uint32_t to)
+static int add_tools(struct builder *builder, enum schema_call_syntax syntax,
+                     struct reply_tools *tools, uint32_t from, uint32_t to)
 {
-    size_t count = json_array_size(tools);
+    size_t count = json_array_size(tools->list);
     struct text_buffer text = {0};
     struct builder_word *words = calloc(count + 1, sizeof *words);
-    int failed =
-        words ? 0 : error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu tools", count);
+    tools->rules = calloc(count + 1, sizeof *tools->rules);
+    int failed = words && tools->rules
+                     ? 0
+                     : error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu tools", count);
     for (size_t i = 0; i < count && !failed; i++) {
-        const json_t *tool = json_array_get(tools, i);
         size_t start = text.length;
-        failed = append_name(syntax, tool, &text, builder->err);
+        failed = append_name(syntax, json_array_get(tools->list, i), &text, builder->err);
         words[i].length = text.length - start;
         words[i].to = builder_state(builder);
-        failed = failed || add_arguments(builder, syntax, tool, words[i].to, to);
+        failed = failed || add_arguments(builder, syntax, tools, i, words[i].to, to);
     }
     const char *at = text.data;
     for (size_t i = 0; i < count && !failed; i++) {
@@ -214,8 +222,8 @@ static void add_word(struct builder *builder, uint32_t from, uint32_t to, const 
 }
 
 /* The rule of one call. */
-static int add_call(struct builder *builder, enum schema_call_syntax syntax, const json_t *tools,
-                    uint32_t *call)
+static int add_call(struct builder *builder, enum schema_call_syntax syntax,
+                    struct reply_tools *tools, uint32_t *call)
 {
     *call = builder_rule(builder);
     uint32_t name = builder_state(builder), done = builder_state(builder);
@@ -291,7 +299,7 @@ static uint32_t add_block(struct builder *builder, const struct trie *trie, cons
 }
 
 int reply_calls(struct builder *builder, const struct trie *trie, const json_t *calls,
-                uint32_t *rule)
+                struct reply_tools *tools, uint32_t *rule)
 {
     enum schema_call_syntax syntax =
         (enum schema_call_syntax)json_integer_value(json_object_get(calls, "syntax"));
@@ -300,7 +308,8 @@ int reply_calls(struct builder *builder, const struct trie *trie, const json_t *
     uint32_t call;
     builder->tame = syntax != SCHEMA_CALL_JSON;
     builder->most_depth = MOST_DEPTH;
-    if (add_call(builder, syntax, json_object_get(calls, "tools"), &call))
+    tools->list = json_object_get(calls, "tools");
+    if (add_call(builder, syntax, tools, &call))
         return -1;
     uint32_t block = add_block(builder, trie, calls, call, together ? most : 1);
     *rule = builder_rule(builder);

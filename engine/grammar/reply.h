@@ -4,8 +4,8 @@
  * The spec of GRAMMAR_REPLY is made by the API (chat_demand.h):
  *   reasoning  absent: the text has none. {open, close: markers; begun: the prompt has opened it,
  *              else the text may}
- *   calls      {syntax: 0..2 (schema.h); open, close: markers, close may be ""; list: all calls
- *              stand in one list between them; most: so many calls at most; tools: a list of
+ *   calls      {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
+ *              in one list between them; most: so many calls at most; tools: a list of
  *              {place, name, parameters, types}; types as in schema.h}
  *   kind, spec the other constraint, without calls
  * A marker that is a special token is that token; all others are text. */
@@ -17,9 +17,18 @@
 
 #include <jansson.h>
 
+/* The arguments of each tool, once calls are compiled: zero-initialise; free rules. */
+struct reply_tools {
+    const json_t *list; /* of the spec, borrowed */
+    uint32_t *rules;    /* [its length] */
+};
+enum { REPLY_CALLS_AROUND = 3 }; /* a call, a block and all calls; reasoning is one more */
+
 /* A rule of calls; *rule is it. Errors begin with the tool's place. */
 int reply_calls(struct builder *builder, const struct trie *trie, const json_t *calls,
-                uint32_t *rule);
+                struct reply_tools *tools, uint32_t *rule);
+/* The place of a tool's schema in *err's message. Returns -1. */
+int reply_name_tool(const struct reply_tools *tools, size_t index, struct error *err);
 
 /* Reasoning (NULL: none), then the body, a rule. *root is the rule of the whole text. */
 int reply_reasoning(struct builder *builder, const struct trie *trie, const json_t *reasoning,

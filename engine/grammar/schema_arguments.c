@@ -61,13 +61,17 @@ static int add_text(struct arguments *arguments, const char *name, struct schema
     const json_t *types = json_object_get(arguments->call->types, name), *type;
     const struct schema_place *place = member->count > 0 ? member->items[0].place : &own;
     json_t *others = json_array();
-    bool text = json_array_size(types) == 0;
+    bool text = json_array_size(types) == 0, failed = !others;
     for (size_t i = 0; i < json_array_size(types); i++) {
         json_t *one = json_array_get(types, i);
         if (strcmp(json_string_value(one), "string") == 0)
             text = true;
         else
-            json_array_append(others, one);
+            failed |= json_array_append(others, one) != 0;
+    }
+    if (failed) {
+        json_decref(others);
+        return error_set(document->err, ERROR_NO_MEMORY, "no memory for a schema");
     }
     bool apart = json_array_size(others) > 0;
     type = schema_types_of(compiler, others);
@@ -142,10 +146,8 @@ static int add_all(struct arguments *arguments, struct builder_rule rule)
     struct builder *builder = members->compiler->builder;
     bool xml = arguments->call->syntax == SCHEMA_CALL_XML, written;
     uint32_t key = rule.start;
-    size_t last_required = 0;
-    for (size_t i = 0; i < members->num_names; i++)
-        last_required = members->required[i] ? i + 1 : last_required;
-    if (last_required == 0)
+    size_t must = schema_members_must(members);
+    if (must == 0)
         builder_jump(builder, rule.start, rule.final);
     for (size_t i = 0; i < members->num_names && !builder_failed(builder); i++) {
         uint32_t next_key = builder_state(builder), done = builder_state(builder);
@@ -161,7 +163,7 @@ static int add_all(struct arguments *arguments, struct builder_rule rule)
             builder_byte(builder, done, comma, ',');
             json_rules_space(builder, comma, next_key);
         }
-        if (i + 1 >= last_required)
+        if (i + 1 >= must)
             builder_jump(builder, done, rule.final);
         key = next_key;
     }

@@ -93,6 +93,14 @@ void schema_members_clear(struct schema_members *members)
     free(members->required);
 }
 
+size_t schema_members_must(const struct schema_members *members)
+{
+    size_t count = members->num_names;
+    while (count > 0 && !members->required[count - 1])
+        count--;
+    return count;
+}
+
 /* What a member must satisfy. matches: the patterns that its name does. */
 static int member_parts(const struct schema_members *members, const char *name, const bool *matches,
                         struct schema_parts *member)

@@ -31,6 +31,8 @@ struct schema_members {
 int schema_members_read(struct schema_members *members, struct schema_compiler *compiler,
                         const struct schema_parts *parts);
 void schema_members_clear(struct schema_members *members);
+/* So many names, in their order, have come before the end: up to the last required one. */
+size_t schema_members_must(const struct schema_members *members);
 /* What the value of a name must satisfy. */
 int schema_members_named(const struct schema_members *members, size_t index,
                          struct schema_parts *member);

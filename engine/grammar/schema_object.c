@@ -177,14 +177,12 @@ static int add_members(struct object *object, uint32_t from, uint32_t to)
     struct builder *builder = object->members.compiler->builder;
     uint32_t open = builder_state(builder), close = builder_state(builder);
     uint32_t first = builder_state(builder), key = builder_state(builder), done = 0;
-    size_t last_required = 0; /* names up to it must have come */
-    for (size_t i = 0; i < object->members.num_names; i++)
-        last_required = object->members.required[i] ? i + 1 : last_required;
+    size_t must = schema_members_must(&object->members);
     builder_byte(builder, from, open, '{');
     json_rules_space(builder, open, first);
     builder_jump(builder, first, key);
     builder_byte(builder, close, to, '}');
-    if (last_required == 0)
+    if (must == 0)
         builder_jump(builder, first, close);
     for (size_t i = 0; i <= object->members.num_names && !builder_failed(builder); i++) {
         bool is_end = i == object->members.num_names;
@@ -192,7 +190,7 @@ static int add_members(struct object *object, uint32_t from, uint32_t to)
             uint32_t comma = builder_state(builder);
             builder_byte(builder, done, comma, ',');
             json_rules_space(builder, comma, key);
-            if (i >= last_required)
+            if (i >= must)
                 json_rules_space(builder, done, close);
         }
         if (is_end)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks a server. All requests of the page go through one gate, which lets two be under way at once: a
-// browser has six connections to a server, and other pages want some.
+// browser has six connections to a server, and other pages want some. Only what ends a stream goes past it.
 
 import { ask, field } from "./dom.js";
 
@@ -8,9 +8,22 @@ const LIMIT = 2;
 let underWay = 0;
 const waiting = [];
 
-async function enter() {
-  if (underWay >= LIMIT) await new Promise((go) => waiting.push(go));
-  else underWay++;
+/** signal: gives up waiting. */
+async function enter(signal) {
+  signal?.throwIfAborted();
+  if (underWay < LIMIT) {
+    underWay++;
+    return;
+  }
+  await new Promise((go, giveUp) => {
+    waiting.push(go);
+    signal?.addEventListener("abort", () => {
+      const at = waiting.indexOf(go);
+      if (at < 0) return; // it is under way
+      waiting.splice(at, 1);
+      giveUp(signal.reason);
+    });
+  });
 }
 
 function leave() {
@@ -133,9 +146,14 @@ export class Api {
     return this.request("DELETE", path, undefined, () => null);
   }
 
+  /** Ends a request: it does not wait behind what it may end. */
+  async cancel(id) {
+    await this.fetch(`v1/requests/${id}/cancel`, { method: "POST" });
+  }
+
   /** The frames of a stream. signal: ends it. */
   async *stream(path, body, id, signal) {
-    await enter();
+    await enter(signal);
     try {
       const reply = await this.fetch(path, {
         method: "POST", body: JSON.stringify(body), signal,

@@ -82,7 +82,7 @@ export function generate(api, body, ids) {
     async stop() {
       run.cut = true;
       try {
-        await api.post(`v1/requests/${id}/cancel`);
+        await api.cancel(id);
       } catch {
         abort.abort(); // it is at its end, or the server is gone
       }

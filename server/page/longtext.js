@@ -39,11 +39,11 @@ export class LongText {
     return at;
   }
 
-  /** Marks what a rewind to `position` drops. */
+  /** Marks what a rewind to `position` drops; nothing if there is no such place. */
   mark(position) {
     if (!globalThis.Highlight || this.blocks.length === 0) return;
     CSS.highlights.delete("dropped");
-    if (position >= this.texts.length) return;
+    if (!(position >= 0 && position < this.texts.length)) return;
     const block = this.blocks[Math.floor(position / BLOCK)];
     const before = this.texts.slice(block.from, position).join("").length;
     const range = new Range();

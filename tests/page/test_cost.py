@@ -118,7 +118,7 @@ def test_two_requests_at_once_beside_hundreds_of_streams(server_factory, page):
     requests = api_requests(page)
     print(f"beside 200 streams: {len(requests)} requests, {most_at_once(requests)} at once; a part is shown "
           f"after {1000 * took:.0f} ms")
-    assert most_at_once(requests) <= 2
+    assert most_at_once([one for one in requests if not one[0].endswith("/cancel")]) <= 2
     for connection in connections:
         connection.close()
 

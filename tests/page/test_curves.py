@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Curves after load, and two servers side by side: one whose memory stays, one whose memory grows."""
 
+import contextlib
 import http.server
 import json
 import re
@@ -67,46 +68,75 @@ def test_requests_in_the_queue(server_factory, page):
         connection.close()
 
 
+class Other(http.server.BaseHTTPRequestHandler):
+    """Another server, all of whose words are `word`."""
+    word, wait = "", staticmethod(lambda: None)
+
+    def answer(self, kind, body):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("Access-Control-Allow-Headers", "*")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        word = self.word
+        card = {"id": word, "family": word, "layer_types": [word], "parameters": 1, "state_bytes_per_text": 1,
+                "kv_bytes_per_token": 1, "max_model_len": None}
+        if self.path == "/metrics":
+            self.answer("text/plain",
+                        f'regla_generation_peak_memory_bytes{{length="64",a="{word}"}} 1\n'.encode())
+        else:
+            self.answer("application/json", json.dumps({"data": [card]}).encode())
+
+    def do_OPTIONS(self):
+        self.answer("text/plain", b"")
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.wait()
+        frame = {"choices": [{"text": self.word, "logprobs": {
+            "tokens": ["token_id:1"], "token_logprobs": [-1], "top_logprobs": [{}]}}]}
+        self.answer("text/event-stream", f"data: {json.dumps(frame)}\n\ndata: [DONE]\n\n".encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def listening(**members):
+    kind = type("Handler", (Other,), members)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) as other:
+        threading.Thread(target=other.serve_forever).start()
+        try:
+            yield f"127.0.0.1:{other.server_address[1]}"
+        finally:
+            other.shutdown()
+
+
 @pytest.fixture
 def hostile():
     """A server whose every word is markup."""
     evil = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
-    card = {"id": evil, "family": evil, "layer_types": [evil], "parameters": 1, "state_bytes_per_text": 1,
-            "kv_bytes_per_token": 1, "max_model_len": None}
-    frame = {"choices": [{"text": evil, "logprobs": {"tokens": ["token_id:1"], "token_logprobs": [-1],
-                                                     "top_logprobs": [{}]}}]}
+    with listening(word=evil) as host:
+        yield host, evil
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def answer(self, kind, body):
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Access-Control-Allow-Origin", "*")
-            self.send_header("Access-Control-Allow-Headers", "*")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
 
-        def do_GET(self):
-            if self.path == "/metrics":
-                self.answer("text/plain",
-                            f'regla_generation_peak_memory_bytes{{length="64",a="{evil}"}} 1\n'.encode())
-            else:
-                self.answer("application/json", json.dumps({"data": [card]}).encode())
+@pytest.fixture
+def slow():
+    """A server whose streams begin once they may."""
+    asked, may = threading.Event(), threading.Event()
 
-        def do_OPTIONS(self):
-            self.answer("text/plain", b"")
-
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.answer("text/event-stream", f"data: {json.dumps(frame)}\n\ndata: [DONE]\n\n".encode())
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever).start()
-        yield f"127.0.0.1:{listening.server_address[1]}", evil
-        listening.shutdown()
+    def wait(_):
+        asked.set()
+        may.wait(60)
+    with listening(word="slow", wait=wait) as host:
+        try:
+            yield host, asked
+        finally:
+            may.set()
 
 
 def test_what_a_server_says_never_becomes_markup(server_factory, page, hostile):
@@ -155,6 +185,49 @@ def test_two_systems_side_by_side(server_factory, page):
     assert not page.alert()
     for side in (server, grows):
         assert side.metric("regla_generation_tokens_per_second_count", length="512") == 1
+
+
+def test_stop_beside_two_streams(server_factory, page, slow):
+    """It waits behind neither."""
+    host, asked = slow
+    server = server_factory(page_compare=f"http://{host}")
+    page.hosts.add(host)
+    page(server).begin_long("It was")
+    page.one("#tab-compare").click()
+    page.click("Generate on both")
+    page.wait(asked.is_set, "two streams under way")
+    page.one("#tab-try").click()
+    page.click("Stop")
+    page.wait_done()
+    assert "stopped" in page.text("#try .speed") and not page.alert()
+    server.wait_idle()
+    page.one("#tab-compare").click()
+    page.click("Stop")
+    page.button("Generate on both")
+
+
+def test_stop_of_what_waits_behind_two_streams(server_factory, page, slow):
+    host, asked = slow
+    server = server_factory(page_compare=f"http://{host}", max_running=1)
+    page.hosts.add(host)
+    page.allowed.append("404")  # the server has not heard of it yet
+    busy = server.connect()
+    busy.sendall(request_bytes("/v1/completions", {**ENDLESS, "stream": True}))
+    page.wait(lambda: server.metric("regla_requests_running") == 1, "it runs")
+    page(server, "compare").click("Generate on both")
+    page.wait(asked.is_set, "one stream under way")
+    page.wait(lambda: server.metric("regla_requests_waiting") == 1, "one waits")
+    page.one("#tab-try").click()
+    page.fill("Prompt", "It was")
+    page.click("Generate")
+    page.click("Stop")
+    page.wait_done()
+    assert page.text("#try [role=status]").startswith("0 tokens generated")
+    assert page.field("Prompt").get_attribute("value") == "It was"
+    page.one("#tab-compare").click()
+    page.click("Stop")
+    page.button("Generate on both")
+    busy.close()
 
 
 def test_a_server_that_does_not_allow_this_page(server_factory, page):

@@ -71,6 +71,11 @@ def test_rewind_by_a_click_in_the_text(tale, page):
     page.wait(lambda: page.field("Rewind to token").get_attribute("value") == "10",
               lambda: page.field("Rewind to token").get_attribute("value"))
     assert page.run("return CSS.highlights.has('dropped')")
+    for none in ("-5", str(held["position"])):  # a mistake would stand in the console
+        page.fill("Rewind to token", none)
+        assert not page.run("return CSS.highlights.has('dropped')")
+    page.fill("Rewind to token", "10")
+    assert page.run("return CSS.highlights.has('dropped')")
     page.click("Rewind")
     page.one("dialog[open] button[value=no]").click()
     assert tale.get("/v1/sessions/tale").json()["position"] == held["position"]

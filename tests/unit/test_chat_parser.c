@@ -367,7 +367,8 @@ static void check_generated(int syntax, int number)
     strbuf_printf(&content, "%s%s%s", before, *before && *after ? "\n" : "", after);
     strbuf_append(&text, "", 1);
     strbuf_append(&content, "", 1);
-    cr_assert_eq(chat_types_take(&rules.types, tools), 0);
+    struct api_error err = {0};
+    cr_assert_eq(chat_types_take(&rules.types, tools, &err), 0);
     expect(&rules, text.data, reasoning, content.data, calls);
     chat_types_clear(&rules.types);
     json_decref(calls);
@@ -492,7 +493,10 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         "\"object\", \"properties\": {\"s\": {\"type\": \"string\"}, \"i\": {\"type\": "
         "\"integer\"}, \"n\": {\"type\": \"number\"}, \"b\": {\"type\": \"boolean\"}, \"o\": "
         "{\"type\": [\"object\", \"null\"]}, \"e\": {\"enum\": [1, \"two\"]}, \"r\": {\"$ref\": "
-        "\"#/x\"}, \"u\": {}}}}}, {\"type\": \"odd\"}, {\"function\": {\"name\": 5}}]";
+        "\"#/x\"}, \"k\": {\"$ref\": \"#/$defs/I\"}, \"y\": {\"anyOf\": [{\"$ref\": "
+        "\"#/$defs/I\"}, {\"type\": \"null\"}]}, \"u\": {}}, "
+        "\"$defs\": {\"I\": {\"type\": \"integer\", \"enum\": [1, 2]}}}}}, {\"type\": \"odd\"}, "
+        "{\"function\": {\"name\": 5}}]";
     static const struct {
         const char *key, *value, *expected;
     } CASES[] = {
@@ -516,13 +520,18 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         {"e", "two", "\"two\""},
         {"r", "[1]", "[1]"},
         {"r", "1", "\"1\""},
+        {"k", "1", "1"},
+        {"k", "x", "\"x\""},
+        {"y", "2", "2"},
+        {"y", "null", "null"},
         {"u", "1", "\"1\""},
         {"absent", "{}", "\"{}\""},
         {"i", "1}, \"x\": {2", "\"1}, \\\"x\\\": {2\""},
     };
     struct chat_rules rules = {.syntax = &SYNTAXES[QWEN], .calls = true};
     json_t *tools = json_loads(SCHEMA, 0, NULL);
-    cr_assert_eq(chat_types_take(&rules.types, tools), 0);
+    struct api_error err = {0};
+    cr_assert_eq(chat_types_take(&rules.types, tools, &err), 0);
     json_decref(tools);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char text[256];
@@ -726,6 +735,39 @@ Test(chat_parser, calls_too_long_or_too_deep_are_content)
             struct result result = parse(&rules, text.data, text.length, piece, piece);
             cr_assert_eq(result.output.calls.count, length < 128 << 10);
             cr_assert_eq(result.output.content.length, length < 128 << 10 ? 0 : text.length);
+            chat_output_clear(&result.output);
+        }
+    }
+    strbuf_clear(&text);
+}
+
+/* Where calls are demanded, one that the end of the text cut is dropped; one that is too long is
+ * content, cut or not. */
+Test(chat_parser, demanded_calls_are_dropped_where_they_are_cut)
+{
+    static char calls[] = "[]";
+    struct chat_rules rules = {.syntax = &SYNTAXES[HERMES], .calls = true, .demand.calls = calls};
+    struct strbuf text = {0};
+    for (size_t length = 10; length < 1000000; length *= 1000) {
+        strbuf_reset(&text);
+        strbuf_puts(&text, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"");
+        for (size_t i = 0; i < length * 20; i++)
+            strbuf_puts(&text, "x");
+        strbuf_puts(&text, "\"}}\n</tool_call>");
+        bool is_long = text.length > 128 << 10;
+        for (size_t cut = 0; cut < 30; cut++)
+            for (size_t piece = 500; piece < 10000000; piece *= 100) {
+                size_t left = text.length - cut;
+                struct result result = parse(&rules, text.data, left, piece, piece);
+                bool whole = cut <= strlen("\n</tool_call>");
+                cr_expect_eq(result.output.calls.count, whole && !is_long);
+                cr_expect_eq(result.output.content.length, is_long ? left : 0, "%zu of %zu: %zu",
+                             left, text.length, result.output.content.length);
+                chat_output_clear(&result.output);
+            }
+        for (size_t left = 0; left < 60; left++) { /* the first marker is cut too */
+            struct result result = parse(&rules, text.data, left, 1, 1);
+            cr_expect_eq(result.output.calls.count + result.output.content.length, 0);
             chat_output_clear(&result.output);
         }
     }

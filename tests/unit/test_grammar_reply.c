@@ -181,7 +181,16 @@ static const struct {
     {"{\"calls\":{\"syntax\":0,\"open\":\"<c>\",\"close\":\"</"
      "c>\",\"most\":1,\"tools\":[{\"place\":"
      "\"tools[0].function\",\"name\":\"f\",\"parameters\":{\"type\":\"array\"}}]}}",
-     "$: expected what some text can match, got what none can"},
+     "tools[0].function.parameters: $: expected what some text can match, got what none can"},
+    {"{\"calls\":{\"syntax\":2,\"open\":\"<c>\",\"close\":\"</"
+     "c>\",\"most\":1,\"tools\":[{\"place\":\"tools[0].function\",\"name\":\"f\",\"parameters\":"
+     "true,"
+     "\"types\":{}},{\"place\":\"tools[1].function\",\"name\":\"g\",\"parameters\":{\"properties\":"
+     "{"
+     "\"a\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":1}},\"required\":[\"a\"]},\"types\":"
+     "{"
+     "\"a\":[\"string\"]}}]}}",
+     "tools[1].function.parameters: $: expected what some text can match, got what none can"},
 };
 
 Test(grammar_reply, refusals)
