@@ -436,6 +436,10 @@ static int check_store(const struct serve_options *options, struct error *err)
                           : strcmp(options->session_durability, "commit") != 0
                               ? "--session-durability memory"
                               : NULL;
+    if (!options->store && options->state_dir && redis_location(options->state_dir))
+        return error_set(err, ERROR_INVALID,
+                         "--state-dir: expected a directory; a store that servers share is given "
+                         "by --store");
     if (!options->store)
         return 0;
     if (!redis_location(options->store))

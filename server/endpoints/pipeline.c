@@ -278,7 +278,7 @@ static void run_bind(struct task *task)
     }
     claim_turn(job);
     session_ask(sessions, job->asked.owner, job->asked.request.session_id, job->asked.request.store,
-                job->bound.claim, bind, completion);
+                NULL, job->bound.claim, bind, completion);
 }
 
 /* Enter. Takes what `parsed` holds. */

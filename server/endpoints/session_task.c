@@ -58,12 +58,28 @@ void session_task_finish(struct session_task *task)
     task_to_workers(&task->task, run_encode);
 }
 
+static void on_lease_back(void *context, const struct api_error *err)
+{
+    (void)err;
+    session_task_finish(context);
+}
+
+/* Who is refused is told once the session is free everywhere. false: no lease was taken. */
+static bool undo(struct session_task *task)
+{
+    const struct session_task_kind *kind = task->kind;
+    const char *id = kind->makes ? kind->makes(task) : kind->takes ? task->id : NULL;
+    return task->asked && task->task.error.code != API_OK && id &&
+           session_ask_undo(task->task.service->sessions, task->owner, id, on_lease_back, task);
+}
+
 static void perform(struct session_task *task)
 {
     struct task *base = &task->task;
     switch (task->kind->perform(task)) {
     case SESSION_STEP_ENDED:
-        session_task_finish(task);
+        if (!undo(task))
+            session_task_finish(task);
         break;
     case SESSION_STEP_AGAIN:
         task->asked = false; /* it may be another by then */
@@ -92,7 +108,8 @@ static void ask_to_make(void *context, const struct api_error *err)
     struct session_task *task = context;
     const char *id = err || !task->kind->makes ? NULL : task->kind->makes(task);
     if (id)
-        session_ask(task->task.service->sessions, task->owner, id, true, NULL, on_asked, task);
+        session_ask(task->task.service->sessions, task->owner, id, true, task->id, NULL, on_asked,
+                    task);
     else
         on_asked(task, err);
 }
@@ -112,7 +129,8 @@ static void run_perform(struct task *base)
     }
     struct sessions *sessions = base->service->sessions;
     if (task->kind->names_session && sessions_shared(sessions) && !task->asked)
-        session_ask(sessions, task->owner, task->id, task->kind->takes, NULL, ask_to_make, task);
+        session_ask(sessions, task->owner, task->id, task->kind->takes, NULL, NULL, ask_to_make,
+                    task);
     else
         perform(task);
 }

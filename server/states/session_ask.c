@@ -5,20 +5,37 @@
 #include "server/states/session_changes.h"
 #include "server/store/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- copies ---- */
 
-/* Copies that nobody works on go, the least recently used first, until this one and as much again
- * would fit. */
-static void make_room(struct sessions *sessions, int64_t tokens)
+/* Whether the store was asked for it, or its answer is for this question: what was said of the copy
+ * has to hold until then. */
+static bool is_in_question(const struct session *session, const struct session_question *answered)
 {
+    const char *owner = session->meta.owner, *id = session->meta.id;
+    if (strcmp(answered->owner, owner) == 0 &&
+        (strcmp(answered->id, id) == 0 || strcmp(answered->kept, id) == 0))
+        return true;
+    for (const struct session_question *at = session->sessions->questions; at; at = at->next)
+        if (strcmp(at->owner, owner) == 0 && (strcmp(at->id, id) == 0 || strcmp(at->kept, id) == 0))
+            return true;
+    return false;
+}
+
+/* Copies that nobody works on or asks for go, the least recently used first, until the answer and
+ * as much again would fit. */
+static void make_room(const struct session_question *answered, int64_t tokens)
+{
+    struct sessions *sessions = answered->sessions;
     while (!sessions_fit(sessions, 1, 2 * (sessions->tokens + tokens) - sessions->tokens)) {
         struct session *oldest = NULL;
         for (size_t i = 0; i < sessions->count; i++) {
             struct session *at = sessions->list[i];
-            if (!at->busy && !at->lease.holder[0] && (!oldest || at->since < oldest->since))
+            if (!at->busy && !at->lease.holder[0] && (!oldest || at->since < oldest->since) &&
+                !is_in_question(at, answered))
                 oldest = at;
         }
         if (!oldest)
@@ -52,7 +69,7 @@ static int take_row(struct session_question *question, struct api_error *err)
         session_leave(session);
         session = NULL;
     }
-    make_room(sessions, row->count);
+    make_room(question, row->count);
     if (!session && !(session = session_enter(sessions, meta.owner, meta.id, meta.space)))
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
     session_changes_take(session, &(struct session_content){.tokens = row->tokens,
@@ -80,7 +97,7 @@ static int take_none(struct session_question *question, struct api_error *err)
     }
     if (session || !question->op.lease.holder[0])
         return 0;
-    make_room(sessions, 0);
+    make_room(question, 0);
     if (!session_enter(sessions, question->owner, question->id, ""))
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
     return 0;
@@ -144,11 +161,15 @@ static void on_answered(struct store_op *op)
                 session_leases_doubt(session); /* who asks next goes on with the store's copy */
         }
     } else if (session && session->busy) {
-        /* A look, while a request here works on it. */
-        failed = !is_as_it_was(session, op);
+        /* A request here works on it: one that has not asked for the lease, if this one has. */
+        failed = takes || !is_as_it_was(session, op);
         if (failed)
             api_error_set(&err, API_SESSION_BUSY, NULL,
-                          "the session \"%s\" is being changed by another server", question->id);
+                          takes ? "the session \"%s\" is busy with another request"
+                                : "the session \"%s\" is being changed by another server",
+                          question->id);
+        if (takes)
+            session_leases_send_back(sessions, question->owner, question->id, &op->lease);
     } else if (take_answer(question, &err)) {
         failed = true;
         if (takes)
@@ -205,7 +226,7 @@ static struct session_question *prepare(struct sessions *sessions, const char *o
 }
 
 void session_ask(struct sessions *sessions, const char *owner, const char *id, bool takes,
-                 const struct store_reply *key, session_done *done, void *context)
+                 const char *kept, const struct store_reply *key, session_done *done, void *context)
 {
     struct session *session = session_lookup(sessions, owner, id);
     struct session_question *question = NULL;
@@ -221,6 +242,8 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id, b
     }
     question->done = done;
     question->context = context;
+    if (kept)
+        snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)
         question->op.lease.version = session->lease.version;
     (takes ? store_take : store_look)(sessions->options.store, &question->op);

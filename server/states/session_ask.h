@@ -14,7 +14,8 @@
  * already; NULL: it has none. Errors: API_SESSION_BUSY, API_SESSION_CONFLICT,
  * API_STORE_UNAVAILABLE, API_STORE_FAILED, API_KEY_LOST, API_KEY_MISMATCH, API_OUT_OF_MEMORY. */
 void session_ask(struct sessions *sessions, const char *owner, const char *id, bool takes,
-                 const struct store_reply *key, session_done *done, void *context);
+                 const char *kept, const struct store_reply *key, session_done *done,
+                 void *context);
 
 /* Within `done`: nobody will be at work on the session after all. Calls `back` once the lease is
  * back; false: there is none, and `back` is not called. */

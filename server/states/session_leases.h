@@ -22,7 +22,8 @@ struct session_question {
     struct sessions *sessions;
     struct session_question *next; /* in sessions->questions */
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];
-    session_done *done; /* NULL: nobody waits any more */
+    char kept[SESSION_ID_SIZE]; /* the copy that whoever asks needs, too; "": none */
+    session_done *done;         /* NULL: nobody waits any more */
     void *context;
     struct session_lister lister;
     struct store_reply key; /* a copy, and of its name */
@@ -44,7 +45,7 @@ void session_leases_give(struct session *session);
 /* The same, and calls `done` once it is back, so that whoever is told then finds the session free
  * everywhere. False: there is none to give, and `done` is not called. */
 bool session_leases_give_then(struct session *session, session_done *done, void *context);
-/* The same of a lease that no session has. Without memory it ends by itself. */
+/* The same of a lease that no session has. Without memory it is held until this server ends. */
 void session_leases_send_back(struct sessions *sessions, const char *owner, const char *id,
                               const struct store_lease *lease);
 /* What the store has of it is not known any more: it is asked for all of it next time. */

@@ -547,8 +547,11 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
         session_leave(session);
     }
     session = enter(sessions, owner, id, salt, err);
-    if (!session)
+    if (!session) {
+        if (lease.holder[0])
+            session_leases_send_back(sessions, owner, id, &lease);
         return NULL;
+    }
     session->lease = lease;
     if (copy_tokens(session, tokens, count, err)) {
         session_leases_give(session);

@@ -457,6 +457,8 @@ void state_tree_drop_shared(struct state_tree *tree, struct space *space, const 
         return;
     struct token_node *node = token_tree_find(&space->tokens, tokens, position, &shared);
     struct checkpoint *checkpoint = node->parent && node->position == position ? node->value : NULL;
+    if (node->position == position && node->holds > 1)
+        return; /* a fork's row names it, too */
     checkpoint_files_drop_shared(tree->files, space, checkpoint, tokens, position);
 }
 

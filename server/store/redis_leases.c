@@ -2,6 +2,7 @@
 #include "server/store/redis_leases.h"
 
 #include "server/log.h"
+#include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
 #include <stdio.h>
@@ -22,6 +23,8 @@ static int renew(struct redis_leases *leases, const struct redis_lease *lease, s
     redis_command_text(&command, lease->holder);
     redis_command_number(&command, (int64_t)(leases->lease_s * 1e3));
     redisReply *reply = redis_link_ask(&leases->link, &command, err);
+    if (reply != NULL && redis_rows_is(reply, 0, "lost"))
+        redis_leases_drop(leases, lease->holder);
     freeReplyObject(reply);
     return reply != NULL ? 0 : -1;
 }

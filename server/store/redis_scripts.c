@@ -82,8 +82,11 @@ const char redis_script_commit[] =
     "end\n"
     "return {'done'}\n";
 
-const char redis_script_remove[] = NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until')\n"
-                                       "local ms = left(h[1], h[2], ARGV[1])\n"
-                                       "if ms then return {'busy', text(ms)} end\n"
-                                       "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
-                                       "return {'done'}\n";
+/* A session that came anew, or was changed, since the version that is to be removed stays. */
+const char redis_script_remove[] =
+    NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'version')\n"
+        "local ms = left(h[1], h[2], ARGV[1])\n"
+        "if ms then return {'busy', text(ms)} end\n"
+        "if h[3] and h[3] ~= ARGV[2] then return {'other'} end\n"
+        "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
+        "return {'done'}\n";

@@ -149,8 +149,11 @@ static int send_op(struct store_place *place, struct store_op *op, struct error 
         break;
     default:
         redis_command_text(begin_script(&words, place, op, script), op->lease.holder);
+        if (op->what == STORE_REMOVE)
+            redis_command_number(&words.command, op->lease.version);
         break;
     }
+    op->sends++;
     return redis_link_send(&place->link, &words.command, err);
 }
 
@@ -170,14 +173,21 @@ static void take_busy(struct store_op *op, const redisReply *reply)
         op->busy_ms = ms;
 }
 
+/* Another has changed the session. That may have been after this operation, whose first reply was
+ * lost: then nobody knows whether it was carried out. */
+static void take_conflict(struct store_op *op, const char *why)
+{
+    refuse(op, op->sends > 1 ? STORE_AWAY : STORE_CONFLICT, why);
+}
+
 static void take_commit(struct store_place *place, struct store_op *op, const redisReply *reply)
 {
     if (redis_rows_is(reply, 0, "done"))
         redis_leases_drop(&place->leases, op->lease.holder);
     else if (redis_rows_is(reply, 0, "lost"))
-        refuse(op, STORE_CONFLICT, "its lease had ended, and another request has taken it");
+        take_conflict(op, "its lease had ended, and another request has taken it");
     else if (redis_rows_is(reply, 0, "other") || redis_rows_is(reply, 0, "short"))
-        refuse(op, STORE_CONFLICT, "it is no longer what the request began with");
+        take_conflict(op, "it is no longer what the request began with");
     else
         redis_rows_strange(reply, &op->error);
 }
@@ -244,6 +254,8 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
     case STORE_REMOVE:
         if (redis_rows_is(reply, 0, "busy"))
             take_busy(op, reply);
+        else if (redis_rows_is(reply, 0, "other"))
+            take_conflict(op, "it is no longer what was to be removed");
         else if (!redis_rows_is(reply, 0, "done"))
             redis_rows_strange(reply, &op->error);
         break;
@@ -329,6 +341,7 @@ static void begin(struct store_place *place, struct store_op *op)
 {
     error_clear(&op->error);
     op->refusal = STORE_ACCEPTED;
+    op->sends = 0;
     if (op->kind != STORE_SESSION || op->owner == NULL)
         error_set(&op->error, ERROR_INTERNAL, "expected an operation on a session by its name");
     else if (op->what == STORE_WRITE && (op->count > MOST_BYTES / (int64_t)sizeof *op->tokens ||

@@ -172,6 +172,23 @@ def test_of_two_that_race_one_wins(replicas):
         assert position(replicas[round % 2], "raced") == at
 
 
+def test_a_deletion_beside_a_turn_leaves_no_lease(replicas):
+    """On one server, which asks the store for both at once."""
+    for round in range(30):
+        name = f"beside-{round}"
+        assert turn(replicas[0], name).status_code == 200
+        start = threading.Barrier(2)
+
+        def both(ask):
+            start.wait()
+            return ask()
+        asked = [in_background(lambda ask=ask: both(ask)) for ask in (
+            lambda: turn(replicas[0], name),
+            lambda: replicas[0].http.delete(f"/v1/sessions/{name}"))]
+        assert {ask().status_code for ask in asked} <= {200, 204, 404, 409}
+        wait_until(lambda: turn(replicas[1], name).status_code == 200, "the lease is back")
+
+
 @pytest.mark.builds("dev")
 def test_a_busy_session_says_for_how_long(replicas, redis):
     with contextlib.ExitStack() as stack:
@@ -386,6 +403,11 @@ def test_settings_that_would_lose_sessions(own_redis):
     assert "may drop sessions" in start_refused(store=own_redis.location)
 
 
+@pytest.mark.parametrize("location", ["redis://127.0.0.1:6379", "unix:/tmp/redis"])
+def test_a_shared_store_is_no_directory(location):
+    assert "--state-dir: expected a directory" in start_refused(state_dir=location)
+
+
 @pytest.mark.parametrize("flags, named", [
     ({"session_ttl": 10}, "--session-ttl"),
     ({"session_quota": "1M"}, "--session-quota"),
@@ -483,17 +505,39 @@ def test_hostile_replies(fake, fooled, hostile, code):
     assert fooled.complete(prompt=[5], max_tokens=2)["choices"]
 
 
-def test_a_commit_that_is_never_confirmed(fake, fooled):
-    """The lease is given, and what follows makes no sense: no turn is acknowledged."""
-    replies = iter([bulk(b"7", b"", b"none"), bulk(b"what"), *[bulk(b"done")] * 3])
-    fake.answer_script = replies
-    normal = fake.answer
+@contextlib.contextmanager
+def answering(fake, name, *replies):
+    """Who takes the session's lease or commits gets these replies. None: the store hangs up.
+    All else, as a lease of an earlier test that comes back, is "done"."""
+    left, normal = iter(replies), fake.answer
 
     def answer(words):
-        return next(replies, bulk(b"done")) if words[0].upper() == b"EVAL" else normal(words)
+        if words[0].upper() != b"EVAL":
+            return normal(words)
+        asks = b"'fence'" in words[1] and name.encode() in words[3]
+        return next(left) if asks else bulk(b"done")
     fake.answer = answer
     try:
-        wait_until(lambda: turn(fooled, "unconfirmed").json()["error"]["code"] == "store_failed",
-                   "the commit has failed")
+        yield
     finally:
         fake.answer = normal
+
+
+@pytest.mark.parametrize("reply", [b"lost", b"other", b"short"])
+def test_a_commit_that_was_cut_off_may_have_been_made(fake, fooled, reply):
+    """The store hangs up on the commit, and then knows another version: perhaps behind this turn."""
+    none = bulk(b"7", b"", b"none")
+    name = f"cut-{reply.decode()}"
+    with answering(fake, name, none, None, bulk(reply)):
+        cut = turn(fooled, name).json()["error"]
+    assert "may or may not" in cut["message"]
+    name = f"known-{reply.decode()}"
+    with answering(fake, name, none, bulk(reply)):
+        known = turn(fooled, name).json()["error"]
+    assert known["code"] == "session_conflict"
+
+
+def test_a_commit_that_is_never_confirmed(fake, fooled):
+    """The lease is given, and what follows makes no sense: no turn is acknowledged."""
+    with answering(fake, "unconfirmed", bulk(b"7", b"", b"none"), bulk(b"what")):
+        assert turn(fooled, "unconfirmed").json()["error"]["code"] == "store_failed"
