@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products by tiles (tiles.h), of two rows of x or more with weights in bf16, q8 and q4. This file is
- * included twice: AMX(name) names its functions, TILE(operation) those of the processor or of the
- * emulation, and TILE_STATE the type of their state.
+/* Products by tiles (tiles.h), of two rows of x or more with weights in bf16, q8 and q4. This file
+ * is included twice: AMX(name) names its functions, TILE(operation) those of the processor or of
+ * the emulation.
  *
  * bf16. Per output, over blocks of 32 inputs, and in a block from the lowest part of x to the
- * highest: acc += a tile's sum of 16 pairs. The weights of a chunk of blocks become pairs in scratch
- * once (two loads, shifts and blends for 128 bytes), and all rows meet them there, 32 rows and 32
- * outputs at a time. 16 rows, 16 outputs and 32 inputs take a tile product for each part.
+ * highest: acc += a tile's sum of 16 pairs. The weights of a chunk of blocks become pairs in
+ * scratch once (two loads, shifts and blends for 128 bytes), and all rows meet them there, 32 rows
+ * and 32 outputs at a time. 16 rows, 16 outputs and 32 inputs take a tile product for each part.
  *
  * q8, q4. A block's bytes are multiplied by tiles, q8's right where they lie; the sums of bytes are
  * exact, so the end of a block and all bits are those of kernels_vnni.h. A tile product serves 16
@@ -14,6 +14,9 @@
  *
  * A tile has the rows that there are and no others. No row's bits depend on the others in its tile.
  * No speed has been measured. */
+
+#ifndef ENGINE_CPU_KERNELS_AMX_H
+#define ENGINE_CPU_KERNELS_AMX_H
 
 #define AMX_STATE struct TILE(state)
 
@@ -44,9 +47,10 @@ static void AMX(shape_pairs)(AMX_STATE *state, int first, int second)
 
 /* sums [rows][32] (+)= x * the weights of `panel` in `blocks` blocks. second: x has two tiles of
  * rows, of which the other begins at x + far, with its sums 16 rows on. */
-INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const bool second, int first_rows,
-                                int second_rows, const float *x, int64_t far, int64_t blocks,
-                                const pair_tiles *w, int panel, float *sums, bool add)
+INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const bool second,
+                                int first_rows, int second_rows, const float *x, int64_t far,
+                                int64_t blocks, const pair_tiles *w, int panel, float *sums,
+                                bool add)
 {
     const int64_t row = PANEL * sizeof *sums, line = TILE_BYTES;
     float *other = sums + TILE_HEIGHT * PANEL;
@@ -103,11 +107,10 @@ INLINE void AMX(multiply_chunk)(AMX_STATE *state, const int parts, const struct 
         for (int panel = 0; panel < PANEL_PAIR; panel++) {
             float *to = sums + panel * PANEL_SUMS + r * PANEL;
             if (second > 0)
-                AMX(multiply_pairs)(state, parts, true, first, second, x, far, blocks, w, panel, to,
-                                    from > 0);
-            else
-                AMX(multiply_pairs)(state, parts, false, first, 0, x, 0, blocks, w, panel, to,
-                                    from > 0);
+                AMX(multiply_pairs)
+            (state, parts, true, first, second, x, far, blocks, w, panel, to, from > 0);
+            else AMX(multiply_pairs)(state, parts, false, first, 0, x, 0, blocks, w, panel, to,
+                                     from > 0);
         }
     }
 }
@@ -203,9 +206,10 @@ INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits, int
 
 /* sums [m][32], of which 16 columns, (+)= x * the blocks of a panel from w on, of which every other
  * is the panel's. full: m is 16, and the sums stay in registers. */
-INLINE void AMX(multiply_blocks)(AMX_STATE *state, const enum weight_format format, const int digits,
-                                 const bool full, int m, const int32_t *x, int64_t blocks,
-                                 const unsigned char *w, int half, bool ahead, float *sums, bool add)
+INLINE void AMX(multiply_blocks)(AMX_STATE *state, const enum weight_format format,
+                                 const int digits, const bool full, int m, const int32_t *x,
+                                 int64_t blocks, const unsigned char *w, int half, bool ahead,
+                                 float *sums, bool add)
 {
     _Alignas(LINE) byte_sums products[2]; /* the tiles go on while a block before ends */
     vec kept[TILE_HEIGHT];
@@ -261,11 +265,11 @@ INLINE void AMX(product_bytes)(const int digits, const enum weight_format format
                         w + (size_t)(from * PANEL_PAIR + c / 2) * row_bytes(format);
                     float *to = sums[c / 2] + r * PANEL + c % 2 * 16;
                     if (m == TILE_HEIGHT)
-                        AMX(multiply_blocks)(&state, format, digits, true, TILE_HEIGHT, x, count, at,
-                                             c % 2, r == 0, to, from > 0);
-                    else
-                        AMX(multiply_blocks)(&state, format, digits, false, m, x, count, at, c % 2,
-                                             r == 0, to, from > 0);
+                        AMX(multiply_blocks)
+                    (&state, format, digits, true, TILE_HEIGHT, x, count, at, c % 2, r == 0, to,
+                     from > 0);
+                    else AMX(multiply_blocks)(&state, format, digits, false, m, x, count, at, c % 2,
+                                              r == 0, to, from > 0);
                 }
             }
         }
@@ -301,3 +305,4 @@ static void AMX(kernel_product)(const struct product *p)
 }
 
 #undef AMX_STATE
+#endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What products by tiles (kernels_amx.h) take: x and weights in the order of tiles, and one row of x,
- * which waits for memory and needs no tile.
+/* What products by tiles (kernels_amx.h) take: x and weights in the order of tiles, and one row of
+ * x, which waits for memory and needs no tile.
  *
  * x comes in tiles of up to 16 rows, as even pieces of 16 as they come, and of each by blocks of 32
  * inputs. A block of m rows is
@@ -8,8 +8,8 @@
  *     bf16     [parts][m][32] bf16: x in one part, rounded (16bit), or in three (f32)
  *     q8, q4   [3][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
  *
- * The three parts are the highest 8 bits of a number, of what is left, and the rest: their sum is the
- * number exactly, and so is the product of each with a weight. q8 and q4 have the bits of
+ * The three parts are the highest 8 bits of a number, of what is left, and the rest: their sum is
+ * the number exactly, and so is the product of each with a weight. q8 and q4 have the bits of
  * kernels_vnni.h, whatever multiplies the bytes. */
 #ifndef ENGINE_CPU_KERNELS_TILES_H
 #define ENGINE_CPU_KERNELS_TILES_H
@@ -27,8 +27,7 @@ INLINE int parts_of(enum activation_format activations)
 /* bf16 in the upper halves of the dwords of low and then of high, one after the other. */
 INLINE __m512i upper_halves(__m512i low, __m512i high)
 {
-    const __m512i dwords =
-        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i dwords = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i odd = _mm512_add_epi32(_mm512_mullo_epi32(dwords, _mm512_set1_epi32(0x40004)),
                                          _mm512_set1_epi32(0x30001));
     return _mm512_permutex2var_epi16(low, odd, high);
@@ -62,9 +61,8 @@ INLINE void part_block(const int parts, int m, int i, const float *x, int64_t n,
     __m512 numbers[2];
     load_block(x, n, numbers);
     for (int part = 0; part < parts; part++) {
-        __m512i pairs = parts == 1
-                            ? upper_halves(round_upper(numbers[0]), round_upper(numbers[1]))
-                            : upper_halves(take_part(&numbers[0]), take_part(&numbers[1]));
+        __m512i pairs = parts == 1 ? upper_halves(round_upper(numbers[0]), round_upper(numbers[1]))
+                                   : upper_halves(take_part(&numbers[0]), take_part(&numbers[1]));
         _mm512_storeu_si512(out + (part * m + i) * TILE_PAIRS, pairs);
     }
 }
@@ -148,8 +146,8 @@ INLINE void pair_block(const unsigned char *w, int64_t n, pair_tiles out)
 /* The numbers of a block of x: of each part those of even inputs, then of odd ones. */
 typedef float part_numbers[MOST_PARTS][2][TILE_PAIRS];
 
-/* sums [panels][2] += a block of x * 32 inputs of w, as tiles add them up (tiles.h): the two sums of
- * a block begin at zero. */
+/* sums [panels][2] += a block of x * 32 inputs of w, as tiles add them up (tiles.h): the two sums
+ * of a block begin at zero. */
 INLINE void add_pairs(const int parts, part_numbers x, const unsigned char *w, vec sums[4])
 {
     vec even[MOST_PARTS][4], odd[MOST_PARTS][4];
@@ -164,12 +162,14 @@ INLINE void add_pairs(const int parts, part_numbers x, const unsigned char *w, v
         vec_load_bf16_pairs(w + LINE, &first[2], &first[3]);
 #pragma GCC unroll 12
         for (int i = 0; i < parts * 4; i++)
-            even[i / 4][i % 4] = vec_fma(vec_set(x[i / 4][0][pair]), first[i % 4], even[i / 4][i % 4]);
+            even[i / 4][i % 4] =
+                vec_fma(vec_set(x[i / 4][0][pair]), first[i % 4], even[i / 4][i % 4]);
         vec_load_bf16_pairs(w + ROW_BYTES, &second[0], &second[1]);
         vec_load_bf16_pairs(w + ROW_BYTES + LINE, &second[2], &second[3]);
 #pragma GCC unroll 12
         for (int i = 0; i < parts * 4; i++)
-            odd[i / 4][i % 4] = vec_fma(vec_set(x[i / 4][1][pair]), second[i % 4], odd[i / 4][i % 4]);
+            odd[i / 4][i % 4] =
+                vec_fma(vec_set(x[i / 4][1][pair]), second[i % 4], odd[i / 4][i % 4]);
     }
 #pragma GCC unroll 12
     for (int i = 4 * parts - 1; i >= 0; i--)

@@ -22,6 +22,7 @@ const struct kernels *const kernels_avx512vnni = &vnni;
 #include "engine/cpu/kernels_amx.h"
 #undef AMX
 #undef TILE
+#undef ENGINE_CPU_KERNELS_AMX_H
 #define AMX(name) name##_emulated
 #define TILE(operation) emulated_##operation
 #include "engine/cpu/kernels_amx.h"

@@ -30,8 +30,8 @@ static uint32_t next_number(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Numbers of many sizes up to 2^15, so that sums round and cancel; some so small that their parts and
- * products count as zero. */
+/* Numbers of many sizes up to 2^15, so that sums round and cancel; some so small that their parts
+ * and products count as zero. */
 static float any_number(uint32_t *seed)
 {
     const uint32_t sign = next_number(seed) & 1, size = next_number(seed);

@@ -17,9 +17,8 @@ static void multiply(struct backend *backend, const float *w, int rows, float *x
     struct weight *weight;
     cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, WEIGHTS_BF16, NULL) == 0);
     const unsigned saved = threads_flush_denormals();
-    cpu_ops.matmul(
-        backend,
-        &(struct ops_matmul){.weight = weight, .num_rows = rows, .x = {x, IN}, .y = {y, OUT}});
+    cpu_ops.matmul(backend, &(struct ops_matmul){
+                                .weight = weight, .num_rows = rows, .x = {x, IN}, .y = {y, OUT}});
     threads_restore_float(saved);
     cpu_ops.weight_free(backend, weight);
 }
@@ -80,8 +79,8 @@ static void check_order(const char *set, enum activation_format activations)
     float *x = bench_floats(ROWS * IN, -1, 1, 1), *w = bench_floats(OUT * IN, -1, 1, 2);
     float *expected = bench_nans(ROWS * OUT);
     for (int i = 0; i < ROWS * OUT; i++)
-        expected[i] = expected_sum(x + i / OUT * IN, w + i % OUT * IN,
-                                   activations == ACTIVATIONS_16BIT);
+        expected[i] =
+            expected_sum(x + i / OUT * IN, w + i % OUT * IN, activations == ACTIVATIONS_16BIT);
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         float *y = bench_nans(ROWS * OUT);
         multiply(backend, w, rows[r], x, y);
