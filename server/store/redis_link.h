@@ -29,9 +29,10 @@ struct redis_link {
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
 };
 
+enum { REDIS_MOST_WORDS = 24, REDIS_NUMBER_SIZE = 24 };
+
 /* A command, as it is put together. Borrows all but the numbers. */
 struct redis_command {
-    enum { REDIS_MOST_WORDS = 24, REDIS_NUMBER_SIZE = 24 } limits;
     const char *words[REDIS_MOST_WORDS]; /* [count], each of so many bytes: */
     size_t sizes[REDIS_MOST_WORDS];
     char numbers[REDIS_MOST_WORDS][REDIS_NUMBER_SIZE];

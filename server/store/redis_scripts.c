@@ -90,3 +90,17 @@ const char redis_script_remove[] =
         "if h[3] and h[3] ~= ARGV[2] then return {'other'} end\n"
         "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
         "return {'done'}\n";
+
+/* ---- the names of an owner's sessions ---- */
+
+const char redis_script_name[] =
+    NOW "redis.call('ZADD', KEYS[1], text(math.floor(now / 1000)), ARGV[1])\n"
+        "return {'done'}\n";
+
+const char redis_script_names[] =
+    NOW "return {text(now), redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')}\n";
+
+const char redis_script_forget[] = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) == ARGV[2] then\n"
+                                   "  redis.call('ZREM', KEYS[1], ARGV[1])\n"
+                                   "end\n"
+                                   "return {'done'}\n";

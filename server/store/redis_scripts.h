@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the store does as one step: scripts in Lua, for EVAL. Each touches the keys of one session
- * only, which share a hash tag: the row, its tokens, its turns. Times are the store's own. */
+/* What the store does as one step: scripts in Lua, for EVAL. Each touches keys of one hash tag
+ * only: of a session the row, its tokens, its turns; of an owner the lists. Times are the store's
+ * own. */
 #ifndef SERVER_STORE_REDIS_SCRIPTS_H
 #define SERVER_STORE_REDIS_SCRIPTS_H
 
@@ -19,5 +20,13 @@ extern const char redis_script_give[];
 extern const char redis_script_commit[];
 /* ARGV: holder. {"done"}, or {"busy", ms left}. */
 extern const char redis_script_remove[];
+
+/* Of an owner's set of names. ARGV: a name. Puts it there, with the time in seconds. */
+extern const char redis_script_name[];
+/* {now in ms, {name, time, ...}}. */
+extern const char redis_script_names[];
+/* ARGV: a name and its time, as redis_script_names gave them. Takes the name out, unless it was put
+ * there again. */
+extern const char redis_script_forget[];
 
 #endif

@@ -4,6 +4,8 @@
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "server/store/redis_keys.h"
+#include "server/store/redis_owners.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -25,19 +27,6 @@ static const int64_t MOST_BYTES = 256 << 20;
 
 /* ---- commands ---- */
 
-/* The keys of a session share what is in braces: a cluster keeps them together. */
-static void key_of(const struct store_place *place, const struct store_op *op, const char *suffix,
-                   char key[REDIS_KEY_SIZE])
-{
-    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s:%s}%s", place->model, op->owner, op->id, suffix);
-}
-
-static void index_of(const struct store_place *place, const struct store_op *op,
-                     char key[REDIS_KEY_SIZE])
-{
-    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:sessions", place->model, op->owner);
-}
-
 /* What a command borrows while it is put together. */
 struct words {
     struct redis_command command;
@@ -53,7 +42,7 @@ static struct redis_command *begin_script(struct words *words, const struct stor
     redis_command_text(&words->command, script);
     redis_command_number(&words->command, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
-        key_of(place, op, SUFFIXES[i], words->keys[i]);
+        redis_key_session(words->keys[i], place->model, op->owner, op->id, SUFFIXES[i]);
         redis_command_text(&words->command, words->keys[i]);
     }
     return &words->command;
@@ -120,25 +109,14 @@ static void put_take(struct words *words, const struct store_place *place,
     redis_command_text(command, op->reply != NULL ? words->field : "");
 }
 
-/* The session's name in the owner's set, before the session is there: nobody misses one. Whoever
- * lists finds names without a session, and leaves those out. */
-static void put_name(struct words *words, const struct store_place *place,
-                     const struct store_op *op)
-{
-    redis_command_begin(&words->command, "ZADD");
-    index_of(place, op, words->keys[0]);
-    redis_command_text(&words->command, words->keys[0]);
-    redis_command_number(&words->command, clock_nanos(CLOCK_REALTIME) / 1000000000);
-    redis_command_text(&words->command, op->id);
-}
-
 static int send_op(struct store_place *place, struct store_op *op, struct error *err)
 {
     struct words words;
     const char *script = op->what == STORE_GIVE ? redis_script_give : redis_script_remove;
     switch (op->what) {
     case STORE_WRITE:
-        put_name(&words, place, op);
+        /* The name before the session is there: nobody misses one. */
+        redis_owners_name(&words.command, place, op, words.keys[0]);
         if (redis_link_send(&place->link, &words.command, err) != 0)
             return -1;
         put_commit(&words, place, op);
@@ -326,7 +304,7 @@ static void end_take(struct store_place *place, struct store_op *op)
     char key[REDIS_KEY_SIZE];
     struct words words;
     struct error lacking = ERROR_INIT;
-    key_of(place, op, "", key);
+    redis_key_session(key, place->model, op->owner, op->id, "");
     if (op->lease.fence == 0 ||
         (op->error.code == ERROR_NONE &&
          redis_leases_add(&place->leases, key, op->lease.holder, &op->error) == 0))
@@ -376,11 +354,9 @@ static void run_once(struct store_place *place, struct store_op *first)
         if (op->what == STORE_TAKE)
             end_take(place, op);
         if (op->what == STORE_LIST && is_open(op)) {
-            char key[REDIS_KEY_SIZE];
             error_clear(&op->error);
-            index_of(place, op, key);
             if (redis_link_open(&place->link, false, &op->error) == 0)
-                redis_rows_list(&place->link, op, place->model, key);
+                redis_owners_list(place, op);
         }
         if (is_open(op) && !is_lasting(op))
             op->refusal = STORE_AWAY;

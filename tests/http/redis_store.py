@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Redis of Debian's package, unpacked, for the tests of --store; and one that answers what a test
-says."""
+says. And what these tests share."""
 
 import os
 import shutil
@@ -11,7 +11,10 @@ import threading
 from pathlib import Path
 
 import harness
+from harness import wait_until
+from session_helpers import GREEDY
 
+LEASE = 2 * harness.SLOWNESS
 UNPACKED = harness.ROOT / "tests" / ".redis"
 
 
@@ -160,3 +163,32 @@ class FakeRedis:
         self.listener.close()
         for connection in self.connections:
             connection.close()
+
+
+def turn(server, name, **fields):
+    return server.post("/v1/completions", {"session_id": name, "prompt": [5, 6, 7],
+                                           "max_tokens": 4, **GREEDY, **fields})
+
+
+def position(server, name):
+    reply = server.get(f"/v1/sessions/{name}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()["position"]
+
+
+def in_background(function):
+    """Runs it in a thread; gives what waits for its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+
+    def result():
+        thread.join(60 * harness.SLOWNESS)
+        assert results, "it has not ended"
+        return results[0]
+    return result
+
+
+def wait_leased(redis, name):
+    wait_until(lambda: [key for key in redis.keys(f"*:{name}}}") if redis.ask("HGET", key, "holder")],
+               "the lease is taken")

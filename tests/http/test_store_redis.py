@@ -10,66 +10,12 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import FakeRedis, Redis
+from redis_store import LEASE, FakeRedis, in_background, position, turn, wait_leased
 from session_helpers import GREEDY, Session, cached
 
-LEASE = 2 * harness.SLOWNESS
 # A turn that lasts until it is cut off, and one of some seconds.
 ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
 LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True, "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory):
-    running = Redis(tmp_path_factory.mktemp("redis"))
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def own_redis(tmp_path):
-    running = Redis(tmp_path)
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def replicas(redis, server_factory):
-    return [server_factory(store=redis.location, lease=LEASE) for _ in range(2)]
-
-
-@pytest.fixture
-def own_replicas(own_redis, server_factory):
-    return [server_factory(store=own_redis.location, lease=LEASE) for _ in range(2)]
-
-
-def turn(server, name, **fields):
-    return server.post("/v1/completions", {"session_id": name, "prompt": [5, 6, 7],
-                                           "max_tokens": 4, **GREEDY, **fields})
-
-
-def position(server, name):
-    reply = server.get(f"/v1/sessions/{name}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()["position"]
-
-
-def in_background(function):
-    """Runs it in a thread; gives what waits for its result."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
-    thread.start()
-
-    def result():
-        thread.join(60 * harness.SLOWNESS)
-        assert results, "it has not ended"
-        return results[0]
-    return result
-
-
-def wait_leased(redis, name):
-    wait_until(lambda: [key for key in redis.keys(f"*:{name}}}") if redis.ask("HGET", key, "holder")],
-               "the lease is taken")
 
 
 # ---- one session, several servers ----
