@@ -15,6 +15,11 @@ void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *ow
     snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}%s", model, owner, name);
 }
 
+void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model)
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s}:owners", model);
+}
+
 void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name, int64_t piece)
 {
     int length = snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:state", model, name);

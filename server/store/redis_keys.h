@@ -15,6 +15,8 @@ void redis_key_session(char key[REDIS_KEY_SIZE], const char *model, const char *
 /* name: ":sessions", the set of the names of the owner's sessions. */
 void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
                      const char *name);
+/* The set of all owners. */
+void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model);
 /* piece < 0: of the head. */
 void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name, int64_t piece);
 

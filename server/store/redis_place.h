@@ -20,8 +20,9 @@ struct store_place {
     struct store_accounts *accounts;
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];
-    double lease_s;
-    bool away; /* the log says so */
+    double lease_s, ttl_s;
+    double sweep_at; /* clock_seconds() */
+    bool away;       /* the log says so */
 };
 
 /* Says in the log that the store went away, or is back, once each. */

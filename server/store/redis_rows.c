@@ -158,11 +158,14 @@ int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int
 int redis_rows_card(struct store_row *row, const redisReply *reply)
 {
     const redisReply *meta = element(reply, 0);
+    int64_t used;
     *row = (struct store_row){0};
     if (meta == NULL || meta->len > MOST_META || redis_rows_number(reply, 1, &row->count) != 0 ||
         row->count > MOST_TOKENS)
         return 0;
     row->meta = copy_of(meta);
     row->meta_length = meta->len;
+    if (redis_rows_number(reply, 2, &used) == 0)
+        row->used = (double)used * 1e-3;
     return row->meta != NULL ? 1 : -1;
 }

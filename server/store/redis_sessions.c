@@ -100,8 +100,11 @@ static void put_take(struct words *words, const struct store_place *place,
     struct redis_command *command =
         begin_script(words, place, op, takes ? redis_script_take : redis_script_look);
     redis_command_number(command, op->lease.version);
-    if (!takes)
+    redis_command_number(command, redis_owners_ttl_ms(place));
+    if (!takes) {
+        redis_command_text(command, op->uses ? "1" : "0");
         return;
+    }
     redis_command_text(command, op->lease.holder);
     redis_command_number(command, (int64_t)(place->lease_s * 1e3));
     if (op->reply != NULL)
@@ -115,9 +118,7 @@ static int send_op(struct store_place *place, struct store_op *op, struct error 
     const char *script = op->what == STORE_GIVE ? redis_script_give : redis_script_remove;
     switch (op->what) {
     case STORE_WRITE:
-        /* The name before the session is there: nobody misses one. */
-        redis_owners_name(&words.command, place, op, words.keys[0]);
-        if (redis_link_send(&place->link, &words.command, err) != 0)
+        if (redis_owners_send_name(place, op, err) != 0)
             return -1;
         put_commit(&words, place, op);
         break;
@@ -189,18 +190,20 @@ static void take_key(struct store_op *op, const redisReply *reply)
 
 static void take_row(struct store_place *place, struct store_op *op, const redisReply *reply)
 {
-    enum { BEFORE = 2 };
-    int64_t fence;
+    enum { BEFORE = 3 };
+    int64_t fence, used;
     if (redis_rows_is(reply, 0, "busy")) {
         take_busy(op, reply);
         return;
     }
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements <= BEFORE ||
-        redis_rows_number(reply, 0, &fence) != 0 || reply->element[1]->type != REDIS_REPLY_STRING) {
+        redis_rows_number(reply, 0, &fence) != 0 || reply->element[1]->type != REDIS_REPLY_STRING ||
+        redis_rows_number(reply, 2, &used) != 0) {
         redis_rows_strange(reply, &op->error);
         return;
     }
     op->lease.fence = fence;
+    op->used = (double)used * 1e-3;
     if (redis_rows_is(reply, BEFORE, "none")) {
         op->seen = STORE_SEEN_NONE;
         op->lease.version = 0;
@@ -261,40 +264,40 @@ static bool is_sent(const struct store_op *op)
     return is_open(op) && op->what != STORE_LIST;
 }
 
-static void receive(struct store_place *place, struct store_op *op, const struct error *unsent)
+/* Without a reply what has become of it is not known. */
+static void receive(struct store_place *place, struct store_op *op)
 {
     struct error failed = ERROR_INIT;
-    redisReply *reply = NULL;
-    /* The name first: that the set does not take it is no reason not to commit. */
-    if (op->what == STORE_WRITE && place->link.context != NULL)
-        freeReplyObject(redis_link_receive(&place->link, &failed));
-    if (place->link.context != NULL) {
-        error_clear(&failed);
-        reply = redis_link_receive(&place->link, &failed);
+    if (op->what == STORE_WRITE)
+        redis_owners_receive_name(place, op);
+    redisReply *reply = redis_link_receive(&place->link, &failed);
+    if (reply == NULL) {
+        op->error = failed;
+        return;
     }
-    op->error = failed.code != ERROR_NONE ? failed : *unsent;
-    if (reply != NULL) {
-        error_clear(&op->error);
-        take_reply(place, op, reply);
-        freeReplyObject(reply);
-    }
+    error_clear(&op->error);
+    take_reply(place, op, reply);
+    freeReplyObject(reply);
 }
 
 /* Sends those that are open, and takes their replies. */
 static void attempt(struct store_place *place, struct store_op *first, bool hurry)
 {
     struct error err = ERROR_INIT;
+    struct store_op *unsent = first;
     bool open = redis_link_open(&place->link, hurry, &err) == 0;
-    for (struct store_op *op = first; open && op != NULL; op = op->next)
+    for (; open && unsent != NULL; unsent = open ? unsent->next : unsent)
+        if (is_sent(unsent))
+            open = send_op(place, unsent, &err) == 0;
+    for (struct store_op *op = first; op != NULL && op != unsent; op = op->next)
         if (is_sent(op))
-            open = send_op(place, op, &err) == 0;
-    for (struct store_op *op = first; op != NULL; op = op->next) {
-        if (!is_sent(op))
-            continue;
-        receive(place, op, &err);
-        if (place->link.context == NULL && err.code == ERROR_NONE)
+            receive(place, op);
+    for (struct store_op *op = unsent; op != NULL; op = op->next)
+        if (is_sent(op))
+            op->error = err;
+    for (struct store_op *op = first; op != NULL && err.code == ERROR_NONE; op = op->next)
+        if (is_sent(op))
             err = op->error;
-    }
     redis_place_tell(place, place->link.context == NULL ? &err : NULL);
 }
 

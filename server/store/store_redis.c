@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "server/log.h"
+#include "server/store/redis_owners.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/redis_states.h"
@@ -155,6 +156,7 @@ static int open_place(struct store_place *place, const struct store_options *opt
         return -1;
     redis_link_init(&place->link, &address, timeout);
     place->lease_s = options->lease_s;
+    place->ttl_s = options->ttl_s;
     /* What the store holds, all servers together, it tells whoever asks it. */
     place->accounts->report.disk_free = options->budget_bytes;
     for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
@@ -196,12 +198,14 @@ static int redis_scan(struct store_place *place, const struct store_options *opt
 
 /* ---- the rest ---- */
 
-/* Whether it is back, though nobody asks for anything. */
+/* Whether it is back, though nobody asks for anything; and sessions that have lived their time. */
 static void redis_tidy(struct store_place *place)
 {
     struct error err = ERROR_INIT;
     if (place->away && redis_link_open(&place->link, false, &err) == 0)
         redis_place_tell(place, NULL);
+    if (!place->away)
+        redis_owners_sweep(place);
 }
 
 static const unsigned char *redis_secret(const struct store_place *place)

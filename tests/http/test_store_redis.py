@@ -355,7 +355,6 @@ def test_a_shared_store_is_no_directory(location):
 
 
 @pytest.mark.parametrize("flags, named", [
-    ({"session_ttl": 10}, "--session-ttl"),
     ({"session_quota": "1M"}, "--session-quota"),
     ({"session_durability": "memory"}, "--session-durability memory"),
     ({"state_dir": "/tmp/none"}, "--state-dir"),
@@ -391,11 +390,11 @@ def bulk(*words):
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
 
 
-ROW = [b"7", b"", b"row", b"5", b"meta", b"1", b"0", b"0", b"0" * 16, b"\0\0\0\0", b""]
+ROW = [b"7", b"", b"0", b"row", b"5", b"meta", b"1", b"0", b"0", b"0" * 16, b"\0\0\0\0", b""]
 
 
 def row(**changes):
-    names = ["fence", "key", "kind", "version", "meta", "count", "turns", "state", "sum", "tokens",
+    names = ["fence", "key", "used", "kind", "version", "meta", "count", "turns", "state", "sum", "tokens",
              "talk"]
     return bulk(*[changes.get(name, value) for name, value in zip(names, ROW, strict=True)])
 
@@ -427,9 +426,11 @@ def row(**changes):
     (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "store_failed"),
     (bulk(b"busy", b"many"), "session_busy"),
     (bulk(b"busy"), "session_busy"),
-    (bulk(b"7", b"", b"odd"), "store_failed"),
-    (bulk(b"x", b"", b"none"), "store_failed"),
-    (bulk(b"99999999999999999999", b"", b"none"), "store_failed"),
+    (bulk(b"7", b"", b"0", b"odd"), "store_failed"),
+    (bulk(b"7", b"", b"none"), "store_failed"),
+    (bulk(b"7", b"", b"soon", b"none"), "store_failed"),
+    (bulk(b"x", b"", b"0", b"none"), "store_failed"),
+    (bulk(b"99999999999999999999", b"", b"0", b"none"), "store_failed"),
     (row(), "store_failed"),
     (row(count=b"99999999999"), "store_failed"),
     (row(count=b"-1"), "store_failed"),
@@ -472,7 +473,7 @@ def answering(fake, name, *replies):
 @pytest.mark.parametrize("reply", [b"lost", b"other", b"short"])
 def test_a_commit_that_was_cut_off_may_have_been_made(fake, fooled, reply):
     """The store hangs up on the commit, and then knows another version: perhaps behind this turn."""
-    none = bulk(b"7", b"", b"none")
+    none = bulk(b"7", b"", b"0", b"none")
     name = f"cut-{reply.decode()}"
     with answering(fake, name, none, None, bulk(reply)):
         cut = turn(fooled, name).json()["error"]
@@ -485,5 +486,5 @@ def test_a_commit_that_was_cut_off_may_have_been_made(fake, fooled, reply):
 
 def test_a_commit_that_is_never_confirmed(fake, fooled):
     """The lease is given, and what follows makes no sense: no turn is acknowledged."""
-    with answering(fake, "unconfirmed", bulk(b"7", b"", b"none"), bulk(b"what")):
+    with answering(fake, "unconfirmed", bulk(b"7", b"", b"0", b"none"), bulk(b"what")):
         assert turn(fooled, "unconfirmed").json()["error"]["code"] == "store_failed"
