@@ -27,7 +27,7 @@ static bool is_made(const struct store_op *op)
     return op->lease.version == 0;
 }
 
-int redis_owners_send_name(struct store_place *place, const struct store_op *op, struct error *err)
+void redis_owners_send_name(struct store_place *place, const struct store_op *op)
 {
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
@@ -36,13 +36,12 @@ int redis_owners_send_name(struct store_place *place, const struct store_op *op,
         redis_command_begin(&command, "SADD");
         redis_command_text(&command, key);
         redis_command_text(&command, op->owner);
-        if (redis_link_send(&place->link, &command, err) != 0)
-            return -1;
+        redis_link_send(&place->link, &command);
     }
     redis_key_owner(key, place->model, op->owner, NAMES);
     begin_script(&command, redis_script_name, key);
     redis_command_text(&command, op->id);
-    return redis_link_send(&place->link, &command, err);
+    redis_link_send(&place->link, &command);
 }
 
 /* That a set does not take a name is no reason not to commit. */
@@ -81,25 +80,22 @@ static const char *score_at(const struct names *names, size_t at)
     return names->words->element[2 * at + 1]->str;
 }
 
-/* Sends for the sessions from `at` on. How many were sent. */
-static size_t send_names(const struct names *names, size_t at, size_t count, struct error *err)
+/* Sends for the sessions from `at` on. */
+static void send_names(const struct names *names, size_t at, size_t count)
 {
     struct store_place *place = names->place;
-    size_t sent = 0;
-    for (; sent < count; sent++) {
+    for (size_t i = at; i < at + count; i++) {
         char key[REDIS_KEY_SIZE];
         struct redis_command command;
-        redis_key_session(key, place->model, names->op->owner, name_at(names, at + sent), "");
+        redis_key_session(key, place->model, names->op->owner, name_at(names, i), "");
         redis_command_begin(&command, "HMGET");
         redis_command_text(&command, key);
         redis_command_text(&command, "meta");
         redis_command_text(&command, "count");
         redis_command_text(&command, "used");
         redis_command_text(&command, "holder");
-        if (redis_link_send(&place->link, &command, err) != 0)
-            break;
+        redis_link_send(&place->link, &command);
     }
-    return sent;
 }
 
 /* One that has been put there again since then has another score, and stays. */
@@ -126,10 +122,9 @@ static bool is_over(const struct names *names, const redisReply *reply)
 static void list_some(const struct names *names, size_t at, size_t count)
 {
     struct store_op *op = names->op;
-    struct error unsent = ERROR_INIT;
     bool lacking[NAMES_AT_ONCE] = {0};
-    size_t sent = send_names(names, at, count, &unsent);
-    for (size_t i = 0; i < sent; i++) {
+    send_names(names, at, count);
+    for (size_t i = 0; i < count; i++) {
         redisReply *reply = redis_link_receive(&names->place->link, &op->error);
         int found = reply != NULL && !is_over(names, reply)
                         ? redis_rows_card(&op->rows[op->num_rows], reply)
@@ -142,9 +137,7 @@ static void list_some(const struct names *names, size_t at, size_t count)
                      reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_NIL;
         freeReplyObject(reply);
     }
-    if (sent < count && op->error.code == ERROR_NONE)
-        op->error = unsent;
-    for (size_t i = 0; i < sent && op->error.code == ERROR_NONE; i++)
+    for (size_t i = 0; i < count && op->error.code == ERROR_NONE; i++)
         if (lacking[i] && strtod(score_at(names, at + i), NULL) < names->now - DAY_SECONDS)
             forget_name(names, at + i);
 }

@@ -9,7 +9,7 @@
 
 /* Puts the name of the op's session into its owner's set, with the time; and the owner's into that
  * of all, for a session that is made. What is sent is to be received. */
-int redis_owners_send_name(struct store_place *place, const struct store_op *op, struct error *err);
+void redis_owners_send_name(struct store_place *place, const struct store_op *op);
 void redis_owners_receive_name(struct store_place *place, const struct store_op *op);
 
 /* All sessions of the op's owner. Sets rows, or the error. The link is open. Names without a

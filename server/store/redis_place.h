@@ -21,6 +21,7 @@ struct store_place {
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];
     double lease_s, ttl_s;
+    int replicas;    /* of the store's own, that are to have a change before it is acknowledged */
     double sweep_at; /* clock_seconds() */
     bool away;       /* the log says so */
 };

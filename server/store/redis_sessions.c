@@ -25,6 +25,23 @@ enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
 /* A value of Redis has at most 512 MiB. */
 static const int64_t MOST_BYTES = 256 << 20;
 
+/* Not done, or not known to be. */
+static bool is_open(const struct store_op *op)
+{
+    return op->error.code == ERROR_IO;
+}
+
+/* What may be sent again: the store knows it, or does not mind. */
+static bool is_lasting(const struct store_op *op)
+{
+    return op->what == STORE_WRITE || op->what == STORE_REMOVE;
+}
+
+static bool is_sent(const struct store_op *op)
+{
+    return is_open(op) && op->what != STORE_LIST;
+}
+
 /* ---- commands ---- */
 
 /* What a command borrows while it is put together. */
@@ -112,14 +129,13 @@ static void put_take(struct words *words, const struct store_place *place,
     redis_command_text(command, op->reply != NULL ? words->field : "");
 }
 
-static int send_op(struct store_place *place, struct store_op *op, struct error *err)
+static void send_op(struct store_place *place, struct store_op *op)
 {
     struct words words;
     const char *script = op->what == STORE_GIVE ? redis_script_give : redis_script_remove;
     switch (op->what) {
     case STORE_WRITE:
-        if (redis_owners_send_name(place, op, err) != 0)
-            return -1;
+        redis_owners_send_name(place, op);
         put_commit(&words, place, op);
         break;
     case STORE_TAKE:
@@ -132,8 +148,10 @@ static int send_op(struct store_place *place, struct store_op *op, struct error 
             redis_command_number(&words.command, op->lease.version);
         break;
     }
+    if (is_lasting(op))
+        words.command.replicas = place->replicas;
     op->sends++;
-    return redis_link_send(&place->link, &words.command, err);
+    redis_link_send(&place->link, &words.command);
 }
 
 /* ---- replies ---- */
@@ -247,23 +265,6 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
 
 /* ---- operations ---- */
 
-/* Not done, or not known to be. */
-static bool is_open(const struct store_op *op)
-{
-    return op->error.code == ERROR_IO;
-}
-
-/* What may be sent again: the store knows it, or does not mind. */
-static bool is_lasting(const struct store_op *op)
-{
-    return op->what == STORE_WRITE || op->what == STORE_REMOVE;
-}
-
-static bool is_sent(const struct store_op *op)
-{
-    return is_open(op) && op->what != STORE_LIST;
-}
-
 /* Without a reply what has become of it is not known. */
 static void receive(struct store_place *place, struct store_op *op)
 {
@@ -273,6 +274,8 @@ static void receive(struct store_place *place, struct store_op *op)
     redisReply *reply = redis_link_receive(&place->link, &failed);
     if (reply == NULL) {
         op->error = failed;
+        if (failed.code == ERROR_INVALID) /* done, and not by as many as are to have it */
+            op->refusal = STORE_AWAY;
         return;
     }
     error_clear(&op->error);
@@ -284,21 +287,21 @@ static void receive(struct store_place *place, struct store_op *op)
 static void attempt(struct store_place *place, struct store_op *first, bool hurry)
 {
     struct error err = ERROR_INIT;
-    struct store_op *unsent = first;
     bool open = redis_link_open(&place->link, hurry, &err) == 0;
-    for (; open && unsent != NULL; unsent = open ? unsent->next : unsent)
-        if (is_sent(unsent))
-            open = send_op(place, unsent, &err) == 0;
-    for (struct store_op *op = first; op != NULL && op != unsent; op = op->next)
+    for (struct store_op *op = first; open && op != NULL; op = op->next)
         if (is_sent(op))
+            send_op(place, op);
+    for (struct store_op *op = first; op != NULL; op = op->next) {
+        if (!is_sent(op))
+            continue;
+        if (open)
             receive(place, op);
-    for (struct store_op *op = unsent; op != NULL; op = op->next)
-        if (is_sent(op))
+        else
             op->error = err;
-    for (struct store_op *op = first; op != NULL && err.code == ERROR_NONE; op = op->next)
-        if (is_sent(op))
+        if (is_open(op) && err.code == ERROR_NONE)
             err = op->error;
-    redis_place_tell(place, place->link.context == NULL ? &err : NULL);
+    }
+    redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
 /* A lease that was taken is renewed from now on; one that came with an error is given back. */
@@ -311,8 +314,6 @@ static void end_take(struct store_place *place, struct store_op *op)
     if (op->lease.fence == 0 ||
         (op->error.code == ERROR_NONE &&
          redis_leases_add(&place->leases, key, op->lease.holder, &op->error) == 0))
-        return;
-    if (place->link.context == NULL) /* it ends by itself */
         return;
     redis_command_text(begin_script(&words, place, op, redis_script_give), op->lease.holder);
     freeReplyObject(redis_link_ask(&place->link, &words.command, &lacking));
@@ -348,10 +349,9 @@ static bool any_lasting(const struct store_op *first)
 /* The first attempt, and all that can be sent once. */
 static void run_once(struct store_place *place, struct store_op *first)
 {
-    bool was_open = place->link.context != NULL;
+    bool was_away = place->away;
     attempt(place, first, any_lasting(first));
-    if (was_open &&
-        place->link.context == NULL) /* since then the store may have been started anew */
+    if (place->away && !was_away) /* it may have been started anew since the last time */
         attempt(place, first, true);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (op->what == STORE_TAKE)

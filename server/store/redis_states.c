@@ -195,7 +195,7 @@ int redis_states_read(struct store_place *place, const struct store_op *op, stru
     if (open_link(place, err) == 0 && read_whole(place, op, err) == 0)
         return 0;
     struct error ignored = ERROR_INIT;
-    if (err->code == ERROR_INVALID && place->link.context != NULL)
+    if (err->code == ERROR_INVALID)
         redis_states_remove(place, op, &ignored);
     return error_prefix(err, "state %s", op->name);
 }

@@ -54,6 +54,7 @@ struct store_found {
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
     double lease_s;              /* of a session, where servers share the store */
+    int replicas;                /* store_place.replicas */
     double ttl_s;                /* the same: unused for so long, it is deleted; 0: never */
     int64_t budget_bytes;        /* --disk-state */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */

@@ -10,12 +10,9 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import LEASE, FakeRedis, in_background, position, turn, wait_leased
+from redis_store import ENDLESS, LEASE, LONG, FakeRedis, in_background, position, turn, wait_leased
 from session_helpers import GREEDY, Session, cached
 
-# A turn that lasts until it is cut off, and one of some seconds.
-ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
-LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True, "temperature": 0}
 
 
 # ---- one session, several servers ----
