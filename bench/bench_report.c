@@ -202,8 +202,9 @@ void bench_print_csv(const struct bench *bench, FILE *out)
         fprintf(out, ",%s,%s,%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
                 weight_format_name(r->test.weights), kv_format_name(r->test.kv),
                 activation_format_name(r->test.activations), products_name(r->test.products),
-                r->unit, name, r->test.batch, r->test.threads, bench_repeat(bench), r->tokens_per_second,
-                r->spread, r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
+                r->unit, name, r->test.batch, r->test.threads, bench_repeat(bench),
+                r->tokens_per_second, r->spread, r->share_of_limit, pace.weights_gbps,
+                pace.moved_gbps, pace.gflops);
         const struct statistics_interval *share = &r->of_depth_0;
         if (share->count > 0)
             fprintf(out, ",%.4g,%.4g,%.4g", share->median, share->low, share->high);
@@ -252,14 +253,14 @@ static json_t *result_json(const struct bench *bench, int index)
     char name[48];
     bench_case_name(&r->test, name);
     return json_pack(
-        "{ss ss ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model, "weights",
-        weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "activations",
-        activation_format_name(r->test.activations), "products", products_name(r->test.products),
-        "unit", r->unit, "test", name, "batch", r->test.batch, "threads", r->test.threads, "repeat",
-        bench_repeat(bench), "tokens_per_second", r->tokens_per_second, "spread", r->spread,
-        "share_of_limit", r->share_of_limit, "weights_gbps", pace.weights_gbps, "moved_gbps",
-        pace.moved_gbps, "gflops", pace.gflops, "of_depth_0",
-        r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
+        "{ss ss ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model,
+        "weights", weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv),
+        "activations", activation_format_name(r->test.activations), "products",
+        products_name(r->test.products), "unit", r->unit, "test", name, "batch", r->test.batch,
+        "threads", r->test.threads, "repeat", bench_repeat(bench), "tokens_per_second",
+        r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
+        "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops", pace.gflops,
+        "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
         r->num_paces > 0 ? paces_json(r) : NULL, "operations",
         bench_has_operations(bench) ? operations_json(r) : NULL);
 }

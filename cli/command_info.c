@@ -129,15 +129,16 @@ static int print_json(const struct engine *engine, struct error *err)
     const struct model *model = engine_model(engine);
     const struct engine_info *info = engine_info(engine);
     json_t *json = json_pack(
-        "{ss ss sI ss sI si si si sI ss so ss ss ss ss so sI sI ss so si sI so}", "model", model->name,
-        "family", model->family, "parameters", (json_int_t)model->parameters, "dtype",
+        "{ss ss sI ss sI si si si sI ss so ss ss ss ss so sI sI ss so si sI so}", "model",
+        model->name, "family", model->family, "parameters", (json_int_t)model->parameters, "dtype",
         dtype_name(model->dtype), "file_bytes", (json_int_t)model->file_bytes, "vocab_size",
         (int)model->vocab_size, "hidden_size", model->hidden_size, "intermediate_size",
         model->intermediate_size, "weights_bytes", (json_int_t)info->weights_bytes, "weights",
         weight_format_name(info->weights), "weights_by_format", weights_json(engine), "activations",
         activation_format_name(info->activations), "products", products_name(info->products),
         "instruction_set", info->instruction_set, "unit", info->unit, "refused_set",
-        info->refused_set != NULL ? json_string(info->refused_set) : json_null(), "state_bytes_per_text", (json_int_t)info->recurrent_bytes_per_text, "kv_bytes_per_token",
+        info->refused_set != NULL ? json_string(info->refused_set) : json_null(),
+        "state_bytes_per_text", (json_int_t)info->recurrent_bytes_per_text, "kv_bytes_per_token",
         (json_int_t)info->kv_bytes_per_token, "kv", kv_format_name(info->kv),
         "kv_bytes_per_token_by_format", kv_json(engine), "kv_page_tokens", info->kv_page_tokens,
         "max_positions", (json_int_t)info->max_positions, "layers", info_layers_json(engine));

@@ -141,9 +141,11 @@ static void fill_info(struct engine *engine)
     info->device = engine->ops->device;
     info->instruction_set = engine->ops->instruction_set(engine->backend);
     const bool tells = engine->ops->unit != NULL;
-    info->unit = tells ? engine->ops->unit(engine->backend, info->weights)
-                       : info->weights == WEIGHTS_F32 ? "f32" : "tensor cores";
-    info->measured_unit = tells ? engine->ops->measured_unit(engine->backend, info->weights) : "f32";
+    info->unit = tells                          ? engine->ops->unit(engine->backend, info->weights)
+                 : info->weights == WEIGHTS_F32 ? "f32"
+                                                : "tensor cores";
+    info->measured_unit =
+        tells ? engine->ops->measured_unit(engine->backend, info->weights) : "f32";
 }
 
 /* The memory for states: what was asked for, or what the device's has left. */
