@@ -17,10 +17,9 @@ struct cpu_options {
 
 extern const struct ops cpu_ops;
 
-/* What activations `auto` is with weights of a format, not auto, on this machine: what made prompts
- * and batches fastest where it was measured, and changed no model's perplexity by 0.05 %
- * (loadtest/FIGURES.md, "Number formats"). f32 where nothing rounds faster, and where
- * instruction_set is unknown. */
+/* What activations `auto` is with weights of a format, not auto, on this machine: 16bit where it
+ * made prompts and batches faster, and changed the perplexity of none of two models by 0.05 %
+ * (loadtest/FIGURES.md, "Number formats"); else f32, also where instruction_set is unknown. */
 enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights);
 
 /* Why the processor's best instruction set is not taken, or NULL. */

@@ -143,7 +143,7 @@ Test(instruction_set, amds_get_what_was_measured_on_them)
     cr_expect(instruction_set_choose(sets[1].name, NULL) == chosen);
 }
 
-/* auto is what was fastest where it was measured, and f32 where nothing rounds. */
+/* auto is 16bit where it was faster and lost nothing that counts, and f32 elsewhere. */
 Test(instruction_set, auto_activations_are_a_fixed_table)
 {
     char flags[8192];
