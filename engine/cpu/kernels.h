@@ -182,6 +182,9 @@ struct kernels {
     float (*measure_read)(const float *data, size_t count);
     float (*measure_multiply)(float factor, int64_t rounds);
     int measure_round_operations;
+    /* the same of tiles, of bytes or of bf16; NULL: there are none */
+    float (*measure_tiles)(bool bytes, int64_t rounds);
+    int measure_tiles_operations; /* of a round with bf16; twice as many with bytes */
 };
 
 /* Whether products of a format take x in fixed point. */

@@ -281,6 +281,31 @@ INLINE void AMX(product_bytes)(const int digits, const enum weight_format format
 
 /* ---- all ---- */
 
+/* Four sums, as many as products have, in the making: rounds * TILES_ROUND_OPERATIONS operations of
+ * bf16, twice as many of bytes. */
+static float AMX(measure_tiles)(bool bytes, int64_t rounds)
+{
+    float sums[TILE_HEIGHT][16];
+    AMX_STATE state;
+    AMX(shape_pairs)(&state, TILE_HEIGHT, TILE_HEIGHT);
+    for (int64_t round = 0; round < rounds; round++) {
+        if (bytes) {
+            TILE(multiply_bytes)(&state, 0, 4, 6);
+            TILE(multiply_bytes)(&state, 1, 4, 7);
+            TILE(multiply_bytes)(&state, 2, 5, 6);
+            TILE(multiply_bytes)(&state, 3, 5, 7);
+        } else {
+            TILE(multiply_bf16)(&state, 0, 4, 6);
+            TILE(multiply_bf16)(&state, 1, 4, 7);
+            TILE(multiply_bf16)(&state, 2, 5, 6);
+            TILE(multiply_bf16)(&state, 3, 5, 7);
+        }
+    }
+    TILE(store)(&state, 0, sums, (int64_t)sizeof sums[0]);
+    TILE(release)(&state);
+    return sums[0][0];
+}
+
 static void AMX(kernel_product)(const struct product *p)
 {
     const enum weight_format format = p->weight->format;

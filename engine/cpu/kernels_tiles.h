@@ -22,6 +22,9 @@ INLINE int parts_of(enum activation_format activations)
     return activations == ACTIVATIONS_16BIT ? 1 : MOST_PARTS;
 }
 
+/* Of a round of measure_tiles: four products of 16 x 16 x 32. */
+enum { TILES_ROUND_OPERATIONS = 4 * 2 * TILE_HEIGHT * 16 * 32 };
+
 /* ---- x ---- */
 
 /* bf16 in the upper halves of the dwords of low and then of high, one after the other. */
