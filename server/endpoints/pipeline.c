@@ -277,8 +277,9 @@ static void run_bind(struct task *task)
         return;
     }
     claim_turn(job);
-    session_ask(sessions, job->asked.owner, job->asked.request.session_id, job->asked.request.store,
-                NULL, job->bound.claim, bind, completion);
+    session_ask(sessions, job->asked.owner, job->asked.request.session_id,
+                job->asked.request.store ? SESSION_CHANGES : SESSION_USES, NULL, job->bound.claim,
+                bind, completion);
 }
 
 /* Enter. Takes what `parsed` holds. */

@@ -116,6 +116,8 @@ static int take_answer(struct session_question *question, struct api_error *err)
         session->lease = op->lease;
         session->doubtful = false;
         session_use(session);
+        if (!session->fresh)
+            session->meta.used = op->used; /* by the store's clock */
     }
     return result;
 }
@@ -225,9 +227,11 @@ static struct session_question *prepare(struct sessions *sessions, const char *o
     return NULL;
 }
 
-void session_ask(struct sessions *sessions, const char *owner, const char *id, bool takes,
-                 const char *kept, const struct store_reply *key, session_done *done, void *context)
+void session_ask(struct sessions *sessions, const char *owner, const char *id,
+                 enum session_need need, const char *kept, const struct store_reply *key,
+                 session_done *done, void *context)
 {
+    bool takes = need == SESSION_CHANGES;
     struct session *session = session_lookup(sessions, owner, id);
     struct session_question *question = NULL;
     struct api_error err = {0};
@@ -242,6 +246,7 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id, b
     }
     question->done = done;
     question->context = context;
+    question->op.uses = need != SESSION_READS;
     if (kept)
         snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)
@@ -261,6 +266,7 @@ static void tell_row(const struct session_question *question, const struct store
         strcmp(meta.owner, question->owner) != 0)
         return;
     sessions_view_found(sessions, &meta, row->count, &view);
+    view.used = row->used;
     lister->each(lister->context, &view);
 }
 

@@ -153,7 +153,7 @@ enum { RETRY_SECONDS = 2 };
 static double poll_ttl(struct sessions *sessions)
 {
     double ttl = sessions->options.ttl_s;
-    if (ttl <= 0)
+    if (ttl <= 0 || sessions->options.shared) /* which lets them go by its own clock */
         return -1;
     const struct session_clock now = session_clock(sessions);
     if (now.running_s < sessions->next_due)

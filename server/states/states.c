@@ -78,6 +78,8 @@ int states_open(struct service *service, const struct states_options *options, s
     struct opening opening = {.service = service, .options = options, .err = err};
     struct store_options storing = {.location = options->location,
                                     .lease_s = options->lease_s,
+                                    .replicas = options->store_replicas,
+                                    .ttl_s = options->session_ttl_s,
                                     .budget_bytes =
                                         options->shared ? NO_LIMIT : options->disk_bytes,
                                     .database_bytes = options->database_bytes,

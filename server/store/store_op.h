@@ -54,6 +54,8 @@ struct store_found {
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
     double lease_s;              /* of a session, where servers share the store */
+    int replicas;                /* store_place.replicas */
+    double ttl_s;                /* the same: unused for so long, it is deleted; 0: never */
     int64_t budget_bytes;        /* --disk-state */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
     void (*wake)(void *context); /* from the store's thread: call store_poll */
@@ -70,6 +72,7 @@ struct store_row {
     int32_t *tokens; /* [count]; NULL in a list */
     char *turns;     /* [turns_length]; likewise */
     int64_t count, turns_length, state;
+    double used; /* seconds since 1970, by the store's clock */
 };
 
 /* The right to change such a session, which ends by itself unless the store's thread renews it. */
@@ -140,6 +143,8 @@ struct store_op {
     struct store_lease lease; /* write, remove, give: as it was taken; take: the store sets it, but
                                  for the version that is known */
     int64_t state;            /* write: position of the deepest state that will be there; 0: none */
+    bool uses;                /* look: the session is used now */
+    double used;              /* take, look: its last use, in seconds since 1970 by the store */
     enum store_seen seen;     /* take, look: what is there */
     struct store_row *rows;   /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
     size_t num_rows;
