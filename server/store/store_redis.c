@@ -162,6 +162,7 @@ static int open_place(struct store_place *place, const struct store_options *opt
     place->lease_s = options->lease_s;
     place->ttl_s = options->ttl_s;
     place->replicas = options->replicas;
+    place->quota_bytes = options->quota_bytes;
     /* What the store holds, all servers together, it tells whoever asks it. */
     place->accounts->report.disk_free = options->budget_bytes;
     for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
