@@ -352,7 +352,6 @@ def test_a_shared_store_is_no_directory(location):
 
 
 @pytest.mark.parametrize("flags, named", [
-    ({"session_quota": "1M"}, "--session-quota"),
     ({"session_durability": "memory"}, "--session-durability memory"),
     ({"state_dir": "/tmp/none"}, "--state-dir"),
 ])
