@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three servers with one store behind HAProxy, while servers and the store are killed, servers are
-updated, and one is cut off from the store. `deploy/deps.sh proxies` unpacks HAProxy and Redis; only
-root can lay the cables that are pulled."""
+updated, one stands still and one is cut off from the store. `deploy/deps.sh proxies` unpacks HAProxy
+and Redis; only root can lay the cables that are pulled."""
 
 import random
 import time
@@ -10,6 +10,7 @@ import warnings
 import httpx
 import pytest
 
+import harness
 from harness import GOLDEN, wait_until
 from redis_store import Redis
 from replica_set import Cables, ReplicaSet
@@ -23,7 +24,7 @@ LEASE = 1
 CLIENTS = size("CLIENTS", 32, 8, 32)
 SESSIONS = size("SESSIONS", 200, 40, 2000)
 TURNS = size("TURNS", 2000, 200, 20000)
-KILLS = size("KILLS", 10, 4, 100)
+KILLS = size("KILLS", 10, 5, 100)
 CUT_SECONDS = size("CUT_SECONDS", 5, 5, 15)
 
 
@@ -99,6 +100,15 @@ class Faults:
             self.replicas.restart(index)
             self.go_on()
 
+    def stall(self):
+        """A server stands still for longer than its leases last, and then goes on as if nothing were."""
+        index = self.dice.randrange(3)
+        self.note(f"stop {index}")
+        with harness.stopped(self.replicas.servers[index]):  # in time all clients wait for it
+            began = time.monotonic()
+            wait_until(lambda: time.monotonic() > began + 2 * LEASE, "its leases end")
+        self.go_on()
+
     def cut_off(self):
         """A server cannot reach the store, and all others can reach both."""
         index = self.dice.randrange(3)
@@ -120,12 +130,13 @@ class Faults:
 
     def run(self):
         """Kills at equal distances, and between them everything else."""
-        between = {KILLS // 4: self.update, KILLS // 2: self.kill_store}
+        between = {KILLS // 5: self.update, 2 * KILLS // 5: self.kill_store, 3 * KILLS // 5: self.stall}
         if self.replicas.cables:
-            between[3 * KILLS // 4] = self.cut_off
+            between[4 * KILLS // 5] = self.cut_off
         kills = KILLS - (1 if self.replicas.cables else 0)  # one is in the partition
         for kill in range(kills):
             self.clients.wait_made(TURNS * kill // kills)
+            self.go_on()
             self.kill()
             if kill in between:
                 between[kill]()
