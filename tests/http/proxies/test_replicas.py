@@ -16,7 +16,7 @@ from redis_store import Redis
 from replica_set import Cables, ReplicaSet
 from shared_sessions import SHORT, Clients, body, differences, listed, texts_of, violations
 from stress_helpers import size
-from turn_history import MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event
+from turn_history import CLAIMED, MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event
 from turn_history import violations as violations_of
 
 MODEL = GOLDEN / "hybrid_regla"
@@ -176,13 +176,16 @@ def seen(asked, answered, at, kind=READ):
 
 
 GOOD = [made(0, 1, 0, 5), seen(2, 3, 5), unknown(4, 5, 9), seen(4, 6, 9), made(7, 8, 9, 20),
-        seen(4.5, 5, 5, MISMATCH), Event(REFUSED, 4, 6, 5, 4, [70, 71])]
+        seen(4.5, 5, 5, MISMATCH), Event(CLAIMED, 5, 9, 5, 4, [5, 6]), Event(REFUSED, 4, 6, 5, 4, [70, 71])]
 
 
 @pytest.mark.parametrize("planted, said", [
     ([Event(MADE, 9, 10, 20, 3, [1, 2, 3])], "acknowledged, and is not there"),
     ([Event(MADE, 9, 10, 9, 3, [1, 2, 3])], "acknowledged, and is not there"),
     ([made(8, 9, 9, 12)], "both acknowledged"),
+    ([Event(CLAIMED, 9, 10, 5, 4, [7, 8])], "acknowledged, and is not there"),
+    ([Event(CLAIMED, 3, 3.5, 5, 4, [5, 6])], "before the turn to 9 was asked for"),
+    ([Event(CLAIMED, 5, 6, 5, 4, [5, 6]), seen(7, 8, 5)], "9 was seen before a read at 5"),
     ([seen(7, 8, 5)], "9 was seen before a read at 5"),
     ([seen(9, 10, 9)], "20 was seen before a read at 9"),
     ([seen(0.5, 0.7, 9)], "before the turn to 9 was asked for"),
