@@ -163,6 +163,14 @@ def texts_of(redis):
     return found
 
 
+def leased(redis):
+    """The sessions that are busy by the store's clock."""
+    seconds, micros = map(int, redis.ask("TIME"))
+    ends = {key: redis.ask("HGET", key, "until") for key in redis.keys("regla:*}")}
+    assert ends, "no rows"
+    return [key for key, end in ends.items() if end and int(end) > seconds * 1000 + micros // 1000]
+
+
 def violations(clients, texts):
     """What the clients saw that one session could not have shown them."""
     return [f"{name}: {each}" for name, events in clients.histories.items()

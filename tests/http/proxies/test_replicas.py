@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three servers with one store behind HAProxy, while servers and the store are killed, servers are
-updated, one stands still and one is cut off from the store. `deploy/deps.sh proxies` unpacks HAProxy
-and Redis; only root can lay the cables that are pulled."""
+updated, each stands still for a while, and a server is cut off from the store. `deploy/deps.sh proxies`
+unpacks HAProxy and Redis; only root can lay the cables that are pulled."""
 
 import random
 import time
@@ -14,7 +14,7 @@ import harness
 from harness import GOLDEN, wait_until
 from redis_store import Redis
 from replica_set import Cables, ReplicaSet
-from shared_sessions import SHORT, Clients, body, differences, listed, texts_of, violations
+from shared_sessions import SHORT, Clients, body, differences, leased, listed, texts_of, violations
 from stress_helpers import size
 from turn_history import CLAIMED, MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event
 from turn_history import violations as violations_of
@@ -83,6 +83,11 @@ class Faults:
     def note(self, what):
         self.events.append(f"{what} at {self.clients.made} turns")
 
+    @staticmethod
+    def rest(seconds):
+        ends = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() > ends, f"{seconds} s pass")
+
     def kill(self, spared=None):
         index = self.dice.choice([i for i in range(3) if i != spared])
         self.note(f"kill {index}")
@@ -105,21 +110,20 @@ class Faults:
         index = self.dice.randrange(3)
         self.note(f"stop {index}")
         with harness.stopped(self.replicas.servers[index]):  # in time all clients wait for it
-            began = time.monotonic()
-            wait_until(lambda: time.monotonic() > began + 2 * LEASE, "its leases end")
+            self.rest(2 * LEASE)
         self.go_on()
 
     def cut_off(self):
         """A server cannot reach the store, and all others can reach both."""
         index = self.dice.randrange(3)
-        began, left = time.monotonic(), CUT_SECONDS
         away = self.replicas.servers[index].tail(10**7).count("the store is away")
         self.note(f"cut off {index}")
         self.replicas.cables.pull(index)
         try:
+            began = time.monotonic()
             self.go_on()
             self.kill(spared=index)
-            wait_until(lambda: time.monotonic() > began + left, "the partition's time", 2 * left)
+            self.rest(began + CUT_SECONDS - time.monotonic())
             self.go_on()
         finally:
             self.replicas.cables.plug(index)
@@ -128,18 +132,38 @@ class Faults:
         wait_until(lambda: self.replicas.servers[index].get("/v1/sessions").status_code == 200,
                    "the store is back")
 
+    def stall_store(self):
+        """What it was asked meanwhile it does afterwards, though those who asked have given up."""
+        self.note("stop the store")
+        self.replicas.redis.pause()
+        try:
+            self.rest(2 * LEASE)
+        finally:
+            self.replicas.redis.resume()
+        self.go_on()
+
+    def spoil_states(self):
+        """The store drops some, and others are damaged: they are computed again."""
+        self.note("spoil states")
+        for key in self.replicas.redis.keys("regla:*:state*"):
+            if self.dice.random() < 1 / 2:
+                self.replicas.redis.ask("DEL", key)
+            elif key.endswith(b":0"):
+                self.replicas.redis.ask("SETRANGE", key, 300, b"damage")
+
     def run(self):
         """Kills at equal distances, and between them everything else."""
-        between = {KILLS // 5: self.update, 2 * KILLS // 5: self.kill_store, 3 * KILLS // 5: self.stall}
+        others = [self.update, self.kill_store, self.stall, self.spoil_states, self.stall_store]
+        kills = KILLS
         if self.replicas.cables:
-            between[4 * KILLS // 5] = self.cut_off
-        kills = KILLS - (1 if self.replicas.cables else 0)  # one is in the partition
+            others.append(self.cut_off)
+            kills -= 1  # one is in it
         for kill in range(kills):
             self.clients.wait_made(TURNS * kill // kills)
             self.go_on()
             self.kill()
-            if kill in between:
-                between[kill]()
+            for other in others[len(others) * kill // kills:len(others) * (kill + 1) // kills]:
+                other()
         self.clients.wait_made(TURNS)
 
 
@@ -149,6 +173,9 @@ def test_no_turn_is_lost_or_made_twice(replicas, server_factory):
     with clients:
         faults.run()
     print(f"\n{dict(clients.statuses)}\n{', '.join(faults.events)}")
+    for server in replicas.servers:
+        server.wait_idle()
+    wait_until(lambda: not leased(replicas.redis), "no lease is kept for nothing", 10 * LEASE)
     texts = texts_of(replicas.redis)
     assert sum(map(len, texts.values())) >= TURNS * SHORT
     assert violations(clients, texts) == []
