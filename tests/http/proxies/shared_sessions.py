@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 
 import httpx
 
-from harness import SLOWNESS, wait_until
+from harness import SLOWNESS, read_frames, wait_until
 from session_helpers import GREEDY
 from stress_helpers import in_pool
 from turn_history import CLAIMED, MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event, History
@@ -21,37 +21,49 @@ SHORT, LONG = 4, 150  # tokens of a turn: some last until something happens
 EXPECTED = {(200, None), (412, "position_mismatch"), (409, "session_busy"), (409, "session_conflict"),
             (409, "idempotency_reply_lost"), (409, "idempotency_in_flight"),
             (503, "store_unavailable"), (503, "draining"), (503, "loading"),
-            (503, "proxy"), (502, "proxy"), "cut"}
+            (503, "proxy"), (502, "proxy"), "cut",
+            (200, "session_conflict"), (200, "store_unavailable")}  # in a stream
 
 
 def body(name, prompt, **fields):
     return {"session_id": name, "prompt": prompt, "max_tokens": SHORT, **GREEDY, **fields}
 
 
+def read_body(reply):
+    """What it says, as a reply without stream does: a choice with all tokens, and the session; or an
+    error. The proxy's own errors are no JSON."""
+    kind = reply.headers.get("content-type", "").split(";")[0]
+    if kind != "text/event-stream":
+        return reply.json() if kind == "application/json" else {"error": {"code": "proxy"}}
+    frames = read_frames(reply.content)
+    errors = [frame for frame in frames if "error" in frame]
+    choices = [choice for frame in frames for choice in frame.get("choices", [])]
+    return errors[0] if errors else {
+        "choices": [{"text": "".join(choice["text"] for choice in choices),
+                     "token_ids": [token for choice in choices for token in choice["token_ids"]]}],
+        "session": frames[-1]["session"]}
+
+
 def code_of(reply):
-    """(status, code of its error); the proxy's own errors are no JSON."""
-    if reply.status_code == 200:
-        return 200, None
-    if reply.headers.get("content-type") != "application/json":
-        return reply.status_code, "proxy"
-    return reply.status_code, reply.json()["error"]["code"]
+    """(status, code of its error); that of a stream may come after the status 200."""
+    return reply.status_code, read_body(reply).get("error", {}).get("code")
 
 
 def learn(event, reply):
     """What a reply says of the turn that it answers."""
-    status, code = code_of(reply)
-    if status == 200:
-        choice = reply.json()["choices"][0]
+    said, code = read_body(reply), code_of(reply)[1]
+    if code is None:
+        choice = said["choices"][0]
         again = reply.headers.get("Idempotent-Replayed") == "true"
         event.kind, event.text = CLAIMED if again else MADE, choice["text"]
         event.tokens = event.tokens + choice["token_ids"]
-        assert reply.json()["session"]["position"] == event.end, reply.text
+        assert said["session"]["position"] == event.end, reply.text
         assert len(event.tokens) == event.length, reply.text
-    elif status == 412:
+    elif code == "position_mismatch":
         event.kind = MISMATCH
     elif code == "idempotency_reply_lost":
         event.kind = CLAIMED
-    elif status == 409 and code != "idempotency_in_flight":
+    elif code in ("session_busy", "session_conflict"):
         event.kind = REFUSED
 
 
@@ -110,6 +122,8 @@ class Clients:
         prompt = [dice.randrange(1, 200) for _ in range(PROMPT)]
         fields = body(name, prompt, max_tokens=LONG if dice.random() < 1 / 20 else SHORT,
                       expected_position=at)
+        if dice.random() < 1 / 4:
+            fields |= {"stream": True, "stream_options": {"include_usage": True}}
         headers = {"Idempotency-Key": str(dice.random())} if dice.random() < 1 / 2 else {}
         while self._turn(client, dice, fields, headers) == UNKNOWN and dice.random() < 1 / 2:
             pass  # the same again, at once, perhaps elsewhere: it may not be made twice
@@ -130,8 +144,8 @@ class Clients:
         except httpx.TransportError:
             return None
         status = code_of(reply)
-        if status[0] == 200 or status == (404, "session_not_found"):
-            at = reply.json()["position"] if status[0] == 200 else 0
+        if status == (200, None) or status == (404, "session_not_found"):
+            at = reply.json()["position"] if status[1] is None else 0
             self._note(name, "read", Event(READ, asked, time.monotonic(), at))
             return at
         assert status in EXPECTED, reply.text
