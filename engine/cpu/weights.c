@@ -92,11 +92,35 @@ static bool pack_q4(enum weight_format format, void *to, int64_t n, numbers from
     return fits;
 }
 
-static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = pack_floats,
-                                                            [WEIGHTS_BF16] = pack_halves,
-                                                            [WEIGHTS_F16] = pack_halves,
-                                                            [WEIGHTS_Q8] = pack_q8,
-                                                            [WEIGHTS_Q4] = pack_q4};
+static bool pack_q6(enum weight_format format, void *to, int64_t n, numbers from)
+{
+    struct q6_block *block = to;
+    bool fits = true;
+    for (int j = 0; j < PANEL; j++) {
+        struct packing_quants w;
+        uint8_t quants[Q8_BLOCK];
+        fits = packing_quantize(format, from[j], n, &w) && fits;
+        block->scales[j] = w.scale;
+        for (int half = 0; half < 2; half++)
+            block->factors[half][j] = w.factors[half];
+        for (int i = 0; i < Q8_BLOCK; i++)
+            quants[i] = (uint8_t)(32 + w.quants[i]);
+        for (int i = 0; i < 16; i++) {
+            const uint8_t *pair = &quants[i / 4 * 8 + i % 4];
+            block->low[i / 4][j][i % 4] = (uint8_t)((pair[0] & 15) | pair[4] << 4);
+        }
+        for (int i = 0; i < 8; i++) {
+            const uint8_t *fours = &quants[i / 4 * 16 + i % 4];
+            block->high[i / 4][j][i % 4] = (uint8_t)(fours[0] >> 4 | fours[4] >> 4 << 2 |
+                                                     fours[8] >> 4 << 4 | fours[12] >> 4 << 6);
+        }
+    }
+    return fits;
+}
+
+static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {
+    [WEIGHTS_F32] = pack_floats, [WEIGHTS_BF16] = pack_halves, [WEIGHTS_F16] = pack_halves,
+    [WEIGHTS_Q8] = pack_q8,      [WEIGHTS_Q6] = pack_q6,       [WEIGHTS_Q4] = pack_q4};
 
 static void pack_panel(void *context, int task, int thread)
 {

@@ -279,11 +279,93 @@ static bool quantize_q4(const float *from, struct packing_quants *out)
     return true;
 }
 
+/* The nearest of -32..31 to each of a half's numbers, and the squared error. */
+static inline float nearest_q6(const float *from, float scale, float *quants)
+{
+    const float inverse = 1.0f / scale;
+    float lanes[8] = {0};
+    for (int i = 0; i < PACKING_BLOCK / 2; i++) {
+        float quant = from[i] * inverse;
+        quant = quant > 31.0f ? 31.0f : quant;
+        quant = quant < -32.0f ? -32.0f : quant;
+        quants[i] = quant + TO_INTEGER - TO_INTEGER;
+        const float error = quants[i] * scale - from[i];
+        lanes[i % 8] += error * error;
+    }
+    return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
+           ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+}
+
+/* The scale for a half of a block: tries some near that which makes its outermost number -32, and
+ * those that their quants want. */
+static float scale_q6(const float *from)
+{
+    enum { RANGES = 5 };
+    float outermost = 0.0f, best = 0.0f, least = INFINITY;
+    for (int i = 0; i < PACKING_BLOCK / 2; i++)
+        outermost = fabsf(from[i]) > fabsf(outermost) ? from[i] : outermost;
+    for (int i = 0; i < RANGES; i++) {
+        float scale = outermost / -(30.0f + (float)i), quants[PACKING_BLOCK / 2];
+        for (int step = 0; step < 2 && fabsf(scale) >= 0x1p-100f; step++) {
+            const float error = nearest_q6(from, scale, quants);
+            if (error < least) {
+                least = error;
+                best = scale;
+            }
+            float qx = 0.0f, qq = 0.0f;
+            for (int j = 0; j < PACKING_BLOCK / 2; j++) {
+                qx += quants[j] * from[j];
+                qq += quants[j] * quants[j];
+            }
+            scale = qq > 0.0f ? qx / qq : 0.0f;
+        }
+    }
+    return best;
+}
+
+static bool quantize_q6(const float *from, struct packing_quants *out)
+{
+    enum { MOST = 127 };
+    float scales[2], sum = 0.0f;
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        sum += from[i] * 0.0f;
+    *out = (struct packing_quants){0};
+    if (sum != 0.0f) /* NaN: one is not finite */
+        return false;
+    for (int half = 0; half < 2; half++)
+        scales[half] = scale_q6(from + half * PACKING_BLOCK / 2);
+    const float largest = fmaxf(fabsf(scales[0]), fabsf(scales[1]));
+    out->scale = f32_to_f16(largest / MOST);
+    if (largest > (MOST + 0.5f) * f16_to_f32(out->scale)) /* of f16's subnormals */
+        out->scale++;
+    const float unit = f16_to_f32(out->scale);
+    for (int half = 0; half < 2 && unit > 0.0f && isfinite(unit); half++) {
+        float factor = scales[half] / unit + TO_INTEGER - TO_INTEGER, quants[PACKING_BLOCK / 2];
+        factor = factor > MOST ? MOST : factor < -MOST ? -MOST : factor;
+        out->factors[half] = (int8_t)(int)factor;
+        if (factor == 0.0f)
+            continue;
+        nearest_q6(from + half * PACKING_BLOCK / 2, factor * unit, quants);
+        for (int i = 0; i < PACKING_BLOCK / 2; i++)
+            out->quants[half * PACKING_BLOCK / 2 + i] = (int8_t)(int)quants[i];
+    }
+    return isfinite(unit);
+}
+
+float packing_quant_value(enum weight_format format, const struct packing_quants *block, int i)
+{
+    const float scale = f16_to_f32(block->scale), quant = (float)block->quants[i];
+    if (format == WEIGHTS_Q6)
+        return quant * ((float)block->factors[i / (PACKING_BLOCK / 2)] * scale);
+    return weight_format_minimum(format) ? quant * scale + f16_to_f32(block->minimum)
+                                         : quant * scale;
+}
+
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
                       struct packing_quants *out)
 {
     static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *, struct packing_quants *) = {
-        [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q4] = quantize_q4};
+        [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q6] = quantize_q6, [WEIGHTS_Q4] = quantize_q4};
     float numbers[PACKING_BLOCK];
     if (n == PACKING_BLOCK)
         return quantizers[format](from, out);

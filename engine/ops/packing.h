@@ -37,17 +37,22 @@ void packing_done(const struct matrix *parts, int num_parts, int64_t row, int64_
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
 bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
                     uint16_t bits[PACKING_BLOCK]); /* of each */
-/* A block of a row as integers: a weight is quant * scale, and + minimum in formats that have one.
- */
+/* A block of a row as integers: a weight is quant * scale, + minimum in formats that have one, and
+ * times the factor of its half of the block in q6. */
 struct packing_quants {
     int8_t quants[PACKING_BLOCK];
     uint16_t scale, minimum; /* f16 */
+    int8_t factors[2];
 };
 /* Rounds the first n numbers of a block, in a format that has scales; the others are anything.
  *   q8: quants in -127..127; a weight errs by at most half a scale, 1/254 of the largest
+ *   q6: quants in -32..31; of some scales of each half that with the least sum of squared errors,
+ * nearly, as factors are integers
  *   q4: quants in 0..15; of some scales and minima those whose squared errors have the least sum
  * False: a number is too large for the scale or minimum. */
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
                       struct packing_quants *out);
+/* The weight that quant i of a block stands for. */
+float packing_quant_value(enum weight_format format, const struct packing_quants *block, int i);
 
 #endif
