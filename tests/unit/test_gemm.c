@@ -714,7 +714,7 @@ Test(gemm, q6_searches_for_the_least_error)
     double all = 0.0, plain = 0.0;
     float *numbers = bench_floats(600 * PACKING_BLOCK * 4, -1, 1, 23);
     for (int block = 0; block < 600; block++) {
-        const float size = ldexpf(1.0f, -(block % 20));
+        const float size = ldexpf(1.0f, -(block % 12));
         struct packing_quants q;
         float from[PACKING_BLOCK];
         for (int i = 0; i < PACKING_BLOCK; i++) {
