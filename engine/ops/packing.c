@@ -27,19 +27,22 @@ int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t 
 
 enum weight_format packing_dtype_format(enum dtype dtype)
 {
-    static const enum weight_format formats[NUM_DTYPES] = {[DTYPE_F32] = WEIGHTS_F32,
-                                                           [DTYPE_F16] = WEIGHTS_F16,
-                                                           [DTYPE_BF16] = WEIGHTS_BF16,
-                                                           [DTYPE_Q8_0] = WEIGHTS_Q8};
+    static const enum weight_format formats[NUM_DTYPES] = {
+        [DTYPE_F32] = WEIGHTS_F32, [DTYPE_F16] = WEIGHTS_F16, [DTYPE_BF16] = WEIGHTS_BF16,
+        [DTYPE_Q4_0] = WEIGHTS_Q4, [DTYPE_Q4_1] = WEIGHTS_Q4, [DTYPE_Q5_0] = WEIGHTS_Q6,
+        [DTYPE_Q8_0] = WEIGHTS_Q8, [DTYPE_Q4_K] = WEIGHTS_Q4, [DTYPE_Q6_K] = WEIGHTS_Q6};
     return formats[dtype] == WEIGHTS_AUTO ? WEIGHTS_F16 : formats[dtype];
 }
 
 enum weight_format packing_format(const struct matrix *parts, int num_parts)
 {
-    for (int i = 1; i < num_parts; i++)
-        if (parts[i].dtype != parts[0].dtype)
-            return WEIGHTS_F32;
-    return packing_dtype_format(parts[0].dtype);
+    const enum weight_format format = packing_dtype_format(parts[0].dtype);
+    bool same = true, blocks = true;
+    for (int i = 0; i < num_parts; i++) {
+        same = same && packing_dtype_format(parts[i].dtype) == format;
+        blocks = blocks && dtype_block(parts[i].dtype) > 1;
+    }
+    return same ? format : blocks ? WEIGHTS_F16 : WEIGHTS_F32;
 }
 
 void packing_biases(const struct matrix *parts, int num_parts, float *out)
@@ -169,7 +172,7 @@ static uint16_t scale_of(const float *from)
 /* What is added has the last place 1, so the sum is rounded as rintf does, in a vector loop. */
 #define TO_INTEGER 0x1.8p23f
 
-static bool quantize_q8(const float *from, struct packing_quants *out)
+static bool quantize_q8(const float *from, struct quantized_integers *out)
 {
     out->scale = scale_of(from);
     float scale = f16_to_f32(out->scale);
@@ -248,7 +251,7 @@ static bool try_q4(struct q4_search *search, float *scale, float *minimum)
 
 /* Begins with ranges around that of the numbers, narrower ones too, since the outermost numbers may
  * be cut, and goes on from each to the scale and minimum that its quants want. */
-static bool quantize_q4(const float *from, struct packing_quants *out)
+static bool quantize_q4(const float *from, struct quantized_integers *out)
 {
     enum { RANGES = 5, STEPS = 3 };
     float lowest = from[0], highest = from[0], quants[PACKING_BLOCK];
@@ -258,7 +261,7 @@ static bool quantize_q4(const float *from, struct packing_quants *out)
         highest = from[i] > highest ? from[i] : highest;
         search.sum += from[i];
     }
-    *out = (struct packing_quants){.minimum = f32_to_f16(lowest)};
+    *out = (struct quantized_integers){.minimum = f32_to_f16(lowest)};
     if (!isfinite(search.sum) || !isfinite(f16_to_f32(out->minimum)) ||
         highest - lowest > 15 * 65504.0f)
         return false;
@@ -323,13 +326,13 @@ static float scale_q6(const float *from)
     return best;
 }
 
-static bool quantize_q6(const float *from, struct packing_quants *out)
+static bool quantize_q6(const float *from, struct quantized_integers *out)
 {
     enum { MOST = 127 };
     float scales[2], sum = 0.0f;
     for (int i = 0; i < PACKING_BLOCK; i++)
         sum += from[i] * 0.0f;
-    *out = (struct packing_quants){0};
+    *out = (struct quantized_integers){0};
     if (sum != 0.0f) /* NaN: one is not finite */
         return false;
     for (int half = 0; half < 2; half++)
@@ -352,7 +355,7 @@ static bool quantize_q6(const float *from, struct packing_quants *out)
     return isfinite(unit);
 }
 
-float packing_quant_value(enum weight_format format, const struct packing_quants *block, int i)
+float packing_quant_value(enum weight_format format, const struct quantized_integers *block, int i)
 {
     const float scale = f16_to_f32(block->scale), quant = (float)block->quants[i];
     if (format == WEIGHTS_Q6)
@@ -362,9 +365,10 @@ float packing_quant_value(enum weight_format format, const struct packing_quants
 }
 
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
-                      struct packing_quants *out)
+                      struct quantized_integers *out)
 {
-    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *, struct packing_quants *) = {
+    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *,
+                                                         struct quantized_integers *) = {
         [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q6] = quantize_q6, [WEIGHTS_Q4] = quantize_q4};
     float numbers[PACKING_BLOCK];
     if (n == PACKING_BLOCK)
@@ -372,4 +376,40 @@ bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK]
     for (int64_t i = 0; i < PACKING_BLOCK; i++) /* repeated, they change no range */
         numbers[i] = from[i % n];
     return quantizers[format](numbers, out);
+}
+
+/* The block of n inputs of a row from k on, as the file has it. False: not in this format. */
+static bool keep_block(enum weight_format format, const struct matrix *matrix, int64_t row,
+                       int64_t k, int64_t n, struct quantized_integers *out)
+{
+    const struct tensor_order *columns = &matrix->columns;
+    const int64_t first = model_matrix_row(matrix, row) * matrix->cols;
+    if (n < PACKING_BLOCK || dtype_block(matrix->dtype) == 1 ||
+        packing_dtype_format(matrix->dtype) != format)
+        return false;
+    if (columns->a == 0)
+        return quantized_integers(matrix->dtype, matrix->data, first + k, out);
+    return columns->inner % PACKING_BLOCK == 0 &&
+           quantized_integers(matrix->dtype, matrix->data, first + tensor_order_row(columns, k),
+                              out);
+}
+
+bool packing_blocks(enum weight_format format, const struct matrix *parts, int64_t row,
+                    int64_t rows, int64_t k, int64_t n, struct quantized_integers *out)
+{
+    bool fits = true;
+    for (; row >= parts->rows; parts++)
+        row -= parts->rows;
+    for (int64_t j = 0; j < rows; j++, row++) {
+        float numbers[PACKING_BLOCK] = {0};
+        if (row == parts->rows) {
+            parts++;
+            row = 0;
+        }
+        if (keep_block(format, parts, row, k, n, &out[j]))
+            continue;
+        row_numbers(parts, row, k, n, numbers);
+        fits = packing_quantize(format, numbers, n, &out[j]) && fits;
+    }
+    return fits;
 }

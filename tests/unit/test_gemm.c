@@ -33,7 +33,7 @@ static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33,
 static void round_to_quants(enum weight_format format, float *w, int n)
 {
     for (int k = 0; k < n; k += 32) {
-        struct packing_quants q;
+        struct quantized_integers q;
         float from[PACKING_BLOCK];
         const int count = n - k < 32 ? n - k : 32;
         memcpy(from, w + k, (size_t)count * sizeof *from);
@@ -642,7 +642,7 @@ Test(gemm, blocks_are_rounded_as_numbers_are)
             }
             cr_assert_eq(all_fit, fits);
         }
-        struct packing_quants q;
+        struct quantized_integers q;
         if (round % 3 == 0 || !packing_quantize(WEIGHTS_Q8, from, PACKING_BLOCK, &q))
             continue;
         const float scale = f16_to_f32(q.scale);
@@ -667,7 +667,7 @@ static double squared_error(const float *from, int n, float scale, float minimum
 /* The error is that of the scale and minimum, and not above that of the range as it is. */
 static double check_q4(const float *from, int n, double *plain)
 {
-    struct packing_quants q;
+    struct quantized_integers q;
     float lowest = INFINITY, highest = -INFINITY;
     double sum = 0.0;
     cr_assert(packing_quantize(WEIGHTS_Q4, from, n, &q));
@@ -715,7 +715,7 @@ Test(gemm, q6_searches_for_the_least_error)
     float *numbers = bench_floats(600 * PACKING_BLOCK * 4, -1, 1, 23);
     for (int block = 0; block < 600; block++) {
         const float size = ldexpf(1.0f, -(block % 12));
-        struct packing_quants q;
+        struct quantized_integers q;
         float from[PACKING_BLOCK];
         for (int i = 0; i < PACKING_BLOCK; i++) {
             const float *four = numbers + (block * PACKING_BLOCK + i) * 4;
@@ -743,7 +743,7 @@ Test(gemm, q6_searches_for_the_least_error)
 Test(gemm, q6_keeps_what_it_can_say)
 {
     float from[PACKING_BLOCK];
-    struct packing_quants q;
+    struct quantized_integers q;
     for (int i = 0; i < PACKING_BLOCK; i++) /* a factor of 127 and one of 2, if it is found */
         from[i] = i < 16 ? (float)(i * 9 % 64 - 32) * 127 * 0x1p-10f : (float)(i % 3 - 1) * 0x1p-3f;
     cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
@@ -761,7 +761,7 @@ Test(gemm, q6_keeps_what_it_can_say)
 Test(gemm, q4_keeps_what_it_can_say)
 {
     float equal[PACKING_BLOCK], steps[PACKING_BLOCK];
-    struct packing_quants q;
+    struct quantized_integers q;
     for (int i = 0; i < PACKING_BLOCK; i++) {
         equal[i] = 0.375f;
         steps[i] = (float)(i * 7 % 16) * 0.25f - 3.0f;
