@@ -436,7 +436,6 @@ static int listen_with_model(struct server *server, const struct serve_options *
 static int check_store(const struct serve_options *options, struct error *err)
 {
     const char *refused = options->state_dir && *options->state_dir ? "--state-dir"
-                          : options->session_quota > 0              ? "--session-quota"
                           : strcmp(options->session_durability, "commit") != 0
                               ? "--session-durability memory"
                               : NULL;

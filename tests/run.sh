@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps page "clients cuda-build deploy" "cuda asan-build" "asan-unit races-build proxies"
+rest_rows=(deps page "clients cuda-build deploy" "amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
@@ -93,6 +93,21 @@ stage_unit() { unit dev; }
 stage_golden() {
     golden dev tests/golden/*/ tests/golden/*/model.gguf && bits dev bf16 f16 && bits dev f16 bf16 &&
         bits dev q8 f16 && bits dev q4 f16 && rounded_bits dev
+}
+# Products by AMX's tiles, or by their emulation: all golden cases.
+stage_amx() {
+    local set=amx_emulated kind
+    grep -qw avx512_vnni /proc/cpuinfo || {
+        echo "SKIP  products by tiles: no avx512_vnni"
+        return
+    }
+    grep -qw amx_int8 /proc/cpuinfo && set="amx"
+    build dev regla || return
+    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q4 f32" "q4 8bit"; do
+        build/dev/regla check --instruction-set $set --bits-only --weights "${kind% *}" \
+            --activations "${kind#* }" tests/golden/*/ | grep -v ^PASS
+        [ "${PIPESTATUS[0]}" -eq 0 ] || return
+    done
 }
 stage_http() { http dev 300; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.

@@ -3,6 +3,7 @@
 
 #include "server/log.h"
 #include "server/states/session_changes.h"
+#include "server/states/session_quota.h"
 #include "server/store/store.h"
 
 #include <stdio.h>
@@ -30,7 +31,7 @@ static bool is_in_question(const struct session *session, const struct session_q
 static void make_room(const struct session_question *answered, int64_t tokens)
 {
     struct sessions *sessions = answered->sessions;
-    while (!sessions_fit(sessions, 1, 2 * (sessions->tokens + tokens) - sessions->tokens)) {
+    while (!session_quota_fit(sessions, 1, 2 * (sessions->tokens + tokens) - sessions->tokens)) {
         struct session *oldest = NULL;
         for (size_t i = 0; i < sessions->count; i++) {
             struct session *at = sessions->list[i];

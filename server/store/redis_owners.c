@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "server/store/redis_keys.h"
+#include "server/store/redis_quota.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -218,9 +219,12 @@ static int expire(const struct names *names, const char *owner, size_t at, struc
     redisReply *reply = redis_link_ask(&place->link, &command, err);
     if (reply == NULL)
         return -1;
-    if (redis_rows_is(reply, 0, "gone") || redis_rows_is(reply, 0, "none"))
+    bool gone = redis_rows_is(reply, 0, "gone") || redis_rows_is(reply, 0, "none");
+    if (gone) {
         forget_name(names, at);
-    else if (redis_rows_is(reply, 0, "used") && redis_rows_number(reply, 1, &used) == 0)
+        redis_quota_forget(place, owner, name_at(names, at));
+    }
+    if (redis_rows_is(reply, 0, "used") && redis_rows_number(reply, 1, &used) == 0)
         rescore(names, at, used);
     freeReplyObject(reply);
     return 0;

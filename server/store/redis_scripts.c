@@ -132,3 +132,33 @@ const char redis_script_forget[] = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) ==
 const char redis_script_due[] =
     NOW "return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text((now - ARGV[1]) / 1000),\n"
         "                  'WITHSCORES', 'LIMIT', 0, ARGV[2])\n";
+
+/* ---- an owner's quota ---- */
+
+const char redis_script_size[] =
+    NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'count', 'turns')\n"
+        "if left(h[1], h[2]) then return {'busy'} end\n"
+        "return {h[3] or '0', h[4] or '0'}\n";
+
+#define COUNT                                                                            \
+    "local all = redis.call('HGET', KEYS[1], '')\n"                                      \
+    "local own = redis.call('HGET', KEYS[1], ARGV[1])\n"                                 \
+    "local function text(n) return string.format('%.0f', n) end\n"                       \
+    "local function count(bytes)\n"                                                      \
+    "  if bytes == 0 then redis.call('HDEL', KEYS[1], ARGV[1])\n"                        \
+    "  else redis.call('HSET', KEYS[1], ARGV[1], text(bytes)) end\n"                     \
+    "  redis.call('HSET', KEYS[1], '', text(tonumber(all or 0) - (own or 0) + bytes))\n" \
+    "  return {'done'}\n"                                                                \
+    "end\n"
+
+const char redis_script_reserve[] =
+    COUNT "if not all then return {'unknown'} end\n"
+          "local others, bytes = all - (own or 0), tonumber(ARGV[2])\n"
+          "if bytes > ARGV[3] - others then return {'full', text(others)} end\n"
+          "return count(bytes)\n";
+
+const char redis_script_count[] = COUNT "if not all then return {'done'} end\n"
+                                        "return count(tonumber(ARGV[2]))\n";
+
+const char redis_script_recount[] = COUNT "if (own or '') ~= ARGV[2] then return {'done'} end\n"
+                                          "return count(tonumber(ARGV[3]))\n";

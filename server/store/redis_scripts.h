@@ -36,4 +36,16 @@ extern const char redis_script_forget[];
 /* ARGV: time to live in ms, how many at most. {name, time, ...} of those that may have lived it. */
 extern const char redis_script_due[];
 
+/* {tokens, bytes of turns} of a session's row; {"busy"} while somebody works on it. */
+extern const char redis_script_size[];
+
+/* Of an owner's quota: a hash of what each session counts, or may come to count; "" is all of them.
+ * ARGV: a name, bytes, most bytes of all. {"done"}, {"full", bytes of the others}, or {"unknown"}:
+ * nobody has counted yet. */
+extern const char redis_script_reserve[];
+/* ARGV: a name, bytes. From now on it counts so much. */
+extern const char redis_script_count[];
+/* ARGV: a name, bytes as they were seen ("": none), bytes. The same, unless that has changed. */
+extern const char redis_script_recount[];
+
 #endif

@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
+#include "server/store/redis_quota.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -35,9 +36,10 @@ static bool is_lasting(const struct store_op *op)
     return op->what == STORE_WRITE || op->what == STORE_REMOVE;
 }
 
+/* Others concern an owner, and are run one after the other. */
 static bool is_sent(const struct store_op *op)
 {
-    return is_open(op) && op->what != STORE_LIST;
+    return is_open(op) && op->what != STORE_LIST && op->what != STORE_RESERVE;
 }
 
 /* ---- commands ---- */
@@ -356,10 +358,10 @@ static void run_once(struct store_place *place, struct store_op *first)
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (op->what == STORE_TAKE)
             end_take(place, op);
-        if (op->what == STORE_LIST && is_open(op)) {
+        if (is_open(op) && (op->what == STORE_LIST || op->what == STORE_RESERVE)) {
             error_clear(&op->error);
             if (redis_link_open(&place->link, false, &op->error) == 0)
-                redis_owners_list(place, op);
+                (op->what == STORE_LIST ? redis_owners_list : redis_quota_reserve)(place, op);
         }
         if (is_open(op) && !is_lasting(op))
             op->refusal = STORE_AWAY;
@@ -388,11 +390,13 @@ void redis_sessions_run(struct store_place *place, struct store_op *first)
         return;
     run_once(place, first);
     run_again(place, first);
+    redis_quota_count(place, first);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (is_open(op))
             op->refusal = STORE_AWAY;
         if (op->error.code != ERROR_NONE && op->refusal != STORE_BUSY &&
-            op->refusal != STORE_KEY_DONE && op->refusal != STORE_KEY_OTHER)
+            op->refusal != STORE_KEY_DONE && op->refusal != STORE_KEY_OTHER &&
+            op->refusal != STORE_QUOTA)
             store_accounts_fail(place->accounts);
     }
 }

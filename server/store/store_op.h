@@ -55,6 +55,7 @@ struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
     double lease_s;              /* of a session, where servers share the store */
     int replicas;                /* store_place.replicas */
+    int64_t quota_bytes;         /* the same: of an owner's sessions; 0: any */
     double ttl_s;                /* the same: unused for so long, it is deleted; 0: never */
     int64_t budget_bytes;        /* --disk-state */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
@@ -85,16 +86,17 @@ struct store_lease {
 /* Why a store that servers share did not do it, where that is no failure. */
 enum store_refusal {
     STORE_ACCEPTED,
-    STORE_BUSY,     /* another server has the lease */
-    STORE_CONFLICT, /* another server has changed it, or it is an older copy */
-    STORE_AWAY,     /* the store cannot be reached: a write may have been made */
-    STORE_KEY_DONE, /* the request with this Idempotency-Key has made its turn */
-    STORE_KEY_OTHER /* the same, and its body was another */
+    STORE_BUSY,      /* another server has the lease */
+    STORE_CONFLICT,  /* another server has changed it, or it is an older copy */
+    STORE_AWAY,      /* the store cannot be reached: a write may have been made */
+    STORE_KEY_DONE,  /* the request with this Idempotency-Key has made its turn */
+    STORE_KEY_OTHER, /* the same, and its body was another */
+    STORE_QUOTA      /* the owner's sessions would take more than they may */
 };
 
-/* Take, look, give and list are for stores that servers share: take gets the lease of a session and
- * the session, look gets the session alone, give gives the lease back, list gets all of an owner.
- */
+/* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a
+ * session and the session, look gets the session alone, give gives the lease back, list gets all of
+ * an owner, reserve takes of the owner's quota. */
 enum store_what {
     STORE_WRITE,
     STORE_READ,
@@ -103,7 +105,8 @@ enum store_what {
     STORE_TAKE,
     STORE_LOOK,
     STORE_GIVE,
-    STORE_LIST
+    STORE_LIST,
+    STORE_RESERVE
 };
 /* What take and look have found. */
 enum store_seen { STORE_SEEN_NONE, STORE_SEEN_SAME, STORE_SEEN_OTHER };
@@ -151,6 +154,9 @@ struct store_op {
     size_t num_rows;
     enum store_refusal refusal; /* with an error */
     int64_t busy_ms;            /* STORE_BUSY: what is left of the other's lease; 0: not known */
+    int64_t wanted_bytes;       /* reserve: what the session may come to count */
+    int64_t held_bytes;         /* STORE_QUOTA: what the owner's others count */
+    bool counted;               /* give: it counts `count` tokens and its turns from now on */
 };
 
 void store_rows_free(struct store_row *rows, size_t count);

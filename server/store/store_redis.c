@@ -199,6 +199,7 @@ static int redis_open(struct store_place **out, struct engine *engine,
     place->engine = engine;
     place->ttl_s = options->ttl_s;
     place->replicas = options->replicas;
+    place->quota_bytes = options->quota_bytes;
     place->vocab_size = engine_model(engine)->vocab_size;
     /* What the store holds, all servers together, it tells whoever asks it. */
     accounts->report.disk_free = options->budget_bytes;

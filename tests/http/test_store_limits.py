@@ -10,7 +10,7 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import LEASE, position, turn, wait_leased
+from redis_store import ENDLESS, LEASE, position, turn, wait_leased
 
 sys.path.insert(0, str(harness.ROOT / "tests" / "scripts"))
 import memory_table
@@ -167,3 +167,92 @@ def test_a_session_at_work_does_not_end(mortal, redis):
         check_error(turn(mortal[1], "works"), 409, "session_busy")
     wait_until(lambda: is_there(mortal[1], "works"), "its turn is committed")
     assert position(mortal[1], "works") > 1
+
+
+# ---- quotas ----
+
+@pytest.fixture
+def page(server):
+    """Bytes of a session of up to 64 tokens."""
+    turn(server, "page")
+    return server.get("/v1/sessions/page").json()["bytes"]
+
+
+@pytest.fixture
+def bounded(own_redis, server_factory, page):
+    """Two servers whose sessions may take the place of two short ones and a half."""
+    return [server_factory(store=own_redis.location, lease=LEASE, session_quota=5 * page // 2)
+            for _ in range(2)]
+
+
+def test_a_quota_is_that_of_all_servers(bounded):
+    one, other = bounded
+    assert turn(one, "first").status_code == turn(other, "second").status_code == 200
+    for server in bounded:
+        error = check_error(turn(server, "third"), 429, "session_quota")
+        assert "--session-quota allows" in error["message"]
+        check_error(server.post("/v1/sessions/first/fork", {"id": "fork"}), 429, "session_quota")
+    blob = one.get("/v1/sessions/first/state").content
+    check_error(other.http.put("/v1/sessions/imported/state", content=blob, headers={
+        "Content-Type": "application/octet-stream"}), 429, "session_quota")
+    assert {card["id"] for card in other.get("/v1/sessions").json()["data"]} == {"first", "second"}
+    assert turn(other, "first", expected_position=7).status_code == 200  # it counts already
+    assert one.http.delete("/v1/sessions/second").status_code == 204
+    assert other.post("/v1/sessions/first/fork", {"id": "fork"}).status_code == 201
+    check_error(turn(one, "third"), 429, "session_quota")
+    assert other.http.delete("/v1/sessions/fork").status_code == 204
+    assert turn(one, "third").status_code == 200
+
+
+def test_what_a_request_may_need_counts(bounded, own_redis):
+    """While it is at work, and no longer."""
+    one, other = bounded
+    check_error(turn(one, "wants", max_tokens=400), 429, "session_quota")
+    with one.http.stream("POST", "/v1/completions", json={
+            **ENDLESS, "session_id": "works", "prompt": [5], "stream": True, "max_tokens": 120}):
+        pass
+    with one.http.stream("POST", "/v1/completions", json={
+            "session_id": "failed", "prompt": [5], "max_tokens": 10, "expected_position": 3}):
+        pass
+    assert int(own_redis.ask("HGET", own_redis.keys("*:quota")[0], "")) == sum(
+        card["bytes"] for card in other.get("/v1/sessions").json()["data"])
+
+
+@pytest.mark.builds("dev")
+def test_a_dead_server_keeps_no_quota(own_redis, server_factory, page):
+    quota = 100 * page
+    flags = {"store": own_redis.location, "lease": LEASE, "session_quota": quota}
+    victim, other = (server_factory(**flags) for _ in range(2))
+    assert turn(other, "small").status_code == 200
+    with contextlib.suppress(Exception), victim.http.stream("POST", "/v1/completions", json={
+            **ENDLESS, "session_id": "large", "prompt": [5], "stream": True,
+            "max_tokens": 98 * 64 - 10}) as stream:
+        wait_leased(own_redis, "large")
+        next(stream.iter_bytes())
+        check_error(turn(other, "beside", max_tokens=100), 429, "session_quota")
+        victim.ends_clean = False
+        victim.process.kill()
+        for _ in stream.iter_bytes():
+            pass
+    wait_until(lambda: turn(other, "beside", max_tokens=100).status_code == 200,
+               "what the dead server was promised is free")
+
+
+def test_sessions_of_before_count(own_redis, server_factory, page):
+    """Made by servers that had no quota."""
+    before = server_factory(store=own_redis.location, lease=LEASE)
+    for name in ("first", "second"):
+        assert turn(before, name).status_code == 200
+    after = server_factory(store=own_redis.location, lease=LEASE, session_quota=5 * page // 2)
+    check_error(turn(after, "third"), 429, "session_quota")
+    assert after.http.delete("/v1/sessions/first").status_code == 204
+    assert turn(after, "third").status_code == 200
+
+
+def test_what_was_swept_does_not_count(own_redis, server_factory, page):
+    server = server_factory(store=own_redis.location, lease=LEASE, session_ttl=TTL,
+                            session_quota=3 * page // 2)
+    turn(server, "old")
+    check_error(turn(server, "new"), 429, "session_quota")
+    age(own_redis, "old", 24 * 3600)
+    wait_until(lambda: turn(server, "new").status_code == 200, "it is swept, or counted anew")
