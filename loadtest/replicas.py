@@ -31,6 +31,7 @@ from measure import ROOT, Failure, find_binary, machine, median, serving, thread
 import harness
 from redis_store import Redis
 from replica_set import ReplicaSet
+from stress_helpers import some_ids
 
 TINY = ROOT / "tests" / "golden" / "hybrid_regla"
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -80,10 +81,6 @@ class Client:
 
 def cached(reply):
     return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-def some_ids(dice, count, vocabulary):
-    return [dice.randrange(1, vocabulary) for _ in range(count)]
 
 
 def percentile(values, share):
