@@ -7,7 +7,7 @@
 
 #include "server/store/redis_keys.h"
 #include "server/store/redis_link.h"
-#include "server/store/store_op.h"
+#include "server/store/store_accounts.h"
 
 #include <pthread.h>
 
@@ -19,6 +19,7 @@ struct redis_lease {
 struct redis_leases {
     struct redis_link link; /* the thread's */
     double lease_s;
+    struct store_accounts *accounts; /* borrowed */
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex; /* guards the rest */
@@ -28,12 +29,14 @@ struct redis_leases {
 };
 
 int redis_leases_start(struct redis_leases *leases, const struct redis_address *address,
-                       double lease_s, double timeout_s, struct error *err);
+                       double lease_s, double timeout_s, struct store_accounts *accounts,
+                       struct error *err);
 void redis_leases_stop(struct redis_leases *leases);
 
 /* From any thread. key: of the session's row. -1: no memory. */
 int redis_leases_add(struct redis_leases *leases, const char *key, const char *holder,
                      struct error *err);
-void redis_leases_drop(struct redis_leases *leases, const char *holder);
+/* Whether it was held. */
+bool redis_leases_drop(struct redis_leases *leases, const char *holder);
 
 #endif

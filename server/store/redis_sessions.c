@@ -232,10 +232,12 @@ static void take_row(struct store_place *place, struct store_op *op, const redis
         op->seen = STORE_SEEN_OTHER;
         if (redis_rows_take(op, reply, BEFORE, place->vocab_size) != 0)
             return;
-        if (op->lease.version < known)
+        if (op->lease.version < known) {
+            store_accounts_count(place->accounts, &place->accounts->report.older_copies, 1);
             refuse(op, STORE_CONFLICT,
                    "the store has an older copy of it than this server has seen: turns that were "
                    "acknowledged are gone");
+        }
     }
     take_key(op, reply);
 }

@@ -24,6 +24,8 @@ void redis_place_tell(struct store_place *place, const struct error *err)
         log_message(LOG_LEVEL_ERROR, "the store is away: %s; it is tried again", err->message);
     else if (!away && place->away)
         log_message(LOG_LEVEL_INFO, "%s: the store is back", redis_link_name(&place->link));
+    if (away != place->away)
+        store_accounts_away(place->accounts, away);
     place->away = away;
 }
 
@@ -166,7 +168,8 @@ static int open_place(struct store_place *place, const char *location, const uns
     for (size_t node = 0; node < redis_link_nodes(&place->link); node++)
         if (check_settings(place, node, err) != 0)
             return -1;
-    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, err);
+    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, place->accounts,
+                              err);
 }
 
 int redis_place_open(struct store_place **out, const char *location, double lease_s,
