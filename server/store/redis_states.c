@@ -172,7 +172,7 @@ static int read_whole(struct store_place *place, const struct store_op *op, stru
 {
     int64_t bytes = read_head(place, op, err), most = most_bytes(place, op);
     if (bytes <= 0)
-        return bytes < 0 ? -1 : error_set(err, ERROR_INVALID, "the store no longer has it");
+        return bytes < 0 ? -1 : error_set(err, ERROR_IO, "the store does not have it");
     if (bytes > most)
         return error_set(err, ERROR_INVALID, "expected at most %lld bytes, got %lld",
                          (long long)most, (long long)bytes);

@@ -2,8 +2,6 @@
 """A Redis of Debian's package, unpacked, for the tests of --store; and one that answers what a test
 says. And what these tests share."""
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,18 +11,18 @@ from pathlib import Path
 import harness
 from harness import wait_until
 from session_helpers import GREEDY
+from unpacked import REDIS
 
 LEASE = 2 * harness.SLOWNESS
 # A turn that lasts until it is cut off, and one of some seconds.
 ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
 LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True,
         "temperature": 0}
-UNPACKED = harness.ROOT / "tests" / ".redis"
 
 
 def program():
-    found = shutil.which("redis-server") or UNPACKED / "usr" / "bin" / "redis-server"
-    assert Path(found).exists(), "no redis-server: deploy/deps.sh test unpacks it into tests/.redis"
+    found = REDIS.find("redis-server")
+    assert found, "no redis-server: deploy/deps.sh test unpacks it into tests/.redis"
     return str(found)
 
 
@@ -46,25 +44,25 @@ def read_reply(stream):
 
 
 class Redis:
-    """On a Unix socket, with every write on the disk before it is answered."""
+    """On a Unix socket, with every write on the disk before it is answered. before: the beginning of
+    its command line."""
 
-    def __init__(self, folder, **settings):
-        self.folder = Path(folder)
+    def __init__(self, folder, before=(), **settings):
+        self.folder, self.before = Path(folder), before
         self.socket = self.folder / "store"
         self.location = f"unix:{self.socket}"
         self.settings = {"appendonly": "yes", "appendfsync": "always", **settings}
         self.start()
 
     def start(self):
-        libraries = [str(path) for path in UNPACKED.glob("usr/lib/*-linux-gnu")]
-        arguments = [program(), "--port", "0", "--unixsocket", str(self.socket), "--save", "",
+        arguments = [*self.before, program(), "--port", "0", "--unixsocket", str(self.socket), "--save", "",
                      "--dir", str(self.folder)]
         for name, value in self.settings.items():
             arguments += [f"--{name.replace('_', '-')}", str(value)]
         with open(self.folder / "redis.log", "ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env={**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)})
+                env=REDIS.environment())
         harness.wait_until(self.answers, "redis-server answers")
 
     def answers(self):
