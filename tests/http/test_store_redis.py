@@ -34,6 +34,23 @@ def test_a_state_moves_with_its_session(replicas, redis):
     assert cached(reply) == held - 1  # all but the last token, which no step has taken yet
 
 
+def test_states_may_stay_where_they_are(own_redis, server_factory):
+    """Another server computes the session again, with the same bits."""
+    servers = [server_factory(store=own_redis.location, lease=LEASE, store_states="off")
+               for _ in range(2)]
+    session = Session(servers[0], "stays-put", [])
+    session.append([3, 4, 5], max_tokens=20)
+    reply = turn(servers[0], "stays-put").json()
+    assert cached(reply) == len(session.ids) - 1  # its own states it has
+    session.ids += [5, 6, 7, *reply["choices"][0]["token_ids"]]
+    assert cached(turn(servers[1], "stays-put", store=False).json()) == 0
+    session.server = servers[1]
+    session.append([6], max_tokens=6)
+    assert not own_redis.keys("*:state*")
+    assert servers[1].post("/v1/sessions/stays-put/rewind", {"position": 5}).status_code == 200
+    assert servers[0].http.delete("/v1/sessions/stays-put").status_code == 204
+
+
 def test_what_was_dropped_is_computed_again(replicas, redis):
     session = Session(replicas[0], "dropped", [])
     session.append([3, 4, 5], max_tokens=20)
