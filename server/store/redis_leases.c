@@ -3,7 +3,6 @@
 
 #include "server/log.h"
 #include "server/store/redis_rows.h"
-#include "server/store/redis_scripts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@ static int renew(struct redis_leases *leases, const struct redis_lease *lease, s
 {
     struct redis_command command;
     redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_renew);
+    redis_command_text(&command, lease->script);
     redis_command_number(&command, 1);
     redis_command_text(&command, lease->key);
     redis_command_text(&command, lease->holder);
@@ -126,11 +125,12 @@ void redis_leases_stop(struct redis_leases *leases)
 }
 
 int redis_leases_add(struct redis_leases *leases, const char *key, const char *holder,
-                     struct error *err)
+                     const char *script, struct error *err)
 {
     struct redis_lease *lease = malloc(sizeof *lease);
     if (lease == NULL)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a lease");
+    lease->script = script;
     snprintf(lease->key, sizeof lease->key, "%s", key);
     snprintf(lease->holder, sizeof lease->holder, "%s", holder);
     pthread_mutex_lock(&leases->mutex);

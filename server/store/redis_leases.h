@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Renews the leases that this server holds, from a thread of its own: a long write to the store
- * must not end them. A lease that cannot be renewed ends by the store's clock, and its turn cannot
- * be committed once another server has taken the session. */
+/* Renews the leases of sessions and requests that this server holds, from a thread of its own: a
+ * long write to the store must not end them. A lease that cannot be renewed ends by the store's
+ * clock, and its turn cannot be committed once another server has taken the session. */
 #ifndef SERVER_STORE_REDIS_LEASES_H
 #define SERVER_STORE_REDIS_LEASES_H
 
@@ -14,6 +14,7 @@
 struct redis_lease {
     struct redis_lease *next;
     char key[REDIS_KEY_SIZE], holder[STORE_NAME_SIZE];
+    const char *script; /* that renews it: ARGV holder, lease in ms */
 };
 
 struct redis_leases {
@@ -33,9 +34,9 @@ int redis_leases_start(struct redis_leases *leases, const struct redis_address *
                        struct error *err);
 void redis_leases_stop(struct redis_leases *leases);
 
-/* From any thread. key: of the session's row. -1: no memory. */
+/* From any thread. key: of what is held; script: renews it (redis_scripts.h). -1: no memory. */
 int redis_leases_add(struct redis_leases *leases, const char *key, const char *holder,
-                     struct error *err);
+                     const char *script, struct error *err);
 /* Whether it was held. */
 bool redis_leases_drop(struct redis_leases *leases, const char *holder);
 

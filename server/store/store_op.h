@@ -86,7 +86,7 @@ struct store_lease {
 /* Why a store that servers share did not do it, where that is no failure. */
 enum store_refusal {
     STORE_ACCEPTED,
-    STORE_BUSY,      /* another server has the lease */
+    STORE_BUSY,      /* another server has the lease, or is at work on the request */
     STORE_CONFLICT,  /* another server has changed it, or it is an older copy */
     STORE_AWAY,      /* the store cannot be reached: a write may have been made */
     STORE_KEY_DONE,  /* the request with this Idempotency-Key has made its turn */
@@ -95,8 +95,9 @@ enum store_refusal {
 };
 
 /* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a
- * session and the session, look gets the session alone, give gives the lease back, list gets all of
- * an owner, reserve takes of the owner's quota. */
+ * session and the session, or of a request with an Idempotency-Key and its reply, look gets the
+ * session alone, give gives the lease back, list gets all of an owner, reserve takes of the owner's
+ * quota. */
 enum store_what {
     STORE_WRITE,
     STORE_READ,
@@ -143,14 +144,16 @@ struct store_op {
     enum store_what what; /* the store's */
     double begun;         /* clock_seconds(); the store's */
     /* A session of a store that servers share. */
-    const char *owner, *id;   /* instead of the name; borrowed until done */
-    struct store_lease lease; /* write, remove, give: as it was taken; take: the store sets it, but
-                                 for the version that is known */
-    int64_t state;            /* write: position of the deepest state that will be there; 0: none */
-    bool uses;                /* look: the session is used now */
-    double used;              /* take, look: its last use, in seconds since 1970 by the store */
-    enum store_seen seen;     /* take, look: what is there */
-    struct store_row *rows;   /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
+    const char *owner, *id;    /* instead of the name; borrowed until done */
+    struct store_lease lease;  /* write, remove, give: as it was taken; take: the store sets it, but
+                                  for the version that is known */
+    struct store_reply *found; /* take of a reply: what was kept, malloc'd with its data; the caller
+                                  frees it. NULL: none, the request is the holder's */
+    int64_t state;          /* write: position of the deepest state that will be there; 0: none */
+    bool uses;              /* look: the session is used now */
+    double used;            /* take, look: its last use, in seconds since 1970 by the store */
+    enum store_seen seen;   /* take, look: what is there */
+    struct store_row *rows; /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
     size_t num_rows;
     enum store_refusal refusal; /* with an error */
     int64_t busy_ms;            /* STORE_BUSY: what is left of the other's lease; 0: not known */

@@ -34,6 +34,23 @@ def test_a_state_moves_with_its_session(replicas, redis):
     assert cached(reply) == held - 1  # all but the last token, which no step has taken yet
 
 
+def test_states_may_stay_where_they_are(own_redis, server_factory):
+    """Another server computes the session again, with the same bits."""
+    servers = [server_factory(store=own_redis.location, lease=LEASE, store_states="off")
+               for _ in range(2)]
+    session = Session(servers[0], "stays-put", [])
+    session.append([3, 4, 5], max_tokens=20)
+    reply = turn(servers[0], "stays-put").json()
+    assert cached(reply) == len(session.ids) - 1  # its own states it has
+    session.ids += [5, 6, 7, *reply["choices"][0]["token_ids"]]
+    assert cached(turn(servers[1], "stays-put", store=False).json()) == 0
+    session.server = servers[1]
+    session.append([6], max_tokens=6)
+    assert not own_redis.keys("*:state*")
+    assert servers[1].post("/v1/sessions/stays-put/rewind", {"position": 5}).status_code == 200
+    assert servers[0].http.delete("/v1/sessions/stays-put").status_code == 204
+
+
 def test_what_was_dropped_is_computed_again(replicas, redis):
     session = Session(replicas[0], "dropped", [])
     session.append([3, 4, 5], max_tokens=20)
@@ -191,12 +208,28 @@ def test_a_key_is_done_once(replicas):
     assert first.status_code == 200
     again = replicas[0].post("/v1/completions", body, headers=key)
     assert again.headers["Idempotent-Replayed"] == "true" and again.json() == first.json()
-    check_error(replicas[1].post("/v1/completions", body, headers=key), 409,
-                "idempotency_reply_lost")
+    again = replicas[1].post("/v1/completions", body, headers=key)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.json() == first.json()
     check_error(replicas[1].post("/v1/completions", {**body, "prompt": [8]}, headers=key), 422,
                 "idempotency_mismatch")
     assert position(replicas[1], "keyed") == 7
-    assert turn(replicas[1], "keyed").status_code == 200  # the lease was given back
+    assert turn(replicas[1], "keyed").status_code == 200
+
+
+def test_a_turn_is_made_once_though_its_reply_is_lost(replicas, redis, server_factory):
+    """The store may drop replies: the row says whose turns it has."""
+    key = {"Idempotency-Key": "dropped"}
+    body = {"session_id": "dropped-reply", "prompt": [5, 6, 7], "max_tokens": 4, **GREEDY}
+    assert replicas[0].post("/v1/completions", body, headers=key).status_code == 200
+    for name in redis.keys("*:idem"):
+        redis.ask("DEL", name)
+    check_error(replicas[1].post("/v1/completions", body, headers=key), 409,
+                "idempotency_reply_lost")
+    third = server_factory(store=redis.location, lease=LEASE)
+    check_error(third.post("/v1/completions", {**body, "prompt": [8]}, headers=key), 422,
+                "idempotency_mismatch")
+    assert position(replicas[1], "dropped-reply") == 7
+    assert turn(replicas[1], "dropped-reply").status_code == 200  # the lease was given back
 
 
 # ---- the store fails ----
