@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #include <string.h>
 
@@ -43,6 +45,12 @@ static bool runs(const struct kernels *kernels)
                __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (kernels == kernels_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#elif defined(__aarch64__)
+    const unsigned long matrices = HWCAP2_I8MM | HWCAP2_BF16;
+    if (kernels == kernels_neonmm)
+        return runs(kernels_neondot) && (getauxval(AT_HWCAP2) & matrices) == matrices;
+    if (kernels == kernels_neondot)
+        return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
     return true;
 }
@@ -50,19 +58,18 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return fixes_inputs(kernels, weights) ||
-           (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
+    const bool pairs = kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16");
 #else
-    (void)kernels;
-    (void)weights;
-    return false;
+    const bool pairs = kernels == kernels_neonmm;
 #endif
+    return fixes_inputs(kernels, weights) || pairs;
 }
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
 {
-    const struct kernels *const all[] = {kernels_zen4,   kernels_zen5, kernels_avx512vnni,
-                                         kernels_avx512, kernels_avx2, kernels_generic};
+    const struct kernels *const all[] = {
+        kernels_zen4,   kernels_zen5,    kernels_avx512vnni, kernels_avx512, kernels_avx2,
+        kernels_neonmm, kernels_neondot, kernels_neon,       kernels_generic};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))
             return all[i];

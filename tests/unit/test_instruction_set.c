@@ -9,17 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With what the kernel says of the processor; the best one first. */
+/* With what the processor must have; the best one first. bytes: it rounds the inputs of q8 and q4;
+ * pairs: what it needs besides to round those of bf16, NULL where it never does. */
 static const struct set {
     const char *name, *flags;
+    bool bytes;
+    const char *pairs;
 } sets[] = {
-    {"avx512vnni", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma"},
-    {"avx512", "avx512f avx512dq avx512bw avx512vl avx2 fma"},
-    {"avx2", "avx2 fma f16c"},
-    {"generic", ""},
+#if defined(__aarch64__)
+    {"neonmm", "dotprod i8mm bf16", true, ""},
+    {"neondot", "dotprod", true, NULL},
+    {"neon", "", false, NULL},
+#else
+    {"avx512vnni", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma", true, "avx512_bf16"},
+    {"avx512", "avx512f avx512dq avx512bw avx512vl avx2 fma", false, NULL},
+    {"avx2", "avx2 fma f16c", false, NULL},
+#endif
+    {"generic", "", false, NULL},
 };
+enum { SETS = sizeof sets / sizeof *sets };
 
-/* The first processor's line of that name, between two spaces; none but on x86. */
+#if defined(__x86_64__)
+/* The first processor's line of that name, between two spaces. */
 static void read_line(const char *name, char *out, size_t size)
 {
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -35,6 +46,22 @@ static void read_line(const char *name, char *out, size_t size)
         }
     free(line);
     fclose(file);
+}
+#endif
+
+/* What the processor has, each between two spaces: what the kernel says of an x86, and what an Arm
+ * says itself, since qemu shows the cpuinfo of its host. */
+static void read_flags(char *out, size_t size)
+{
+#if defined(__aarch64__)
+    uint64_t first, second;
+    __asm__("mrs %0, ID_AA64ISAR0_EL1" : "=r"(first));
+    __asm__("mrs %0, ID_AA64ISAR1_EL1" : "=r"(second));
+    snprintf(out, size, " %s%s%s", first >> 44 & 15 ? "dotprod " : "",
+             second >> 52 & 15 ? "i8mm " : "", second >> 44 & 15 ? "bf16 " : "");
+#else
+    read_line("flags", out, size);
+#endif
 }
 
 static bool has_all(const char *flags, const char *wanted)
@@ -53,11 +80,11 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 {
     char flags[8192];
     const char *best = NULL;
-    read_line("flags", flags, sizeof flags);
+    read_flags(flags, sizeof flags);
 #if defined(__x86_64__)
     cr_assert(has_all(flags, "fpu sse2"), "flags: \"%s\"", flags);
 #endif
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    for (size_t i = 0; i < SETS; i++) {
         const struct cpu_options options = {.threads = 1, .instruction_set = sets[i].name};
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
@@ -76,45 +103,48 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 }
 
 /* Inputs are rounded where the machine has what multiplies them so, else refused. */
-Test(instruction_set, activations_are_rounded_by_avx512_vnni_and_bf16_alone)
+Test(instruction_set, activations_are_rounded_by_those_that_multiply_bytes_or_pairs)
 {
     static const struct {
         enum weight_format weights;
         enum activation_format activations;
-        const char *flags;
-    } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT, "avx512_vnni avx512_bf16"},
-                 {WEIGHTS_Q8, ACTIVATIONS_16BIT, "avx512_vnni"},
-                 {WEIGHTS_Q8, ACTIVATIONS_8BIT, "avx512_vnni"},
-                 {WEIGHTS_Q4, ACTIVATIONS_16BIT, "avx512_vnni"},
-                 {WEIGHTS_Q4, ACTIVATIONS_8BIT, "avx512_vnni"}};
+    } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT},
+                 {WEIGHTS_Q8, ACTIVATIONS_16BIT},
+                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},
+                 {WEIGHTS_Q4, ACTIVATIONS_16BIT},
+                 {WEIGHTS_Q4, ACTIVATIONS_8BIT}};
     enum { CASES = sizeof cases / sizeof *cases };
     char flags[8192];
-    read_line("flags", flags, sizeof flags);
-    for (size_t i = 0; i < sizeof sets / sizeof *sets * CASES; i++) {
-        const char *set = sets[i / CASES].name, *wanted = cases[i % CASES].flags;
+    read_flags(flags, sizeof flags);
+    for (size_t i = 0; i < SETS * CASES; i++) {
+        const struct set *set = &sets[i / CASES];
+        const enum weight_format weights = cases[i % CASES].weights;
         const struct cpu_options options = {.threads = 1,
-                                            .instruction_set = set,
-                                            .weights = cases[i % CASES].weights,
+                                            .instruction_set = set->name,
+                                            .weights = weights,
                                             .activations = cases[i % CASES].activations};
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
-        if (!has_all(flags, sets[i / CASES].flags))
+        if (!has_all(flags, set->flags))
             continue;
+        bool rounds = weights == WEIGHTS_BF16 ? set->pairs != NULL && has_all(flags, set->pairs)
+                                              : set->bytes;
         bool opened = cpu_open(&backend, &options, &err) == 0;
-        cr_expect(opened == (i / CASES == 0 && has_all(flags, wanted)), "%s %s", set, err.message);
+        cr_expect(opened == rounds, "%s %s", set->name, err.message);
         if (opened)
             cpu_ops.close(backend);
         else
-            cr_expect(err.code == ERROR_UNSUPPORTED && strstr(err.message, set) != NULL, "%s",
+            cr_expect(err.code == ERROR_UNSUPPORTED && strstr(err.message, set->name) != NULL, "%s",
                       err.message);
     }
 }
 
+#if defined(__x86_64__)
 /* AMD's family 25 with AVX-512 is the Zen 4, later ones are the Zen 5 and what follows it. */
 Test(instruction_set, amds_get_what_was_measured_on_them)
 {
     char flags[8192], vendor[64], family[64];
-    read_line("flags", flags, sizeof flags);
+    read_flags(flags, sizeof flags);
     read_line("vendor_id", vendor, sizeof vendor);
     read_line("cpu family", family, sizeof family);
     if (!has_all(flags, sets[0].flags))
@@ -127,22 +157,23 @@ Test(instruction_set, amds_get_what_was_measured_on_them)
               "%s%s", vendor, family);
     cr_expect(instruction_set_choose(sets[0].name, NULL) == chosen);
 }
+#endif
 
 /* auto is what was fastest where it was measured, and f32 where nothing rounds. */
 Test(instruction_set, auto_activations_are_a_fixed_table)
 {
     char flags[8192];
-    read_line("flags", flags, sizeof flags);
-    const bool vnni = has_all(flags, sets[0].flags), bf16 = has_all(flags, "avx512_bf16");
+    read_flags(flags, sizeof flags);
     const struct kernels *best = instruction_set_choose(NULL, NULL);
     const bool amd = best == kernels_zen4 || best == kernels_zen5;
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    for (size_t i = 0; i < SETS; i++) {
         const char *set = sets[i].name;
-        const bool rounds = i == 0 && vnni;
+        const bool rounds = sets[i].bytes && has_all(flags, sets[i].flags);
         cr_expect(cpu_activations(set, WEIGHTS_F32) == ACTIVATIONS_F32, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_F16) == ACTIVATIONS_F32, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_BF16) ==
-                      (rounds && amd && bf16 ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
+                      (rounds && amd && has_all(flags, sets[i].pairs) ? ACTIVATIONS_16BIT
+                                                                      : ACTIVATIONS_F32),
                   "%s", set);
         enum activation_format digits = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
         cr_expect(cpu_activations(set, WEIGHTS_Q8) == digits, "%s", set);
