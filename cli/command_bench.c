@@ -36,7 +36,8 @@ static const struct option items[] = {
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
     {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "auto", 0, 0,
      "auto|f32|16bit|8bit",
-     COMMAND_ACTIVATIONS_HELP ";\n      each goes with all formats of the weights"},
+     COMMAND_ACTIVATIONS_HELP
+     ";\n      every value listed is tried with every format of --weights"},
     {"products", OPTION_TEXT, AT(lists.products), "LIST", "own", 0, 0, "own|cublaslt",
      "matrix products " COMMAND_PRODUCTS_HELP},
     COMMAND_DEVICE_OPTION(AT(device)),

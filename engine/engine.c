@@ -221,6 +221,7 @@ int engine_open_model(struct engine **out, struct model *model,
         goto fail;
     struct engine_options chosen = *options;
     chosen.weights = engine->info.weights;
+    chosen.activations = engine->info.activations;
     if (device_open(&engine->ops, &engine->backend, &chosen, err) != 0)
         goto fail;
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,

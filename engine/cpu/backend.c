@@ -219,8 +219,9 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
     /* cache lines of their own: vectors that cross one cost twice */
     backend->scratch = aligned_alloc(64, (threads * backend->scratch_floats + 16) * sizeof(float));
     backend->groups = calloc((size_t)limits->max_rows, sizeof *backend->groups);
-    /* 32 inputs, to which max_input is padded, take at most 33 floats: they and their sum */
-    backend->arranged_floats = (size_t)limits->max_rows * (size_t)limits->max_input / 32 * 33;
+    /* max_input is padded to 32 inputs */
+    backend->arranged_floats = (size_t)limits->max_rows * (size_t)limits->max_input / Q8_BLOCK *
+                               arranged_most(backend->kernels);
     backend->arranged = aligned_alloc(64, (backend->arranged_floats + 15) / 16 * 64);
     if (backend->scratch == NULL || backend->groups == NULL || backend->arranged == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");

@@ -38,6 +38,11 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
 /* Whether an instruction set that runs here can round the inputs of products with bf16, q8 or
  * q4 weights. */
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights);
+/* Whether AMX is taken where it is `there`, the system `refused` it (an errno, or 0), and it agrees
+ * with its emulation. refusal [size]: why it is not although it is there, or empty. */
+bool instruction_set_amx_runs(bool there, int refused, bool agrees, char *refusal, size_t size);
+/* tiles_check.c: whether both give the same bits in products with bf16 and with q8. */
+bool tiles_agree(const struct kernels *, const struct kernels *);
 
 /* Each task is one text (or group of queries), task / heads, and one head, task % heads. */
 struct head_job {

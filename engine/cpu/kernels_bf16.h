@@ -18,7 +18,9 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define BF16 __attribute__((target("avx512bf16")))
+typedef __m512i vec_pairs;
 #else
+typedef int32x4_t vec_pairs;
 #define BF16 /* the file's flags say it */
 #endif
 #define BF16_INLINE BF16 INLINE
@@ -77,21 +79,20 @@ static void kernel_arrange_bf16(const struct weight *weight, const float *x, int
 /* The weights of two inputs for columns j and j + 16 of a panel, LANES outputs each, as they lie in
  * memory. The second input is zero past the last. */
 struct two_inputs {
-    vec_ints low, high;
+    vec_pairs low, high;
 };
 
-BF16_INLINE struct two_inputs load_two(const unsigned char *row, bool both)
+INLINE struct two_inputs load_two(const unsigned char *row, bool both)
 {
-    vec_ints first, second = {0};
+    vec_pairs first, second = {0};
     memcpy(&first, row, sizeof first);
     if (both)
         memcpy(&second, row + ROW_BYTES, sizeof second);
 #if defined(__AVX512F__)
     const __mmask32 upper = 0xaaaaaaaa;
-    __m512i one = (__m512i)first, two = (__m512i)second;
     return (struct two_inputs){
-        (vec_ints)_mm512_mask_blend_epi16(upper, one, _mm512_slli_epi32(two, 16)),
-        (vec_ints)_mm512_mask_blend_epi16(upper, _mm512_srli_epi32(one, 16), two)};
+        _mm512_mask_blend_epi16(upper, first, _mm512_slli_epi32(second, 16)),
+        _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(first, 16), second)};
 #else
     const int16x8_t one = vreinterpretq_s16_s32(first), two = vreinterpretq_s16_s32(second);
     return (struct two_inputs){vreinterpretq_s32_s16(vtrn1q_s16(one, two)),
@@ -99,7 +100,7 @@ BF16_INLINE struct two_inputs load_two(const unsigned char *row, bool both)
 #endif
 }
 
-BF16_INLINE vec multiply_two(vec sum, vec_ints w, vec_ints x)
+BF16_INLINE vec multiply_two(vec sum, vec_pairs w, vec_pairs x)
 {
 #if defined(__AVX512F__)
     return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
@@ -117,7 +118,7 @@ BF16_INLINE void tile_two(const int m, const int pairs, const float *x, const un
         struct two_inputs w = load_two(row + (pair + j) * (int)sizeof(vec), both);
 #pragma GCC unroll 16
         for (int i = 0; i < m; i++) {
-            vec_ints input = (vec_ints)vec_set(x[i]);
+            vec_pairs input = (vec_pairs)vec_set(x[i]);
             sum[i * pairs + j][0] = multiply_two(sum[i * pairs + j][0], w.low, input);
             sum[i * pairs + j][1] = multiply_two(sum[i * pairs + j][1], w.high, input);
         }

@@ -51,12 +51,13 @@ INLINE vec dot_ends(const enum weight_format format, const unsigned char *block,
 {
     const void *w = block;
     const struct q4_block *q4 = w;
-    const uint16_t *scales = format == WEIGHTS_Q4 ? q4->scales : ((const struct q8_block *)w)->scales;
+    const uint16_t *scales =
+        format == WEIGHTS_Q4 ? q4->scales : ((const struct q8_block *)w)->scales;
     return vec_load_f16((minima ? q4->minima : scales) + column);
 }
 
-/* The sums of LANES outputs after a block, of which `value` is what dot_value says. x: the dwords of
- * one of m rows. */
+/* The sums of LANES outputs after a block, of which `value` is what dot_value says. x: the dwords
+ * of one of m rows. */
 INLINE vec dot_end(const enum weight_format format, const int m, vec value, const int32_t *x,
                    const unsigned char *w, int column, vec sum)
 {
@@ -83,13 +84,12 @@ INLINE void dot_row(const enum weight_format format, const int digits, const int
                 const int8x16_t quants = dot_quants(format, w, four, row_column(u + v));
 #pragma GCC unroll 3
                 for (int d = 0; d < digits; d++)
-                    p[v][d] =
-                        vdotq_s32(p[v][d], quants, dot_input(x + fixed_four(1, d, four)));
+                    p[v][d] = vdotq_s32(p[v][d], quants, dot_input(x + fixed_four(1, d, four)));
             }
 #pragma GCC unroll 4
         for (int v = 0; v < DOT_VECTORS; v++)
-            row->sums[u + v] = dot_end(format, 1, dot_value(digits, p[v]), x, w,
-                                       row_column(u + v), row->sums[u + v]);
+            row->sums[u + v] = dot_end(format, 1, dot_value(digits, p[v]), x, w, row_column(u + v),
+                                       row->sums[u + v]);
     }
 }
 

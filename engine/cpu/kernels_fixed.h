@@ -59,12 +59,21 @@ INLINE void fix_ends(const enum weight_format format, const int digits, const in
     out[2 * m] = minima ? 0 : -128 * high_sum;
 }
 
-INLINE void fix_digits(const int m, int d, const int8_t bytes[Q8_BLOCK], int32_t *out)
+/* Where a row's digits of a block go: the dwords of the first, then of each next `digit` dwords on;
+ * its fours are `four` dwords apart. */
+struct digit_place {
+    int32_t *at;
+    int digit, four;
+};
+
+INLINE void fix_digits(const struct digit_place to, int d, const int8_t bytes[Q8_BLOCK])
 {
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++)
-        memcpy(out + fixed_four(m, d, four), bytes + 4 * four, 4);
+        memcpy(to.at + d * to.digit + four * to.four, bytes + 4 * four, 4);
 }
+
+enum { BLOCK_VECTORS = Q8_BLOCK / LANES };
 
 #if defined(__AVX512F__)
 /* Takes the lowest digit, -128..127, of each number; the number becomes the rest. */
@@ -75,13 +84,18 @@ static inline __m512i take_digit(__m512i *number)
     return digit;
 }
 
-/* Writes n numbers, at most a block, to the dwords of one of m rows, m apart. */
-INLINE void fix_block(const enum weight_format format, const int digits, const int m,
-                      const float *numbers, int64_t n, int32_t *out)
+/* The first 32 of n numbers, zero past the last. */
+INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
 {
     const uint32_t present = n >= 32 ? UINT32_MAX : (1u << n) - 1;
-    const __m512 x[2] = {_mm512_maskz_loadu_ps((__mmask16)present, numbers),
-                         _mm512_maskz_loadu_ps((__mmask16)(present >> 16), numbers + 16)};
+    for (int half = 0; half < 2; half++)
+        numbers[half] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + 16 * half);
+}
+
+/* Writes x, the numbers of a block, to the dwords of one of m rows: all but the digits m apart. */
+INLINE void fix_block(const enum weight_format format, const int digits, const int m,
+                      const vec x[BLOCK_VECTORS], int32_t *out, const struct digit_place to)
+{
     __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
     __m512i bits = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), positive),
                                     _mm512_and_si512(_mm512_castps_si512(x[1]), positive));
@@ -103,7 +117,7 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
             top_sum = _mm512_add_epi32(low, high);
         _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(low));
         _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
-        fix_digits(m, d, bytes, out);
+        fix_digits(to, d, bytes);
     }
     sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
     fix_ends(format, digits, m, largest, factor, _mm512_reduce_add_epi32(sum),
@@ -111,29 +125,34 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
 }
 #elif defined(FOR_NEON)
 /* The same in vectors of four. */
-INLINE void fix_block(const enum weight_format format, const int digits, const int m,
-                      const float *numbers, int64_t n, int32_t *out)
+INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
 {
-    enum { VECTORS = Q8_BLOCK / LANES };
     float block[Q8_BLOCK] = {0};
-    memcpy(block, numbers, (size_t)(n < Q8_BLOCK ? n : Q8_BLOCK) * sizeof *block);
+    memcpy(block, x, (size_t)(n < Q8_BLOCK ? n : Q8_BLOCK) * sizeof *block);
+    for (int v = 0; v < BLOCK_VECTORS; v++)
+        numbers[v] = vec_load(block + v * LANES);
+}
+
+INLINE void fix_block(const enum weight_format format, const int digits, const int m,
+                      const vec x[BLOCK_VECTORS], int32_t *out, const struct digit_place to)
+{
     vec_ints most = {0};
-    for (int v = 0; v < VECTORS; v++)
-        most = vmaxq_s32(most, (vec_ints)vec_load(block + v * LANES) & INT32_MAX);
+    for (int v = 0; v < BLOCK_VECTORS; v++)
+        most = vmaxq_s32(most, (vec_ints)x[v] & INT32_MAX);
     const uint32_t largest = (uint32_t)vmaxvq_s32(most);
     const bool finite = float_of_bits(largest) < INFINITY;
     const float factor = fixed_factor(digits, largest);
     const vec_ints top = vdupq_n_s32(fixed_most(digits));
-    int32x4_t fixed[VECTORS], sum = {0}, top_sum = {0};
-    for (int v = 0; v < VECTORS; v++) {
-        fixed[v] = vcvtnq_s32_f32(vec_load(block + v * LANES) * vec_set(factor));
+    int32x4_t fixed[BLOCK_VECTORS], sum = {0}, top_sum = {0};
+    for (int v = 0; v < BLOCK_VECTORS; v++) {
+        fixed[v] = vcvtnq_s32_f32(x[v] * vec_set(factor));
         fixed[v] = finite ? vmaxq_s32(vminq_s32(fixed[v], top), -top) : vdupq_n_s32(0);
     }
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < BLOCK_VECTORS; v++)
         sum += fixed[v];
     for (int d = 0; d < digits; d++) {
         int8_t bytes[Q8_BLOCK];
-        for (int v = 0; v < VECTORS; v++) {
+        for (int v = 0; v < BLOCK_VECTORS; v++) {
             const vec_ints digit = fixed[v] << 24 >> 24;
             fixed[v] = (fixed[v] - digit) >> 8;
             if (d == MOST_DIGITS - 1)
@@ -141,7 +160,7 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
             for (int i = 0; i < LANES; i++)
                 bytes[v * LANES + i] = (int8_t)digit[i];
         }
-        fix_digits(m, d, bytes, out);
+        fix_digits(to, d, bytes);
     }
     fix_ends(format, digits, m, largest, factor, vaddvq_s32(sum - (top_sum << 16)),
              vaddvq_s32(top_sum), out);
@@ -152,8 +171,12 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
 INLINE void fix_row(const enum weight_format format, const int digits, const int m, int i,
                     const float *x, int64_t n, int32_t *out)
 {
-    for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits))
-        fix_block(format, digits, m, x + k, n - k, out + i);
+    for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
+        vec numbers[BLOCK_VECTORS];
+        load_block(x + k, n - k, numbers);
+        fix_block(format, digits, m, numbers, out + i,
+                  (struct digit_place){out + i + fixed_four(m, 0, 0), 8 * m, m});
+    }
 }
 
 /* Inputs [first, end) of n. */

@@ -50,9 +50,9 @@ INLINE void dot_values(const enum weight_format format, const int digits, const 
         for (int i = 0; i < m; i += 2)
 #pragma GCC unroll 3
             for (int d = 0; d < digits; d++) {
-                const int8x16_t inputs = vreinterpretq_s8_s32(
-                    two_rows(x + fixed_four(m, d, four) + i, x + fixed_four(m, d, four + 1) + i,
-                             i + 1 == m));
+                const int8x16_t inputs =
+                    vreinterpretq_s8_s32(two_rows(x + fixed_four(m, d, four) + i,
+                                                  x + fixed_four(m, d, four + 1) + i, i + 1 == m));
 #pragma GCC unroll 4
                 for (int v = 0; v < 4; v++)
                     p[i / 2][v][d] =
@@ -84,14 +84,13 @@ INLINE void tile_four(const int m, const float *x, const unsigned char *row, int
     const int at = pair * (int)sizeof(vec);
     const struct two_inputs zero = {{0}, {0}};
     const struct two_inputs a = load_two(row + at, inputs > 1);
-    const struct two_inputs b =
-        inputs > 2 ? load_two(row + 2 * ROW_BYTES + at, inputs > 3) : zero;
+    const struct two_inputs b = inputs > 2 ? load_two(row + 2 * ROW_BYTES + at, inputs > 3) : zero;
     const int32x4_t w[4] = {vzip1q_s32(a.low, b.low), vzip2q_s32(a.low, b.low),
                             vzip1q_s32(a.high, b.high), vzip2q_s32(a.high, b.high)};
 #pragma GCC unroll 6
     for (int i = 0; i < m; i += 2) {
-        const bfloat16x8_t input = vreinterpretq_bf16_s32(
-            two_rows(x + i, inputs > 2 ? x + m + i : none, i + 1 == m));
+        const bfloat16x8_t input =
+            vreinterpretq_bf16_s32(two_rows(x + i, inputs > 2 ? x + m + i : none, i + 1 == m));
 #pragma GCC unroll 4
         for (int v = 0; v < 4; v++)
             sum[i / 2][v] = vbfmmlaq_f32(sum[i / 2][v], input, vreinterpretq_bf16_s32(w[v]));

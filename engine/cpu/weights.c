@@ -156,7 +156,7 @@ static bool pack_panels(struct weight *weight, struct threads *threads, const st
         weight->heads > 1 || panel >= batch_bytes ? total : (int)(batch_bytes / panel);
     struct packing packing = {.weight = weight, .parts = parts};
     struct touching touching = {weight, threads_count(threads)};
-    if (touching.shares > 1)
+    if (touching.shares > 1 && weight->chunk != NULL)
         threads_run(threads, touch_share, &touching, touching.shares);
     packing_ahead(parts, num_parts, 0, (int64_t)batch * PANEL);
     for (; packing.first < total; packing.first += batch) {

@@ -16,13 +16,22 @@ struct engine;
 struct store_place {
     struct redis_link link;
     struct redis_leases leases;
-    struct engine *engine;
+    struct engine *engine; /* for states; NULL: sessions alone */
+    int32_t vocab_size;    /* of its model */
     struct store_accounts *accounts;
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];
     double lease_s;
     bool away; /* the log says so */
 };
+
+/* Connects and checks the store. The caller sets engine, vocab_size and model. secret:
+ * [SIPHASH_BYTES], what a store without one gets; NULL: a new one. accounts: borrowed until the
+ * place is closed. */
+int redis_place_open(struct store_place **out, const char *location, double lease_s,
+                     const unsigned char *secret, struct store_accounts *accounts,
+                     struct error *err);
+void redis_place_close(struct store_place *place);
 
 /* Says in the log that the store went away, or is back, once each. */
 void redis_place_tell(struct store_place *place, const struct error *err);

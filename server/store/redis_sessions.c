@@ -2,8 +2,6 @@
 #include "server/store/redis_sessions.h"
 
 #include "engine/base/clock.h"
-#include "engine/engine.h"
-#include "engine/model/model.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -231,7 +229,7 @@ static void take_row(struct store_place *place, struct store_op *op, const redis
     } else {
         int64_t known = op->lease.version;
         op->seen = STORE_SEEN_OTHER;
-        if (redis_rows_take(op, reply, BEFORE, engine_model(place->engine)->vocab_size) != 0)
+        if (redis_rows_take(op, reply, BEFORE, place->vocab_size) != 0)
             return;
         if (op->lease.version < known)
             refuse(op, STORE_CONFLICT,

@@ -2,6 +2,7 @@
 #include "server/store/store_redis.h"
 
 #include "engine/engine.h"
+#include "engine/model/model.h"
 #include "server/log.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
@@ -114,15 +115,15 @@ static int parse_secret(struct store_place *place, const redisReply *reply, stru
 }
 
 /* All servers have the one that the first of them has made. */
-static int read_secret(struct store_place *place, struct error *err)
+static int read_secret(struct store_place *place, const unsigned char *first, struct error *err)
 {
     unsigned char random[SIPHASH_BYTES];
     char text[2 * SIPHASH_BYTES + 1];
     struct redis_command command;
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (first == NULL && getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return error_set(err, ERROR_IO, "the system has no random numbers");
     for (size_t i = 0; i < sizeof random; i++)
-        snprintf(text + 2 * i, 3, "%02x", random[i]);
+        snprintf(text + 2 * i, 3, "%02x", (first != NULL ? first : random)[i]);
     redis_command_begin(&command, "SETNX");
     redis_command_text(&command, "regla:secret");
     redis_command_text(&command, text);
@@ -138,49 +139,60 @@ static int read_secret(struct store_place *place, struct error *err)
     return result;
 }
 
-static void place_close(struct store_place *place)
+void redis_place_close(struct store_place *place)
 {
     redis_leases_stop(&place->leases);
     redis_link_close(&place->link);
     free(place);
 }
 
-static int open_place(struct store_place *place, const struct store_options *options,
+static int open_place(struct store_place *place, const char *location, const unsigned char *secret,
                       struct error *err)
 {
-    const double most = 5, least = 0.5, half = options->lease_s / 2;
+    const double most = 5, least = 0.5, half = place->lease_s / 2;
     const double timeout = half > most ? most : half < least ? least : half;
     struct redis_address address;
-    if (redis_address_parse(&address, options->location, err) != 0)
+    if (redis_address_parse(&address, location, err) != 0)
         return -1;
     redis_link_init(&place->link, &address, timeout);
-    place->lease_s = options->lease_s;
-    /* What the store holds, all servers together, it tells whoever asks it. */
-    place->accounts->report.disk_free = options->budget_bytes;
-    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
-        snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(place->engine)[i]);
     if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0 ||
-        check_settings(place, err) != 0 || read_secret(place, err) != 0)
+        check_settings(place, err) != 0 || read_secret(place, secret, err) != 0)
         return -1;
-    return redis_leases_start(&place->leases, &address, options->lease_s, timeout, err);
+    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, err);
+}
+
+int redis_place_open(struct store_place **out, const char *location, double lease_s,
+                     const unsigned char *secret, struct store_accounts *accounts,
+                     struct error *err)
+{
+    struct store_place *place = calloc(1, sizeof *place);
+    if (place == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the store");
+    place->accounts = accounts;
+    place->lease_s = lease_s;
+    if (open_place(place, location, secret, err) != 0) {
+        redis_place_close(place);
+        return -1;
+    }
+    *out = place;
+    return 0;
 }
 
 static int redis_open(struct store_place **out, struct engine *engine,
                       const struct store_options *options, struct store_accounts *accounts,
                       struct error *err)
 {
-    struct store_place *place = calloc(1, sizeof *place);
-    if (place == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the store");
-    place->engine = engine;
-    place->accounts = accounts;
-    if (open_place(place, options, err) != 0) {
-        place_close(place);
+    if (redis_place_open(out, options->location, options->lease_s, NULL, accounts, err) != 0)
         return -1;
-    }
+    struct store_place *place = *out;
+    place->engine = engine;
+    place->vocab_size = engine_model(engine)->vocab_size;
+    /* What the store holds, all servers together, it tells whoever asks it. */
+    accounts->report.disk_free = options->budget_bytes;
+    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
+        snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
     log_message(LOG_LEVEL_INFO, "store      %s, leases of %.4g s", place->link.address.name,
                 place->lease_s);
-    *out = place;
     return 0;
 }
 
@@ -220,4 +232,4 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .run_rows = redis_sessions_run,
                                           .tidy_rows = redis_tidy,
                                           .secret = redis_secret,
-                                          .close = place_close};
+                                          .close = redis_place_close};

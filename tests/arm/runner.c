@@ -147,8 +147,11 @@ static void reap(void)
         failing++;
     else
         crashing++;
-    printf("[%s] %s/%s (%.2f s)\n", well ? "PASS" : ended ? "FAIL" : "CRASH", test->category,
-           test->name, seconds() - child->began);
+    printf("[%s] %s/%s (%.2f s)\n",
+           well    ? "PASS"
+           : ended ? "FAIL"
+                   : "CRASH",
+           test->category, test->name, seconds() - child->began);
     child->pid = 0;
     running--;
 }

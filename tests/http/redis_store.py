@@ -2,8 +2,6 @@
 """A Redis of Debian's package, unpacked, for the tests of --store; and one that answers what a test
 says."""
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,13 +9,12 @@ import threading
 from pathlib import Path
 
 import harness
-
-UNPACKED = harness.ROOT / "tests" / ".redis"
+from unpacked import REDIS
 
 
 def program():
-    found = shutil.which("redis-server") or UNPACKED / "usr" / "bin" / "redis-server"
-    assert Path(found).exists(), "no redis-server: deploy/deps.sh test unpacks it into tests/.redis"
+    found = REDIS.find("redis-server")
+    assert found, "no redis-server: deploy/deps.sh test unpacks it into tests/.redis"
     return str(found)
 
 
@@ -39,25 +36,25 @@ def read_reply(stream):
 
 
 class Redis:
-    """On a Unix socket, with every write on the disk before it is answered."""
+    """On a Unix socket, with every write on the disk before it is answered. before: the beginning of
+    its command line."""
 
-    def __init__(self, folder, **settings):
-        self.folder = Path(folder)
+    def __init__(self, folder, before=(), **settings):
+        self.folder, self.before = Path(folder), before
         self.socket = self.folder / "store"
         self.location = f"unix:{self.socket}"
         self.settings = {"appendonly": "yes", "appendfsync": "always", **settings}
         self.start()
 
     def start(self):
-        libraries = [str(path) for path in UNPACKED.glob("usr/lib/*-linux-gnu")]
-        arguments = [program(), "--port", "0", "--unixsocket", str(self.socket), "--save", "",
+        arguments = [*self.before, program(), "--port", "0", "--unixsocket", str(self.socket), "--save", "",
                      "--dir", str(self.folder)]
         for name, value in self.settings.items():
             arguments += [f"--{name.replace('_', '-')}", str(value)]
         with open(self.folder / "redis.log", "ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env={**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)})
+                env=REDIS.environment())
         harness.wait_until(self.answers, "redis-server answers")
 
     def answers(self):

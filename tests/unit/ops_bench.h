@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const bench_sets[] = {"avx512", "avx2", "generic", "avx512vnni",
-                                         "neonmm", "neondot", "neon"};
+static const char *const bench_sets[] = {"avx512",       "avx2",   "generic", "avx512vnni", "amx",
+                                         "amx_emulated", "neonmm", "neondot", "neon"};
 
 /* The set that rounds inputs of every format, and one that differs from others for cores alone. */
 #if defined(__aarch64__)

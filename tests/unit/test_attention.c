@@ -348,8 +348,7 @@ Test(attention, each_core_gives_the_bits_of_its_instruction_set)
         for (int core = 1; bench_core(core) != NULL; core++) {
             backend->kernels = bench_core(core);
             run(backend, &c, &x, 1, 0xff);
-            cr_expect(memcmp(first, x.h, x.size) == 0, "%s",
-                      describe(&c, bench_core(core)->name));
+            cr_expect(memcmp(first, x.h, x.size) == 0, "%s", describe(&c, bench_core(core)->name));
         }
         free_arrays(&x);
         free(first);

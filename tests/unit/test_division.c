@@ -10,7 +10,7 @@ enum { MOST = 192, ALL_ROWS = 3 };
 /* Inputs and outputs of the presets' layers and heads, 512 to 3072 wide. */
 static const struct shape {
     int64_t in, out;
-} shapes[] = {{512, 1536},  {768, 768},   {768, 2304},  {768, 3072},    {3072, 768},
+} shapes[] = {{512, 1536},  {768, 768},   {768, 2304},  {768, 3072},  {3072, 768},
               {1024, 4096}, {4096, 1024}, {2048, 6144}, {768, 50304}, {1024, 151936}};
 static const int all_rows[ALL_ROWS] = {1, BLOCK_ROWS, 512};
 
@@ -40,7 +40,8 @@ static int64_t end_of_product(int threads, int64_t panels, int64_t group, int64_
         for (int i = 1; i < threads; i++)
             first = now[i] < now[first] ? i : first;
         int j = 0; /* its own share, then those of the others */
-        while (j < threads && shares[(first + j) % threads].next == shares[(first + j) % threads].end)
+        while (j < threads &&
+               shares[(first + j) % threads].next == shares[(first + j) % threads].end)
             j++;
         if (j == threads)
             return last;

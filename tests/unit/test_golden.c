@@ -20,6 +20,8 @@ static const char *const sets[] = {"neonmm", "neondot", "neon", "generic"};
 #else
 static const char *const sets[] = {"avx512vnni", "avx512", "avx2", "generic"};
 #endif
+/* Those that multiply by tiles. */
+static const char *const tile_sets[] = {"amx", "amx_emulated"};
 
 /* What a test varies: threads, instruction_set, weights and kv of the options. */
 static struct engine *open_case(const char *path, struct engine_options options)
@@ -102,6 +104,15 @@ static void check_values_with(const char *path, const char *name, const char *se
     engine_close(engine);
 }
 
+/* The format of a case's file. */
+static enum weight_format weights_of(const char *path)
+{
+    struct engine *engine = open_case(path, (struct engine_options){.threads = 1});
+    const enum weight_format weights = engine_info(engine)->weights;
+    engine_close(engine);
+    return weights;
+}
+
 /* Which sets a machine has: test_instruction_set.c. */
 static void need_set(const char *set)
 {
@@ -128,6 +139,30 @@ Test(golden, every_case_is_right_on_the_third_best_set)
 {
     need_set(sets[2]);
     check_values(sets[2]);
+}
+
+/* Files in bf16 alone: with others no product of these sets is one by tiles. */
+static void check_tile_values(const char *set)
+{
+    char path[512], name[256];
+    int cases = 0;
+    need_set(set);
+    for (int i = 0; golden_case(i, path, name); i++)
+        if (weights_of(path) == WEIGHTS_BF16) {
+            check_values_with(path, name, set, KV_F32);
+            cases++;
+        }
+    cr_expect(cases > 5, "%d cases", cases);
+}
+
+Test(golden, cases_in_bf16_are_right_on_amx)
+{
+    check_tile_values(tile_sets[0]);
+}
+
+Test(golden, cases_in_bf16_are_right_on_emulated_amx)
+{
+    check_tile_values(tile_sets[1]);
 }
 
 Test(golden, every_case_is_right_on_the_portable_kernels)
@@ -336,6 +371,38 @@ Test(golden, bits_do_not_depend_on_the_step_in_q8)
 Test(golden, bits_do_not_depend_on_the_step_in_q4)
 {
     check_format(WEIGHTS_Q4);
+}
+
+/* Products know nothing of the mixer, so some cases of each kind. */
+static void check_tile_bits(const char *set)
+{
+    static const struct {
+        enum weight_format weights;
+        enum activation_format activations;
+    } kinds[] = {{WEIGHTS_BF16, ACTIVATIONS_F32},
+                 {WEIGHTS_BF16, ACTIVATIONS_16BIT},
+                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},
+                 {WEIGHTS_Q4, ACTIVATIONS_16BIT}};
+    char path[512], name[256];
+    need_set(set);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int i = (int)k; golden_case(i, path, name); i += SANITIZED ? 40 : 10)
+            check_bits(path, name,
+                       (struct engine_options){.instruction_set = set,
+                                               .weights = kinds[k].weights,
+                                               .activations = kinds[k].activations,
+                                               .threads = 2},
+                       one_chunk, 1);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_on_amx)
+{
+    check_tile_bits(tile_sets[0]);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_on_emulated_amx)
+{
+    check_tile_bits(tile_sets[1]);
 }
 
 /* The prompt's logits [length, V], with f32 keys; the caller frees them. */
