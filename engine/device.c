@@ -114,10 +114,22 @@ int device_find(const char *name, struct error *err)
     return find(name, &device, err);
 }
 
+enum weight_format device_weights(const char *name, enum weight_format kept)
+{
+    const bool everywhere = weight_format_block(kept) == 1 || kept == WEIGHTS_Q8;
+    return everywhere || device_is_cpu(name) ? kept : WEIGHTS_F16;
+}
+
 enum activation_format device_activations(const char *name, const char *instruction_set,
                                           enum weight_format weights)
 {
     return device_is_cpu(name) ? cpu_activations(instruction_set, weights) : ACTIVATIONS_F32;
+}
+
+const char *device_refused_set(const struct engine_options *options)
+{
+    return options->instruction_set == NULL && device_is_cpu(options->device) ? cpu_refused_set()
+                                                                              : NULL;
 }
 
 int device_open(const struct ops **ops, struct backend **backend,
@@ -128,6 +140,10 @@ int device_open(const struct ops **ops, struct backend **backend,
         return -1;
     if (device == CPU)
         return open_cpu(ops, backend, options, err);
+    if (options->instruction_set != NULL)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "instruction_set: expected none on a GPU, got \"%s\"",
+                         options->instruction_set);
     if (open_cuda(ops, backend, device, options, err) != 0)
         return -1;
     if ((*ops)->packs(options->weights))

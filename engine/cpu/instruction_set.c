@@ -149,6 +149,19 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
     return NULL;
 }
 
+const char *instruction_set_unit(const struct kernels *kernels, enum weight_format weights,
+                                 enum activation_format activations)
+{
+    const bool fixed = fixes_inputs(kernels, weights);
+    if (kernels->tiles && (fixed || weights == WEIGHTS_BF16))
+        return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_BF16;
+    if (fixed)
+        return "AVX-512 VNNI";
+    return activation_format_fits(activations, weights) && activations == ACTIVATIONS_16BIT
+               ? "AVX-512 BF16"
+               : UNIT_F32;
+}
+
 const char *cpu_refused_set(void)
 {
     pthread_once(&amx.once, find_amx);

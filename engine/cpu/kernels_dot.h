@@ -2,8 +2,8 @@
 /* Products with q8 and q4 weights on Arm's CPUs that multiply bytes by fours (SDOT), in exact
  * integers. Sums, error and bits are those of kernels_vnni.h: what differs is that Arm multiplies
  * signed bytes alone, so that 128 is taken out of q8's quants at once, and that vectors have four
- * outputs. CPUs that multiply matrices of bytes take tiles by kernels_matrices.h, with the same
- * bits. */
+ * outputs. q6 becomes f32 (kernels_blocks.h). CPUs that multiply matrices of bytes take tiles by
+ * kernels_matrices.h, with the same bits. */
 #ifndef ENGINE_CPU_KERNELS_DOT_H
 #define ENGINE_CPU_KERNELS_DOT_H
 
@@ -219,7 +219,7 @@ static void kernel_product_dot(const struct product *p)
     else if (p->weight->format == WEIGHTS_Q4)
         product_dot(WEIGHTS_Q4, p);
 #if FOR_MATRICES
-    else if (p->weight->activations == ACTIVATIONS_16BIT)
+    else if (p->weight->format == WEIGHTS_BF16 && p->weight->activations == ACTIVATIONS_16BIT)
         product_matrices(p);
 #endif
     else
@@ -231,12 +231,12 @@ static void kernel_arrange_dot(const struct weight *weight, const float *x, int6
 {
     if (DOT_FORMATS >> weight->format & 1)
         arrange_fixed(weight, x, x_stride, rows, first, end, out);
-    else
 #if FOR_MATRICES
+    else if (weight->format == WEIGHTS_BF16)
         kernel_arrange_bf16(weight, x, x_stride, rows, first, end, out);
-#else
-        kernel_arrange(weight, x, x_stride, rows, first, end, out);
 #endif
+    else
+        kernel_arrange(weight, x, x_stride, rows, first, end, out);
 }
 
 #endif

@@ -18,11 +18,12 @@ INLINE int fixed_rows_of(const int digits)
  * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
- * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, or
- * with minima the sum of x in f32; the digits, all d[0] first, four inputs to a dword. */
+ * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, -32
+ * times those of each half for q6's, or with minima the sum of x in f32; the digits, all d[0]
+ * first, four inputs to a dword. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
-    return (3 + 8 * d + four) * m;
+    return (FIXED_ENDS + 8 * d + four) * m;
 }
 
 /* The sum of a block's inputs counts so much less, and its minima more: it may be larger than any
@@ -43,20 +44,28 @@ INLINE float fixed_factor(const int digits, uint32_t largest)
     return most < INFINITY && most >= 0x1p-100f ? (float)fixed_most(digits) / most : 0.0f;
 }
 
-/* The dwords before the digits. The sums are of d[0] + 256 d[1], and of d[2]. */
-INLINE void fix_ends(const enum weight_format format, const int digits, const int m,
-                     uint32_t largest, float factor, int32_t low_sum, int32_t high_sum,
-                     int32_t *out)
+/* Parts of a block, with sums of their own: halves with a factor each in q6, else one. */
+INLINE int block_parts(const enum weight_format format)
+{
+    return format == WEIGHTS_Q6 ? 2 : 1;
+}
+
+/* What one unit of the integers is. */
+INLINE float fixed_scale(const int digits, uint32_t largest, float factor)
 {
     const float size = float_of_bits(largest);
-    const float scale = !(size < INFINITY) ? NAN
-                        : factor == 0.0f   ? 0.0f
-                                           : size / (float)fixed_most(digits);
-    const float whole = (float)high_sum * 65536.0f + (float)low_sum;
+    return !(size < INFINITY) ? NAN : factor == 0.0f ? 0.0f : size / (float)fixed_most(digits);
+}
+
+/* The two dwords of a part: its sums of d[0] + 256 d[1], and of d[2]. */
+INLINE void write_part(const enum weight_format format, const int m, int32_t low, int32_t high,
+                       float scale, int32_t *out)
+{
+    const float whole = (float)high * 65536.0f + (float)low;
     const bool minima = weight_format_minimum(format);
-    out[0] = (int32_t)bits_of_float(scale);
-    out[m] = minima ? (int32_t)bits_of_float(whole * MINIMA_INPUT * scale) : -128 * low_sum;
-    out[2 * m] = minima ? 0 : -128 * high_sum;
+    const int offset = format == WEIGHTS_Q6 ? -32 : -128;
+    out[0] = minima ? (int32_t)bits_of_float(whole * MINIMA_INPUT * scale) : offset * low;
+    out[m] = minima ? 0 : offset * high;
 }
 
 /* Where a row's digits of a block go: the dwords of the first, then of each next `digit` dwords on;
@@ -92,6 +101,20 @@ INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
         numbers[half] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + 16 * half);
 }
 
+/* Writes the dwords behind the scale. sums: of all digits; top: of the third. */
+INLINE void write_sums(const enum weight_format format, const int m, const __m512i sums[2],
+                       const __m512i top[2], float scale, int32_t *out)
+{
+    const int parts = block_parts(format);
+    for (int i = 0; i < parts; i++) {
+        __m512i all = parts == 2 ? sums[i] : _mm512_add_epi32(sums[0], sums[1]);
+        __m512i highest = parts == 2 ? top[i] : _mm512_add_epi32(top[0], top[1]);
+        all = _mm512_sub_epi32(all, _mm512_slli_epi32(highest, 16));
+        write_part(format, m, _mm512_reduce_add_epi32(all), _mm512_reduce_add_epi32(highest), scale,
+                   out + 2 * i * m);
+    }
+}
+
 /* Writes x, the numbers of a block, to the dwords of one of m rows: all but the digits m apart. */
 INLINE void fix_block(const enum weight_format format, const int digits, const int m,
                       const vec x[BLOCK_VECTORS], int32_t *out, const struct digit_place to)
@@ -109,22 +132,25 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         fixed[i] = _mm512_min_epi32(fixed[i], top);
         fixed[i] = _mm512_max_epi32(fixed[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
     }
-    __m512i sum = _mm512_add_epi32(fixed[0], fixed[1]), top_sum = _mm512_setzero_si512();
+    const __m512i sums[2] = {fixed[0], fixed[1]};
+    __m512i top_sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
     for (int d = 0; d < digits; d++) {
         int8_t bytes[Q8_BLOCK];
         __m512i low = take_digit(&fixed[0]), high = take_digit(&fixed[1]);
-        if (d == MOST_DIGITS - 1)
-            top_sum = _mm512_add_epi32(low, high);
+        if (d == MOST_DIGITS - 1) {
+            top_sums[0] = low;
+            top_sums[1] = high;
+        }
         _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(low));
         _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
         fix_digits(to, d, bytes);
     }
-    sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
-    fix_ends(format, digits, m, largest, factor, _mm512_reduce_add_epi32(sum),
-             _mm512_reduce_add_epi32(top_sum), out);
+    const float scale = fixed_scale(digits, largest, factor);
+    out[0] = (int32_t)bits_of_float(scale);
+    write_sums(format, m, sums, top_sums, scale, out + m);
 }
 #elif defined(FOR_NEON)
-/* The same in vectors of four. */
+/* The same in vectors of four, for formats of one part. */
 INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
 {
     float block[Q8_BLOCK] = {0};
@@ -162,8 +188,9 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         }
         fix_digits(to, d, bytes);
     }
-    fix_ends(format, digits, m, largest, factor, vaddvq_s32(sum - (top_sum << 16)),
-             vaddvq_s32(top_sum), out);
+    const float scale = fixed_scale(digits, largest, factor);
+    out[0] = (int32_t)bits_of_float(scale);
+    write_part(format, m, vaddvq_s32(sum - (top_sum << 16)), vaddvq_s32(top_sum), scale, out + m);
 }
 #endif
 
@@ -213,13 +240,17 @@ INLINE void fix_rows(const int digits, const enum weight_format format, const fl
         break;                                  \
     }
 
-/* x as `arrange` writes it for q8 and q4. */
+/* x as `arrange` writes it for formats whose bytes are multiplied. */
 static void arrange_fixed(const struct weight *weight, const float *x, int64_t x_stride, int rows,
                           int64_t first, int64_t end, float *out)
 {
     int32_t *fixed = (int32_t *)(void *)out;
     if (weight->format == WEIGHTS_Q8)
         FOR_DIGITS(fix_rows, weight, WEIGHTS_Q8, x, x_stride, rows, weight->in, first, end, fixed)
+#if defined(__AVX512F__)
+    else if (weight->format == WEIGHTS_Q6)
+        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q6, x, x_stride, rows, weight->in, first, end, fixed)
+#endif
     else
         FOR_DIGITS(fix_rows, weight, WEIGHTS_Q4, x, x_stride, rows, weight->in, first, end, fixed)
 }

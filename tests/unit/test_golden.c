@@ -368,6 +368,11 @@ Test(golden, bits_do_not_depend_on_the_step_in_q8)
     check_format(WEIGHTS_Q8);
 }
 
+Test(golden, bits_do_not_depend_on_the_step_in_q6)
+{
+    check_format(WEIGHTS_Q6);
+}
+
 Test(golden, bits_do_not_depend_on_the_step_in_q4)
 {
     check_format(WEIGHTS_Q4);
@@ -431,7 +436,7 @@ static void check_exact(const char *set)
         int count;
         float *as_is = logits_of(path, set, WEIGHTS_AUTO, &count, &info);
         static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
-                                                     WEIGHTS_Q8, WEIGHTS_Q4};
+                                                     WEIGHTS_Q8,  WEIGHTS_Q6,   WEIGHTS_Q4};
         for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
             bool exact = formats[f] == WEIGHTS_F32 || formats[f] == info.weights;
             float *logits = logits_of(path, set, formats[f], &count, &other);
@@ -487,8 +492,7 @@ Test(golden, processors_agree_on_bits)
     } cases[] = {
         {"regla", WEIGHTS_F32, 0xd361b016228ff206, 0xeb27019a8051ead7, 0xeb27019a8051ead7},
         {"dense_llama", WEIGHTS_BF16, 0x38c328d22db180d9, 0xf8a92c230286cb56, 0xf8a92c230286cb56},
-        {"gla", WEIGHTS_Q8, 0xf68258bd90321702, 0xd0058e539a9e017f, 0x8b4f4bca72de55c4},
-        {"softmax_rope", WEIGHTS_Q4, 0x82a35eaa18e33b11, 0x9a325424361dcf21, 0xef806ec75a8ebe54}};
+        {"gla", WEIGHTS_Q8, 0xf68258bd90321702, 0xd0058e539a9e017f, 0x8b4f4bca72de55c4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint64_t expected[] = {cases[i].bytes, cases[i].bytes, cases[i].fused,
                                      cases[i].portable};
@@ -503,6 +507,38 @@ Test(golden, processors_agree_on_bits)
             cr_expect(hash == expected[s], "%s in %s on %s: %#llx", cases[i].name,
                       weight_format_name(cases[i].weights), sets[s], (unsigned long long)hash);
         }
+    }
+}
+
+/* What `auto` is said to be is what computes. */
+Test(golden, auto_activations_are_those_that_info_names)
+{
+    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_Q8};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        enum activation_format said = ACTIVATIONS_F32;
+        float *logits[3];
+        size_t bytes = 0;
+        for (int run = 0; run < 3; run++) { /* auto, what it is, f32 */
+            const enum activation_format asked = run == 0   ? ACTIVATIONS_AUTO
+                                                 : run == 1 ? said
+                                                            : ACTIVATIONS_F32;
+            struct engine *engine = open_case(
+                GOLDEN_DIRECTORY "gpt_neox",
+                (struct engine_options){.threads = 1, .weights = formats[i], .activations = asked});
+            const struct engine_info *info = engine_info(engine);
+            said = run == 0 ? info->activations : said;
+            bytes = 40 * (size_t)info->vocab_size * sizeof(float);
+            logits[run] = malloc(bytes);
+            run_text(engine, 40, 40, 0, logits[run]);
+            engine_close(engine);
+        }
+        cr_expect(memcmp(logits[0], logits[1], bytes) == 0, "%s, %s",
+                  weight_format_name(formats[i]), activation_format_name(said));
+        cr_expect((memcmp(logits[0], logits[2], bytes) == 0) == (said == ACTIVATIONS_F32),
+                  "%s, %s: is it f32?", weight_format_name(formats[i]),
+                  activation_format_name(said));
+        for (int run = 0; run < 3; run++)
+            free(logits[run]);
     }
 }
 

@@ -119,11 +119,17 @@ Test(instruction_set, activations_are_rounded_by_those_that_multiply_bytes_or_pa
     static const struct {
         enum weight_format weights;
         enum activation_format activations;
-    } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT},
-                 {WEIGHTS_Q8, ACTIVATIONS_16BIT},
-                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},
-                 {WEIGHTS_Q4, ACTIVATIONS_16BIT},
-                 {WEIGHTS_Q4, ACTIVATIONS_8BIT}};
+    } cases[] = {
+        {WEIGHTS_BF16, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q8, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q8, ACTIVATIONS_8BIT},
+        {WEIGHTS_Q4, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q4, ACTIVATIONS_8BIT},
+#if defined(__x86_64__) /* Arm multiplies six bits as f32 */
+        {WEIGHTS_Q6, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q6, ACTIVATIONS_8BIT},
+#endif
+    };
     enum { CASES = sizeof cases / sizeof *cases };
     char flags[8192];
     read_flags(flags, sizeof flags);
@@ -189,6 +195,7 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
             "%s", set);
         enum activation_format digits = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
         cr_expect(cpu_activations(set, WEIGHTS_Q8) == digits, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q6) == digits, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_Q4) == digits, "%s", set);
     }
     cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);
