@@ -129,7 +129,7 @@ bool instruction_set_rounds(const struct kernels *kernels, enum weight_format we
     const bool pairs =
         kernels->tiles || (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
-    const bool pairs = kernels == kernels_neonmm;
+    const bool pairs = kernels == kernels_neonmm && weights != WEIGHTS_Q6; /* which is f32 there */
 #endif
     return fixes_inputs(kernels, weights) || pairs;
 }
