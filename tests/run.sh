@@ -4,8 +4,8 @@
 # row run side by side, where two cores are done sooner so: one builds while another mostly waits.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients,
-#         manifests, proxies, clang-tidy
+#   rest  the others: sanitizers, the page in a browser, the emulated GPU, an emulated Arm, fuzz corpora, the big
+#         clients, manifests, proxies, clang-tidy
 #   all   both
 # A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
 # end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
 rest_rows=(deps page "clients cuda-build deploy" "amx cuda asan-build" "asan-unit races-build proxies"
-           "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
+           "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy" arm)
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -146,6 +146,8 @@ stage_asan-golden() { build/asan/regla check tests/golden/*/; }
 stage_asan-http() { http asan 1200; }
 stage_tsan-build() { build tsan regla; }
 stage_tsan-http() { http tsan 2400; }
+# The build for 64-bit Arm, under qemu.
+stage_arm() { deploy/deps.sh arm && tests/arm/run.sh; }
 stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.

@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #include <errno.h>
 #include <pthread.h>
@@ -111,6 +113,12 @@ static bool runs(const struct kernels *kernels)
                __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (kernels == kernels_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#elif defined(__aarch64__)
+    const unsigned long matrices = HWCAP2_I8MM | HWCAP2_BF16;
+    if (kernels == kernels_neonmm)
+        return runs(kernels_neondot) && (getauxval(AT_HWCAP2) & matrices) == matrices;
+    if (kernels == kernels_neondot)
+        return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
     return true;
 }
@@ -118,13 +126,12 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return fixes_inputs(kernels, weights) || kernels->tiles ||
-           (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
+    const bool pairs =
+        kernels->tiles || (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
-    (void)kernels;
-    (void)weights;
-    return false;
+    const bool pairs = kernels == kernels_neonmm && weights != WEIGHTS_Q6; /* which is f32 there */
 #endif
+    return fixes_inputs(kernels, weights) || pairs;
 }
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
@@ -132,6 +139,7 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
     /* what runs everywhere comes before the emulated one: that is for those who name it */
     const struct kernels *const all[] = {kernels_amx,        kernels_zen4,        kernels_zen5,
                                          kernels_avx512vnni, kernels_avx512,      kernels_avx2,
+                                         kernels_neonmm,     kernels_neondot,     kernels_neon,
                                          kernels_generic,    kernels_amx_emulated};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))

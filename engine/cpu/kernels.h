@@ -247,6 +247,9 @@ extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;
 extern const struct kernels *const kernels_avx512;
 extern const struct kernels *const kernels_avx2;
+extern const struct kernels *const kernels_neonmm;
+extern const struct kernels *const kernels_neondot;
+extern const struct kernels *const kernels_neon;
 extern const struct kernels *const kernels_generic;
 
 #endif
