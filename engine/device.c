@@ -114,6 +114,12 @@ int device_find(const char *name, struct error *err)
     return find(name, &device, err);
 }
 
+enum weight_format device_weights(const char *name, enum weight_format kept)
+{
+    const bool everywhere = weight_format_block(kept) == 1 || kept == WEIGHTS_Q8;
+    return everywhere || device_is_cpu(name) ? kept : WEIGHTS_F16;
+}
+
 enum activation_format device_activations(const char *name, const char *instruction_set,
                                           enum weight_format weights)
 {

@@ -94,7 +94,7 @@ static int choose_formats(const struct engine_options *options, const struct mod
 {
     info->weights = options->weights;
     if (info->weights == WEIGHTS_AUTO)
-        info->weights = packing_dtype_format(model->dtype);
+        info->weights = device_weights(options->device, packing_dtype_format(model->dtype));
     info->kv = options->kv;
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;

@@ -4,7 +4,8 @@
 # row run side by side, where two cores are done sooner so: one builds while another mostly waits.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients, proxies, clang-tidy
+#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients,
+#         manifests, proxies, clang-tidy
 #   all   both
 # A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
 # end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
@@ -13,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps page "clients cuda-build" "amx cuda asan-build" "asan-unit races-build proxies"
+rest_rows=(deps page "clients cuda-build deploy" "amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
@@ -125,6 +126,11 @@ stage_proxies() {
     deploy/deps.sh proxies && build dev regla || return
     REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs tests/http/proxies
 }
+# Manifests and configurations in deploy/, by the schemas of those who read them.
+stage_deploy() {
+    tests/scripts/venv.sh tests/deploy &&
+        tests/deploy/.venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy
+}
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda-build() {
     build cuda-emulated regla kernels cuda_tests && tests/cuda/run.sh compile
@@ -145,7 +151,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | clients | proxies | page)
+    *http | clients | deploy | proxies | page)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")

@@ -30,6 +30,7 @@ enum {
  *     bf16  [in][2][16] pairs: output j in the lower half of a dword, j + 16 in the upper half, so
  *           that a shift and a mask separate them
  *     q8    [ceil(in / 32)][2] struct q8_block
+ *     q6    [ceil(in / 32)][2] struct q6_block
  *     q4    [ceil(in / 32)][2] struct q4_block
  */
 struct weight {
@@ -61,6 +62,17 @@ struct q4_block {
 };
 _Static_assert(sizeof(struct q4_block) == PANEL * WEIGHTS_Q4_BYTES, "a block of a panel's rows");
 
+/* The same in six bits: w = (quant - 32) * factor * scale, with a factor for each half of the
+ * inputs. Four bits of a quant lie as q4's; byte i of dword h has the upper two of inputs 16h + i,
+ * 16h + 4 + i, 16h + 8 + i and 16h + 12 + i, the first in its lowest bits. */
+struct q6_block {
+    uint8_t low[Q8_BLOCK / 8][PANEL][4];
+    uint8_t high[Q8_BLOCK / 16][PANEL][4];
+    int8_t factors[2][PANEL];
+    uint16_t scales[PANEL]; /* f16 */
+};
+_Static_assert(sizeof(struct q6_block) == PANEL * WEIGHTS_Q6_BYTES, "a block of a panel's rows");
+
 /* Where q8 multiplies x in f32, quants count 2^24 times, since they lie in the highest byte of a
  * dword, and x counts Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
  * 0, and no block's sum of finite x overflows. */
@@ -70,6 +82,9 @@ _Static_assert(sizeof(struct q4_block) == PANEL * WEIGHTS_Q4_BYTES, "a block of 
  * finite x overflows. */
 #define Q4_INPUT 0x1p-12f
 #define Q4_SCALE 0x1p12f
+/* And Q6_INPUT times with q6, whose quants count their factors times. */
+#define Q6_INPUT 0x1p-20f
+#define Q6_SCALE 0x1p20f
 
 /* The number of panels whose rows alternate. */
 static inline __attribute__((always_inline)) int panels_together(enum weight_format format)
@@ -106,10 +121,11 @@ static inline __attribute__((always_inline)) int digits_of(enum activation_forma
     return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
 }
 
-/* The dwords of a row of Q8_BLOCK inputs there: scale, two of sums, digits. */
+/* The dwords of a row of Q8_BLOCK inputs there: scale, four of sums, digits. */
+enum { FIXED_ENDS = 5 };
 static inline __attribute__((always_inline)) int fixed_words(const int digits)
 {
-    return 3 + Q8_BLOCK / 4 * digits;
+    return FIXED_ENDS + Q8_BLOCK / 4 * digits;
 }
 
 /* Where tiles multiply bf16 x is this number of bf16, each exact (kernels_tiles.h), unless it is
@@ -220,10 +236,10 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
 }
 
 /* NULL where the instruction set was not compiled. amx has AMX's tiles beside avx512vnni, for bf16
- * and fixed point: the bits of q8 and q4 are those of avx512vnni. amx_emulated has the same bits as
- * amx, for tests on machines without it: the tiles are C. avx512vnni differs from avx512 in
- * products of q8, q4 and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni
- * and prefetch as those cores need it. */
+ * and fixed point: the bits of q8, q6 and q4 are those of avx512vnni. amx_emulated has the same
+ * bits as amx, for tests on machines without it: the tiles are C. avx512vnni differs from avx512 in
+ * products of q8, q6, q4 and of rounded activations. zen4 and zen5 have the name and bits of
+ * avx512vnni and prefetch as those cores need it. */
 extern const struct kernels *const kernels_amx;
 extern const struct kernels *const kernels_amx_emulated;
 extern const struct kernels *const kernels_zen4;

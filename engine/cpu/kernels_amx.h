@@ -8,6 +8,8 @@
  * scratch once (two loads, shifts and blends for 128 bytes), and all rows meet them there, 32 rows
  * and 32 outputs at a time. 16 rows, 16 outputs and 32 inputs take a tile product for each part.
  *
+ * q6 is multiplied as by kernels_vnni.h: its halves of a block would take half a tile each.
+ *
  * q8, q4. A block's bytes are multiplied by tiles, q8's right where they lie; the sums of bytes are
  * exact, so the end of a block and all bits are those of kernels_vnni.h. A tile product serves 16
  * rows, 16 outputs and 32 inputs, for each digit.
@@ -161,14 +163,14 @@ INLINE void AMX(multiply_bytes)(AMX_STATE *state, const enum weight_format forma
                                 byte_sums sums)
 {
     const int64_t line = TILE_BYTES, digit = 8 * m, row = Q8_BLOCK;
+    const __m512i none = _mm512_setzero_si512();
     _Alignas(LINE) int32_t quants[Q8_BLOCK / 4][16];
     (void)state;
     if (format == WEIGHTS_Q4) {
-        for (int four = 0; four < 8; four++)
-            _mm512_store_si512(
-                quants[four],
-                part_quants(format, _mm512_loadu_si512(group_dwords(w, four / 2) + half * 16),
-                            four % 2));
+        for (int four = 0; four < 8; four++) {
+            const __m512i group = _mm512_loadu_si512(group_dwords(w, four / 2) + half * 16);
+            _mm512_store_si512(quants[four], four_quants(format, group, none, four));
+        }
         TILE(load)(state, 6, quants, line);
     } else {
         TILE(load)(state, 6, group_dwords(w, 0) + half * 16, 2 * line);
@@ -199,11 +201,12 @@ INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits, int
 {
     const unsigned char *minima = w + half * 16 * sizeof(uint16_t);
     __m512i p[MOST_DIGITS][2];
-    start_sums(format, digits, m, p, x + i);
+    start_sums(format, digits, m, 0, p, x + i);
 #pragma GCC unroll 3
     for (int d = 0; d < digits; d++)
         p[d][0] = _mm512_add_epi32(p[d][0], _mm512_load_si512(sums[d][i]));
-    return end_block(format, digits, m, p, x + i, minima, scales, 0, sum);
+    const __m512 value = part_value(format, digits, 0, p, w, 0, _mm512_setzero_ps());
+    return end_block(format, m, value, x + i, minima, scales, 0, sum);
 }
 
 /* sums [m][32], of which 16 columns, (+)= x * the blocks of a panel from w on, of which every other
@@ -221,7 +224,7 @@ INLINE void AMX(multiply_blocks)(AMX_STATE *state, const enum weight_format form
     for (int64_t b = 0; b < blocks; b++, w += PANEL_PAIR * row_bytes(format)) {
         for (size_t line = (size_t)half; ahead && line < row_bytes(format) / LINE; line += 2)
             ask_tile(w + line * LINE + TILE_AHEAD, false);
-        AMX(multiply_bytes)(state, format, digits, m, x + 3 * m, w, half, products[b % 2]);
+        AMX(multiply_bytes)(state, format, digits, m, x + FIXED_ENDS * m, w, half, products[b % 2]);
         const vec scales = weight_scales(format, w, half);
         if (full) {
 #pragma GCC unroll 16
@@ -322,7 +325,7 @@ static void AMX(kernel_product)(const struct product *p)
             AMX(product_pairs)(1, p);
         else
             AMX(product_pairs)(MOST_PARTS, p);
-    } else if (p->num_rows == 1 || (VNNI_FORMATS >> format & 1) == 0) {
+    } else if (p->num_rows == 1 || (TILE_FORMATS >> format & 1) == 0) {
         kernel_product_vnni(p);
     } else if (format == WEIGHTS_Q8) {
         FOR_DIGITS(AMX(product_bytes), p->weight, WEIGHTS_Q8, p)

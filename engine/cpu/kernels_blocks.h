@@ -10,6 +10,7 @@
 #define ENGINE_CPU_KERNELS_BLOCKS_H
 
 #include "engine/cpu/kernels_q4.h"
+#include "engine/cpu/kernels_q6.h"
 #include "engine/cpu/kernels_q8.h"
 
 enum {
@@ -40,7 +41,7 @@ arranged_before(const enum weight_format format, int64_t k)
 /* Inputs whose quants share a dword; a panel's dwords of a group lie beside each other. */
 static inline __attribute__((always_inline)) int group_inputs(const enum weight_format format)
 {
-    return format == WEIGHTS_Q4 ? 8 : 4;
+    return format == WEIGHTS_Q8 ? 4 : 8;
 }
 
 typedef const uint8_t (*quad_bytes)[4];
@@ -53,17 +54,24 @@ static inline __attribute__((always_inline)) quad_bytes group_dwords(const unsig
 
 /* LANES quants of input i of a group. */
 static inline __attribute__((always_inline)) vec load_quants(const enum weight_format format,
-                                                             quad_bytes group, const int i)
+                                                             const unsigned char *block,
+                                                             const int group, int column,
+                                                             const int i)
 {
-    return format == WEIGHTS_Q4 ? q4_quants(group, i) : q8_quants(group, i);
+    const void *w = block;
+    if (format == WEIGHTS_Q6)
+        return q6_quants(w, group, column, i);
+    quad_bytes dwords = group_dwords(block, group) + column;
+    return format == WEIGHTS_Q4 ? q4_quants(dwords, i) : q8_quants(dwords, i);
 }
 
 static inline __attribute__((always_inline)) vec load_scales(const enum weight_format format,
                                                              const unsigned char *block, int column)
 {
     const void *w = block;
-    return format == WEIGHTS_Q4 ? q4_scales(((const struct q4_block *)w)->scales, column)
-                                : q8_scales(w, column);
+    return format == WEIGHTS_Q4   ? q4_scales(((const struct q4_block *)w)->scales, column)
+           : format == WEIGHTS_Q6 ? q6_scales(w, column)
+                                  : q8_scales(w, column);
 }
 
 static inline __attribute__((always_inline)) vec load_minima(const enum weight_format format,
@@ -94,7 +102,7 @@ unpack_block(const enum weight_format format, const unsigned char *block, struct
 #pragma GCC unroll 8
             for (int i = 0; i < inputs; i++)
                 vec_store(&out->quants[inputs * group + i][j],
-                          load_quants(format, group_dwords(block, group) + j, i));
+                          load_quants(format, block, group, j, i));
 }
 
 /* The end of a block of a tile of rows whose n inputs are at x. */
@@ -110,17 +118,18 @@ end_of(const enum weight_format format, const struct block_numbers *numbers, con
     return end;
 }
 
-/* sums [1][BLOCK_ROWS][32] (+)= x [n, m] * w, which is struct block_numbers. */
-static void panel_rows_q8(int m, const float *x, int64_t n, const unsigned char *w,
-                          struct ahead ahead, float *sums, bool add)
+/* sums [1][BLOCK_ROWS][32] (+)= x [n, m] * w, which is struct block_numbers, with scales alone and
+ * with minima too. */
+static void panel_rows_scales(int m, const float *x, int64_t n, const unsigned char *w,
+                              struct ahead ahead, float *sums, bool add)
 {
     const struct block_numbers *numbers = (const struct block_numbers *)(const void *)w;
     panel_rows(WEIGHTS_F32, m, x, n, (const unsigned char *)numbers->quants,
                end_of(WEIGHTS_Q8, numbers, x, m, n), ahead, sums, add);
 }
 
-static void panel_rows_q4(int m, const float *x, int64_t n, const unsigned char *w,
-                          struct ahead ahead, float *sums, bool add)
+static void panel_rows_minima(int m, const float *x, int64_t n, const unsigned char *w,
+                              struct ahead ahead, float *sums, bool add)
 {
     const struct block_numbers *numbers = (const struct block_numbers *)(const void *)w;
     panel_rows(WEIGHTS_F32, m, x, n, (const unsigned char *)numbers->quants,
@@ -130,7 +139,7 @@ static void panel_rows_q4(int m, const float *x, int64_t n, const unsigned char 
 /* sum [m][pairs] += x [n, m] * quants of n inputs, at most a group. */
 static inline __attribute__((always_inline)) void
 tile_group(const enum weight_format format, const int m, const int pairs, const float *x, int n,
-           quad_bytes group, int pair, vec sum[][2])
+           const unsigned char *block, int group, int pair, vec sum[][2])
 {
     const int inputs = group_inputs(format);
 #pragma GCC unroll 32
@@ -138,7 +147,7 @@ tile_group(const enum weight_format format, const int m, const int pairs, const 
         const int i = u / (2 * pairs), v = u % (2 * pairs);
         if (i >= n)
             return;
-        vec quants = load_quants(format, group + row_column(2 * pair + v), i);
+        vec quants = load_quants(format, block, group, row_column(2 * pair + v), i);
 #pragma GCC unroll 16
         for (int r = 0; r < m; r++) {
             vec *to = &sum[r * pairs + v / 2][v % 2];
@@ -159,11 +168,10 @@ quant_tile(const enum weight_format format, const int m, const int pairs, const 
         sum[i][0] = sum[i][1] = vec_set(0.0f);
     int group = 0;
     for (; inputs * (group + 1) <= n; group++)
-        tile_group(format, m, pairs, x + inputs * group * m, inputs, group_dwords(block, group),
-                   pair, sum);
+        tile_group(format, m, pairs, x + inputs * group * m, inputs, block, group, pair, sum);
     if (inputs * group < n)
-        tile_group(format, m, pairs, x + inputs * group * m, (int)n - inputs * group,
-                   group_dwords(block, group), pair, sum);
+        tile_group(format, m, pairs, x + inputs * group * m, (int)n - inputs * group, block, group,
+                   pair, sum);
     end_tile(m, pairs, pair, sum, end_of(format, numbers, x, m, n), sums, add);
 }
 
@@ -191,12 +199,12 @@ static inline __attribute__((always_inline)) void add_group(const enum weight_fo
 #pragma GCC unroll 16
     for (int u = 0; u < PANEL_PAIR * 2 * PAIRS; u++) {
         vec *sum = &sums[u / (2 * PAIRS)].sums[u % (2 * PAIRS)];
-        quad_bytes at = group_dwords(blocks + u / (2 * PAIRS) * row_bytes(format), group) +
-                        row_column(u % (2 * PAIRS));
+        const unsigned char *block = blocks + u / (2 * PAIRS) * row_bytes(format);
+        const int column = row_column(u % (2 * PAIRS));
 #pragma GCC unroll 8
         for (int i = 0; i < group_inputs(format); i++)
             if (i < n)
-                *sum = vec_fma(vec_set(x[i]), load_quants(format, at, i), *sum);
+                *sum = vec_fma(vec_set(x[i]), load_quants(format, block, group, column, i), *sum);
     }
 }
 

@@ -3,14 +3,14 @@
  *
  * Each output has one running sum over the input, in order: acc = fma(x[k], w[k][j], acc). The
  * number of rows and the tile's shape change only which sums run beside each other. 16-bit weights
- * become f32 in registers, exactly; q8 and q4 have such a sum per block (kernels_blocks.h). So a
- * sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format; in q4 of
+ * become f32 in registers, exactly; q8, q6 and q4 have such a sum per block (kernels_blocks.h). So
+ * a sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format; in q4 of
  * the sizes of their quants and minima.
  *
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
- * out weights of 4, 2, 2, 34/32 or 20/32 bytes. x is arranged first, once a product (8 bytes a
- * number), so that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the second
- * cache for GROUP_PANELS panels. A single row walks its panels as one stream and prefetches
+ * out weights of 4, 2, 2, 34/32, 28/32 or 20/32 bytes. x is arranged first, once a product (8 bytes
+ * a number), so that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the
+ * second cache for GROUP_PANELS panels. A single row walks its panels as one stream and prefetches
  * (ahead.h).
  *
  * Figures, and what was tried instead: loadtest/FIGURES.md, "Choices of the kernels". */
@@ -95,11 +95,9 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
 }
 
 /* What products of a format multiply x with beforehand. */
-static const float input_factors[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = 1.0f,
-                                                         [WEIGHTS_BF16] = 1.0f,
-                                                         [WEIGHTS_F16] = 1.0f,
-                                                         [WEIGHTS_Q8] = Q8_INPUT,
-                                                         [WEIGHTS_Q4] = Q4_INPUT};
+static const float input_factors[WEIGHT_FORMAT_COUNT] = {
+    [WEIGHTS_F32] = 1.0f,    [WEIGHTS_BF16] = 1.0f,   [WEIGHTS_F16] = 1.0f,
+    [WEIGHTS_Q8] = Q8_INPUT, [WEIGHTS_Q6] = Q6_INPUT, [WEIGHTS_Q4] = Q4_INPUT};
 
 /* out [m] = the sums over n inputs of a tile x [n, m]: each of four sums of every fourth input. */
 static void sum_tile(const float *x, int m, int64_t n, float *out)
@@ -213,13 +211,19 @@ static inline __attribute__((always_inline)) void quant_sums(const enum weight_f
 static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
                     int64_t panel, float *sums)
 {
-    quant_sums(WEIGHTS_Q8, panel_rows_q8, weight, rows, x, k, end, panel, sums);
+    quant_sums(WEIGHTS_Q8, panel_rows_scales, weight, rows, x, k, end, panel, sums);
+}
+
+static void q6_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
+                    int64_t panel, float *sums)
+{
+    quant_sums(WEIGHTS_Q6, panel_rows_scales, weight, rows, x, k, end, panel, sums);
 }
 
 static void q4_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
                     int64_t panel, float *sums)
 {
-    quant_sums(WEIGHTS_Q4, panel_rows_q4, weight, rows, x, k, end, panel, sums);
+    quant_sums(WEIGHTS_Q4, panel_rows_minima, weight, rows, x, k, end, panel, sums);
 }
 
 /* How rows of x meet panels of a format. */
@@ -362,6 +366,7 @@ PRODUCT_ROW(f32, WEIGHTS_F32, add_row)
 PRODUCT_ROW(bf16, WEIGHTS_BF16, add_row)
 PRODUCT_ROW(f16, WEIGHTS_F16, add_row)
 PRODUCT_ROW(q8, WEIGHTS_Q8, add_block_row)
+PRODUCT_ROW(q6, WEIGHTS_Q6, add_block_row)
 PRODUCT_ROW(q4, WEIGHTS_Q4, add_block_row)
 
 /* Asks for what the ends of the rows' panels will write, while their weights come. */
@@ -411,6 +416,7 @@ static void kernel_product(const struct product *p)
         [WEIGHTS_BF16] = {product_row_bf16, 1, .rows = panel_rows_bf16, .wide = wide_sums_bf16},
         [WEIGHTS_F16] = {product_row_f16, 1, .rows = panel_rows_f16, .wide = wide_sums_f16},
         [WEIGHTS_Q8] = {product_row_q8, 1, .blocks = q8_sums},
+        [WEIGHTS_Q6] = {product_row_q6, 1, .blocks = q6_sums},
         [WEIGHTS_Q4] = {product_row_q4, 1, .blocks = q4_sums}};
     product_by(&ways[p->weight->format], p);
 }

@@ -6,7 +6,7 @@
  * inputs. A block of m rows is
  *
  *     bf16     [parts][m][32] bf16: x in one part, rounded (16bit), or in three (f32)
- *     q8, q4   [3][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
+ *     q8, q4   [FIXED_ENDS][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
  *
  * The three parts are the highest 8 bits of a number, of what is left, and the rest: their sum is
  * the number exactly, and so is the product of each with a weight. q8 and q4 have the bits of
@@ -16,6 +16,9 @@
 
 #include "engine/cpu/kernels_vnni.h"
 #include "engine/cpu/tiles.h"
+
+/* In fixed point, what tiles multiply. */
+#define TILE_FORMATS (1u << WEIGHTS_Q8 | 1u << WEIGHTS_Q4)
 
 INLINE int parts_of(enum activation_format activations)
 {
@@ -102,7 +105,7 @@ INLINE void digit_rows(const int digits, const enum weight_format format, const 
                 __m512 numbers[2];
                 load_block(x + (r + i) * x_stride + k, end - k, numbers);
                 fix_block(format, digits, m, numbers, block + i,
-                          (struct digit_place){block + 3 * m + 8 * i, 8 * m, 1});
+                          (struct digit_place){block + FIXED_ENDS * m + 8 * i, 8 * m, 1});
             }
     }
 }
@@ -116,7 +119,7 @@ static void kernel_arrange_tiles(const struct weight *weight, const float *x, in
         part_rows(1, x, x_stride, rows, blocks * TILE_PAIRS, first, end, out);
     else if (weight->format == WEIGHTS_BF16)
         part_rows(MOST_PARTS, x, x_stride, rows, blocks * MOST_PARTS * TILE_PAIRS, first, end, out);
-    else if (rows == 1 || (VNNI_FORMATS >> weight->format & 1) == 0)
+    else if (rows == 1 || (TILE_FORMATS >> weight->format & 1) == 0)
         kernel_arrange_vnni(weight, x, x_stride, rows, first, end, out);
     else if (weight->format == WEIGHTS_Q8)
         FOR_DIGITS(digit_rows, weight, WEIGHTS_Q8, x, x_stride, rows,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with q8 and q4 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact
+/* Products with q8, q6 and q4 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact
  * integers.
  *
  * Each block of 32 inputs of x becomes fixed point with three digits of base 256, so a block's sum
@@ -8,10 +8,11 @@
  *   acc = fma(sum of x, minimum, acc)        with q4
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  *
- * Four bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64 bytes,
- * where f32 takes 64 of 16 numbers. Activations of 16 bits (two digits) take 32, of 8 bits (one
- * digit) 16. Weights are read once per BLOCK_ROWS rows, 34/32 or 20/32 bytes each; 32 numbers of x
- * once per pair of panels, 108, 76 or 44 bytes.
+ * In q6 the sum is that of the two halves' inputs, each times its factor: of a number and an fma.
+ * Four or six bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64
+ * bytes, where f32 takes 64 of 16 numbers. Activations of 16 bits (two digits) take 32, of 8 bits
+ * (one digit) 16. Weights are read once per BLOCK_ROWS rows, 34/32, 28/32 or 20/32 bytes each; 32
+ * numbers of x once per pair of panels, 116, 84 or 52 bytes.
  *
  * The error is that of x in fixed point, half of its scale (and with three digits two roundings of
  * x) times the sum of a block's |w|, and of 5 roundings a block. How fast it is:
@@ -24,7 +25,7 @@
 #include <immintrin.h>
 
 /* Formats that are multiplied so, a bit each. */
-#define VNNI_FORMATS (1u << WEIGHTS_Q8 | 1u << WEIGHTS_Q4)
+#define VNNI_FORMATS (1u << WEIGHTS_Q8 | 1u << WEIGHTS_Q6 | 1u << WEIGHTS_Q4)
 
 #define VNNI __attribute__((target("avx512vnni")))
 #define VNNI_INLINE VNNI INLINE
@@ -49,11 +50,12 @@ static inline __m512i take_digit(__m512i *number)
  * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
- * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, or
- * with minima the sum of x in f32; the digits, all d[0] first, four inputs to a dword. */
+ * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, -32
+ * times those of each half for q6's, or with minima the sum of x in f32; the digits, all d[0]
+ * first, four inputs to a dword. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
-    return (3 + 8 * d + four) * m;
+    return (FIXED_ENDS + 8 * d + four) * m;
 }
 
 /* The sum of a block's inputs counts so much less, and its minima more: it may be larger than any
@@ -67,6 +69,32 @@ struct digit_place {
     int32_t *at;
     int digit, four;
 };
+
+/* Parts of a block, with sums of their own: halves with a factor each in q6, else one. */
+INLINE int block_parts(const enum weight_format format)
+{
+    return format == WEIGHTS_Q6 ? 2 : 1;
+}
+
+/* Writes the dwords behind the scale. sums: of all digits; top: of the third. */
+INLINE void write_sums(const enum weight_format format, const int m, const __m512i sums[2],
+                       const __m512i top[2], float scale, int32_t *out)
+{
+    const int parts = block_parts(format);
+    for (int i = 0; i < parts; i++) {
+        __m512i all = parts == 2 ? sums[i] : _mm512_add_epi32(sums[0], sums[1]);
+        __m512i highest = parts == 2 ? top[i] : _mm512_add_epi32(top[0], top[1]);
+        all = _mm512_sub_epi32(all, _mm512_slli_epi32(highest, 16));
+        const int32_t low = _mm512_reduce_add_epi32(all);
+        const int32_t high = _mm512_reduce_add_epi32(highest);
+        const float whole = (float)high * 65536.0f + (float)low;
+        const bool minima = weight_format_minimum(format);
+        const int offset = format == WEIGHTS_Q6 ? -32 : -128;
+        out[2 * i * m] =
+            minima ? (int32_t)bits_of_float(whole * MINIMA_INPUT * scale) : offset * low;
+        out[(2 * i + 1) * m] = minima ? 0 : offset * high;
+    }
+}
 
 /* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows: all but the digits
  * m apart. */
@@ -87,27 +115,24 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         numbers[i] = _mm512_min_epi32(numbers[i], top);
         numbers[i] = _mm512_max_epi32(numbers[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
     }
-    __m512i sum = _mm512_add_epi32(numbers[0], numbers[1]), top_sum = _mm512_setzero_si512();
+    __m512i sums[2] = {numbers[0], numbers[1]}, top_sums[2] = {_mm512_setzero_si512()};
+    top_sums[1] = top_sums[0];
     for (int d = 0; d < digits; d++) {
         int8_t bytes[Q8_BLOCK];
         __m512i low = take_digit(&numbers[0]), high = take_digit(&numbers[1]);
-        if (d == MOST_DIGITS - 1)
-            top_sum = _mm512_add_epi32(low, high);
+        if (d == MOST_DIGITS - 1) {
+            top_sums[0] = low;
+            top_sums[1] = high;
+        }
         _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(low));
         _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
 #pragma GCC unroll 8
         for (int four = 0; four < 8; four++)
             memcpy(to.at + d * to.digit + four * to.four, bytes + 4 * four, 4);
     }
-    sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
     float scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
     out[0] = (int32_t)bits_of_float(scale);
-    const int32_t low_sum = _mm512_reduce_add_epi32(sum);
-    const int32_t high_sum = _mm512_reduce_add_epi32(top_sum);
-    const float whole = (float)high_sum * 65536.0f + (float)low_sum;
-    const bool minima = weight_format_minimum(format);
-    out[m] = minima ? (int32_t)bits_of_float(whole * MINIMA_INPUT * scale) : -128 * low_sum;
-    out[2 * m] = minima ? 0 : -128 * high_sum;
+    write_sums(format, m, sums, top_sums, scale, out + m);
 }
 
 /* The first 32 of n numbers, zero past the last. */
@@ -170,6 +195,8 @@ static void kernel_arrange_vnni(const struct weight *weight, const float *x, int
     int32_t *fixed = (int32_t *)(void *)out;
     if (weight->format == WEIGHTS_Q8) {
         FOR_DIGITS(fix_rows, weight, WEIGHTS_Q8, x, x_stride, rows, weight->in, first, end, fixed)
+    } else if (weight->format == WEIGHTS_Q6) {
+        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q6, x, x_stride, rows, weight->in, first, end, fixed)
     } else if (weight->format == WEIGHTS_Q4) {
         FOR_DIGITS(fix_rows, weight, WEIGHTS_Q4, x, x_stride, rows, weight->in, first, end, fixed)
     } else {
@@ -177,13 +204,21 @@ static void kernel_arrange_vnni(const struct weight *weight, const float *x, int
     }
 }
 
+/* q6's factors count so much less, and its scales more: their products with x's stay normal. */
+#define FACTORS_VALUE 0x1p-7f
+#define FACTORS_SCALE 0x1p7f
+
 /* Of 16 outputs of a block. */
 INLINE vec weight_scales(const enum weight_format format, const unsigned char *block, int half)
 {
     const void *w = block;
-    const uint16_t *scales = format == WEIGHTS_Q4 ? ((const struct q4_block *)w)->scales
-                                                  : ((const struct q8_block *)w)->scales;
-    return vec_load_f16(scales + half * 16);
+    const uint16_t *scales = format == WEIGHTS_Q4   ? ((const struct q4_block *)w)->scales
+                             : format == WEIGHTS_Q6 ? ((const struct q6_block *)w)->scales
+                                                    : ((const struct q8_block *)w)->scales;
+    const vec loaded = vec_load_f16(scales + half * 16);
+    if (format == WEIGHTS_Q6)
+        return loaded * vec_set(FACTORS_SCALE);
+    return loaded;
 }
 
 INLINE vec weight_minima(const unsigned char *block, int half)
@@ -198,24 +233,48 @@ INLINE vec input_number(const int32_t *x)
     return _mm512_castsi512_ps(_mm512_set1_epi32(*x));
 }
 
-/* Dwords of a group (group_inputs) as quants of its part-th four inputs. */
-INLINE __m512i part_quants(const enum weight_format format, __m512i group, const int part)
+/* Dwords of 16 outputs as quants of their four-th four inputs (of eight): those of its group
+ * (group_inputs), and in q6 those with the upper bits of its half. */
+INLINE __m512i four_quants(const enum weight_format format, __m512i group, __m512i upper,
+                           const int four)
 {
-    if (format != WEIGHTS_Q4)
+    if (format == WEIGHTS_Q8)
         return group;
-    return _mm512_and_si512(part == 0 ? group : _mm512_srli_epi16(group, 4), _mm512_set1_epi8(15));
+    const __m512i low = four % 2 == 0 ? group : _mm512_srli_epi16(group, 4);
+    if (format == WEIGHTS_Q4)
+        return _mm512_and_si512(low, _mm512_set1_epi8(15));
+    const __m512i high = four % 4 == 0   ? _mm512_slli_epi16(upper, 4)
+                         : four % 4 == 1 ? _mm512_slli_epi16(upper, 2)
+                         : four % 4 == 2 ? upper
+                                         : _mm512_srli_epi16(upper, 2);
+    const int low_or_high =
+        0xe4; /* bit by bit: of `high` where the third has none, else of `low` */
+    return _mm512_and_si512(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(15), low_or_high),
+                            _mm512_set1_epi8(63));
 }
 
-/* The sums by digit before the first quant. They compensate that q8's quants are 128 too large. */
-INLINE void start_sums(const enum weight_format format, const int digits, const int m,
-                       __m512i p[MOST_DIGITS][2], const int32_t *x)
+/* The dwords with the upper bits of q6's half of the inputs, of 16 outputs. */
+INLINE __m512i upper_dwords(const enum weight_format format, const unsigned char *w, int part,
+                            int half)
 {
-    const bool offset = format == WEIGHTS_Q8;
-    p[0][0] = p[0][1] = offset ? _mm512_set1_epi32(x[m]) : _mm512_setzero_si512();
+    const void *block = w;
+    return format == WEIGHTS_Q6
+               ? _mm512_loadu_si512(((const struct q6_block *)block)->high[part][half * 16])
+               : _mm512_setzero_si512();
+}
+
+/* The sums by digit before the first quant of a part. They compensate that q8's quants are 128 too
+ * large, and q6's 32. */
+INLINE void start_sums(const enum weight_format format, const int digits, const int m,
+                       const int part, __m512i p[MOST_DIGITS][2], const int32_t *x)
+{
+    const bool offset = !weight_format_minimum(format);
+    const int32_t *sums = x + (1 + 2 * part) * m;
+    p[0][0] = p[0][1] = offset ? _mm512_set1_epi32(sums[0]) : _mm512_setzero_si512();
     if (digits > 1)
         p[1][0] = p[1][1] = _mm512_setzero_si512();
     if (digits > 2)
-        p[2][0] = p[2][1] = offset ? _mm512_set1_epi32(x[2 * m]) : _mm512_setzero_si512();
+        p[2][0] = p[2][1] = offset ? _mm512_set1_epi32(sums[m]) : _mm512_setzero_si512();
 }
 
 /* What a block adds to 16 outputs of a row. p: the exact sums by digit; only the sum of the lower
@@ -239,14 +298,29 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *
     return sum;
 }
 
-/* 16 outputs' sums after a block of one of m rows of x. */
-INLINE vec end_block(const enum weight_format format, const int digits, const int m,
-                     const __m512i p[MOST_DIGITS][2], const int32_t *x, const unsigned char *w,
-                     vec scales, int half, vec sum)
+/* The same of a part, after `before`, that of the parts before it. */
+INLINE __m512 part_value(const enum weight_format format, const int digits, const int part,
+                         const __m512i p[MOST_DIGITS][2], const unsigned char *w, int half,
+                         __m512 before)
+{
+    const void *block = w;
+    const __m512 value = block_value(digits, p, half);
+    if (format != WEIGHTS_Q6)
+        return value;
+    const int8_t *at = ((const struct q6_block *)block)->factors[part] + half * 16;
+    const __m512 factors = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                                             _mm_loadu_si128((const __m128i *)(const void *)at))),
+                                         _mm512_set1_ps(FACTORS_VALUE));
+    return part == 0 ? _mm512_mul_ps(value, factors) : _mm512_fmadd_ps(value, factors, before);
+}
+
+/* 16 outputs' sums after a block of one of m rows of x, of the value of its parts. */
+INLINE vec end_block(const enum weight_format format, const int m, __m512 value, const int32_t *x,
+                     const unsigned char *w, vec scales, int half, vec sum)
 {
     if (weight_format_minimum(format))
         sum = vec_fma(weight_minima(w, half), input_number(x + m), sum);
-    return vec_fma(block_value(digits, p, half), scales * input_number(x), sum);
+    return vec_fma(value, scales * input_number(x), sum);
 }
 
 /* Prefetches line `line` of the block Q8_AHEAD after w. The first line shows the next page to a
@@ -264,31 +338,42 @@ enum { GROUP_LINES = PANEL * sizeof(int32_t) / LINE };
 VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, const int32_t *x,
                           const unsigned char *w, struct row *row)
 {
-    const int parts = group_inputs(format) / 4, groups = 8 / parts;
-    __m512i p[MOST_DIGITS][2];
-    start_sums(format, digits, 1, p, x);
-#pragma GCC unroll 2
-    for (int line = groups * GROUP_LINES; line < (int)row_bytes(format) / LINE; line++)
-        ask_block(w, line); /* its scales */
+    const int fours = group_inputs(format) / 4, groups = 8 / fours, parts = block_parts(format);
+    __m512 value[2] = {0};
 #pragma GCC unroll 8
-    for (int group = 0; group < groups; group++) {
-        ask_block(w, 2 * group);
-        ask_block(w, 2 * group + 1);
-        __m512i low = _mm512_loadu_si512(group_dwords(w, group));
-        __m512i high = _mm512_loadu_si512(group_dwords(w, group) + 16);
-        __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
+    for (int line = groups * GROUP_LINES; line < (int)row_bytes(format) / LINE; line++)
+        ask_block(w, line); /* its upper bits and scales */
 #pragma GCC unroll 2
-        for (int part = 0; part < parts; part++)
+    for (int part = 0; part < parts; part++) {
+        __m512i p[MOST_DIGITS][2];
+        const __m512i uppers[2] = {upper_dwords(format, w, part, 0),
+                                   upper_dwords(format, w, part, 1)};
+        start_sums(format, digits, 1, part, p, x);
+#pragma GCC unroll 8
+        for (int group = part * groups / parts; group < (part + 1) * groups / parts; group++) {
+            ask_block(w, 2 * group);
+            ask_block(w, 2 * group + 1);
+            __m512i low = _mm512_loadu_si512(group_dwords(w, group));
+            __m512i high = _mm512_loadu_si512(group_dwords(w, group) + 16);
+            __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
+#pragma GCC unroll 2
+            for (int four = group * fours; four < (group + 1) * fours; four++)
 #pragma GCC unroll 3
-            for (int d = 0; d < digits; d++) {
-                const int32_t *four = x + fixed_four(1, d, group * parts + part);
-                p[d][0] = multiply_four(p[d][0], part_quants(format, low, part), four);
-                p[d][1] = multiply_four(p[d][1], part_quants(format, high, part), four);
-            }
+                for (int d = 0; d < digits; d++) {
+                    const int32_t *input = x + fixed_four(1, d, four);
+                    p[d][0] =
+                        multiply_four(p[d][0], four_quants(format, low, uppers[0], four), input);
+                    p[d][1] =
+                        multiply_four(p[d][1], four_quants(format, high, uppers[1], four), input);
+                }
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            value[half] = part_value(format, digits, part, p, w, half, value[half]);
     }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
-        row->sums[half] = end_block(format, digits, 1, p, x, w, weight_scales(format, w, half),
+        row->sums[half] = end_block(format, 1, value[half], x, w, weight_scales(format, w, half),
                                     half, row->sums[half]);
 }
 
@@ -320,24 +405,37 @@ VNNI_INLINE void product_row_vnni(const int digits, const enum weight_format for
 VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, const int m,
                             const int32_t *x, const unsigned char *w, bool first, float *sums)
 {
-    const int parts = group_inputs(format) / 4;
-    __m512i p[FIXED_ROWS][MOST_DIGITS][2];
+    const int fours = group_inputs(format) / 4, parts = block_parts(format);
     const vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
-#pragma GCC unroll 12
-    for (int i = 0; i < m; i++)
-        start_sums(format, digits, m, p[i], x + i);
-#pragma GCC unroll 8
-    for (int four = 0; four < 8; four++) {
-        const uint8_t(*group)[4] = group_dwords(w, four / parts);
-        __m512i low = part_quants(format, _mm512_loadu_si512(group), four % parts);
-        __m512i high = part_quants(format, _mm512_loadu_si512(group + 16), four % parts);
+    __m512 values[FIXED_ROWS][2];
+#pragma GCC unroll 2
+    for (int part = 0; part < parts; part++) {
+        __m512i p[FIXED_ROWS][MOST_DIGITS][2];
+        const __m512i uppers[2] = {upper_dwords(format, w, part, 0),
+                                   upper_dwords(format, w, part, 1)};
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++)
+            start_sums(format, digits, m, part, p[i], x + i);
+#pragma GCC unroll 8
+        for (int four = part * 8 / parts; four < (part + 1) * 8 / parts; four++) {
+            const uint8_t(*group)[4] = group_dwords(w, four / fours);
+            __m512i low = four_quants(format, _mm512_loadu_si512(group), uppers[0], four);
+            __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), uppers[1], four);
+#pragma GCC unroll 12
+            for (int i = 0; i < m; i++)
 #pragma GCC unroll 3
-            for (int d = 0; d < digits; d++) {
-                __m512i input = _mm512_set1_epi32(x[fixed_four(m, d, four) + i]);
-                p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
-                p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
+                for (int d = 0; d < digits; d++) {
+                    __m512i input = _mm512_set1_epi32(x[fixed_four(m, d, four) + i]);
+                    p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
+                    p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
+                }
+        }
+#pragma GCC unroll 12
+        for (int i = 0; i < m; i++)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                const __m512 before = part == 0 ? _mm512_setzero_ps() : values[i][half];
+                values[i][half] = part_value(format, digits, part, p[i], w, half, before);
             }
     }
 #pragma GCC unroll 12
@@ -346,7 +444,8 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
         for (int half = 0; half < 2; half++) {
             float *sum = sums + i * PANEL + half * 16;
             vec start = first ? vec_set(0.0f) : vec_load(sum);
-            vec_store(sum, end_block(format, digits, m, p[i], x + i, w, scales[half], half, start));
+            vec_store(sum,
+                      end_block(format, m, values[i][half], x + i, w, scales[half], half, start));
         }
 }
 
@@ -405,6 +504,14 @@ VNNI static void product_q8_vnni(const struct product *p)
         FOR_DIGITS(product_rows_vnni, p->weight, WEIGHTS_Q8, p)
 }
 
+VNNI static void product_q6_vnni(const struct product *p)
+{
+    if (p->num_rows == 1)
+        FOR_DIGITS(product_row_vnni, p->weight, WEIGHTS_Q6, p)
+    else
+        FOR_DIGITS(product_rows_vnni, p->weight, WEIGHTS_Q6, p)
+}
+
 VNNI static void product_q4_vnni(const struct product *p)
 {
     if (p->num_rows == 1)
@@ -417,6 +524,8 @@ VNNI static void kernel_product_vnni(const struct product *p)
 {
     if (p->weight->format == WEIGHTS_Q8)
         product_q8_vnni(p);
+    else if (p->weight->format == WEIGHTS_Q6)
+        product_q6_vnni(p);
     else if (p->weight->format == WEIGHTS_Q4)
         product_q4_vnni(p);
     else if (p->weight->activations == ACTIVATIONS_16BIT)

@@ -61,42 +61,76 @@ static bool pack_halves(enum weight_format format, void *to, int64_t n, numbers 
     return fits;
 }
 
-static bool pack_q8(enum weight_format format, void *to, int64_t n, numbers from)
+static void pack_q8(void *to, const struct quantized_integers *w)
 {
     struct q8_block *block = to;
-    bool fits = true;
     for (int j = 0; j < PANEL; j++) {
-        struct packing_quants w;
-        fits = packing_quantize(format, from[j], n, &w) && fits;
-        block->scales[j] = w.scale;
+        block->scales[j] = w[j].scale;
         for (int i = 0; i < 32; i++)
-            block->quants[i / 4][j][i % 4] = (uint8_t)(128 + w.quants[i]);
+            block->quants[i / 4][j][i % 4] = (uint8_t)(128 + w[j].quants[i]);
     }
-    return fits;
 }
 
-static bool pack_q4(enum weight_format format, void *to, int64_t n, numbers from)
+static void pack_q6(void *to, const struct quantized_integers *w)
+{
+    struct q6_block *block = to;
+    for (int j = 0; j < PANEL; j++) {
+        uint8_t quants[Q8_BLOCK];
+        block->scales[j] = w[j].scale;
+        for (int half = 0; half < 2; half++)
+            block->factors[half][j] = w[j].factors[half];
+        for (int i = 0; i < Q8_BLOCK; i++)
+            quants[i] = (uint8_t)(32 + w[j].quants[i]);
+        for (int i = 0; i < 16; i++) {
+            const uint8_t *pair = &quants[i / 4 * 8 + i % 4];
+            block->low[i / 4][j][i % 4] = (uint8_t)((pair[0] & 15) | pair[4] << 4);
+        }
+        for (int i = 0; i < 8; i++) {
+            const uint8_t *fours = &quants[i / 4 * 16 + i % 4];
+            block->high[i / 4][j][i % 4] = (uint8_t)(fours[0] >> 4 | fours[4] >> 4 << 2 |
+                                                     fours[8] >> 4 << 4 | fours[12] >> 4 << 6);
+        }
+    }
+}
+
+static void pack_q4(void *to, const struct quantized_integers *w)
 {
     struct q4_block *block = to;
-    bool fits = true;
     for (int j = 0; j < PANEL; j++) {
-        struct packing_quants w;
-        fits = packing_quantize(format, from[j], n, &w) && fits;
-        block->scales[j] = w.scale;
-        block->minima[j] = w.minimum;
+        block->scales[j] = w[j].scale;
+        block->minima[j] = w[j].minimum;
         for (int i = 0; i < 16; i++) {
-            const int8_t *pair = &w.quants[i / 4 * 8 + i % 4];
+            const int8_t *pair = &w[j].quants[i / 4 * 8 + i % 4];
             block->quants[i / 4][j][i % 4] = (uint8_t)(pair[0] | pair[4] << 4);
         }
     }
-    return fits;
 }
 
-static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = pack_floats,
-                                                            [WEIGHTS_BF16] = pack_halves,
-                                                            [WEIGHTS_F16] = pack_halves,
-                                                            [WEIGHTS_Q8] = pack_q8,
-                                                            [WEIGHTS_Q4] = pack_q4};
+static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {
+    [WEIGHTS_F32] = pack_floats, [WEIGHTS_BF16] = pack_halves, [WEIGHTS_F16] = pack_halves};
+
+/* 32 outputs of a block as integers become a row of a panel. */
+typedef void pack_block_function(void *to, const struct quantized_integers *w);
+static pack_block_function *const block_packers[WEIGHT_FORMAT_COUNT] = {
+    [WEIGHTS_Q8] = pack_q8, [WEIGHTS_Q6] = pack_q6, [WEIGHTS_Q4] = pack_q4};
+
+/* n inputs from k on of `rows` outputs, the first `row`. False: a number is too large. */
+static bool pack_inputs(const struct packing *packing, int64_t row, int64_t rows, int64_t k,
+                        int64_t n, void *to)
+{
+    const enum weight_format format = packing->weight->format;
+    if (block_packers[format] != NULL) {
+        struct quantized_integers w[PANEL] = {0};
+        /* no rows: in the panel that makes an odd one a pair */
+        const bool fits = rows <= 0 || packing_blocks(format, packing->parts, row, rows, k, n, w);
+        block_packers[format](to, w);
+        return fits;
+    }
+    numbers from = {{0}};
+    if (rows > 0)
+        packing_rows(packing->parts, row, rows, k, n, from);
+    return packers[format](format, to, n, from);
+}
 
 static void pack_panel(void *context, int task, int thread)
 {
@@ -108,16 +142,11 @@ static void pack_panel(void *context, int task, int thread)
     size_t step = (size_t)panels_together(weight->format) * row_bytes(weight->format);
     int64_t head = task / weight->panels, first = task % weight->panels * PANEL;
     int64_t rows = weight->out - first < PANEL ? weight->out - first : PANEL;
-    numbers from = {{0}};
     bool fits = true;
     for (int64_t k = 0; k < weight->in; k += PACKING_BLOCK) {
         int64_t n = weight->in - k < PACKING_BLOCK ? weight->in - k : PACKING_BLOCK;
-        if (n < PACKING_BLOCK)
-            memset(from, 0, sizeof from);
-        if (rows > 0) /* not in the panel that makes an odd one a pair */
-            packing_rows(packing->parts, head * weight->out + first, rows, k, n, from);
-        void *row = panel + (size_t)(k / weight_format_block(weight->format)) * step;
-        fits = packers[weight->format](weight->format, row, n, from) && fits;
+        void *to = panel + (size_t)(k / weight_format_block(weight->format)) * step;
+        fits = pack_inputs(packing, head * weight->out + first, rows, k, n, to) && fits;
     }
     if (!fits)
         atomic_store_explicit(&packing->too_large, true, memory_order_relaxed);

@@ -89,21 +89,16 @@ static bool pack_halves(enum weight_format format, numbers from, unsigned char *
     return fits;
 }
 
-static bool pack_q8(enum weight_format format, numbers from, unsigned char *block)
+static void pack_q8(const struct quantized_integers *w, unsigned char *block)
 {
-    struct packing_quants w[FRAGMENT_OUTPUTS];
     uint16_t *scales = (uint16_t *)(void *)(block + Q8_SCALES);
-    bool fits = true;
-    for (int j = 0; j < FRAGMENT_OUTPUTS; j++) {
-        fits = packing_quantize(format, from[j], BLOCK_INPUTS, &w[j]) && fits;
+    for (int j = 0; j < FRAGMENT_OUTPUTS; j++)
         scales[j % 8 * 2 + j / 8] = w[j].scale;
-    }
     for (int i = 0; i < 512; i++) {
         int output, input;
         place_of(i / 16, i / 8 % 2, i / 2 % 4, i % 2, &output, &input);
         block[i] = (uint8_t)(128 + w[output].quants[input]);
     }
-    return fits;
 }
 
 static bool pack_f32(enum weight_format, numbers from, unsigned char *block)
@@ -119,10 +114,7 @@ typedef bool pack_function(enum weight_format format, numbers from, unsigned cha
 static const struct {
     enum weight_format format;
     pack_function *pack;
-} packers[] = {{WEIGHTS_F32, pack_f32},
-               {WEIGHTS_BF16, pack_halves},
-               {WEIGHTS_F16, pack_halves},
-               {WEIGHTS_Q8, pack_q8}};
+} packers[] = {{WEIGHTS_F32, pack_f32}, {WEIGHTS_BF16, pack_halves}, {WEIGHTS_F16, pack_halves}};
 
 /* NULL: there is none. */
 static pack_function *packer_of(enum weight_format format)
@@ -135,7 +127,7 @@ static pack_function *packer_of(enum weight_format format)
 
 bool cuda_packs(enum weight_format format)
 {
-    return format == WEIGHTS_AUTO || packer_of(format) != NULL;
+    return format == WEIGHTS_AUTO || format == WEIGHTS_Q8 || packer_of(format) != NULL;
 }
 
 /* ---- a piece: blocks [first, first + count) of a matrix ---- */
@@ -157,6 +149,13 @@ static bool pack_block(struct packing *packing, int64_t index, unsigned char *ou
     int64_t rows = weight->out - row < outputs ? weight->out - row : outputs;
     int64_t k = index % weight->blocks * BLOCK_INPUTS;
     int64_t n = weight->in - k < BLOCK_INPUTS ? weight->in - k : BLOCK_INPUTS;
+    if (weight->format == WEIGHTS_Q8) {
+        struct quantized_integers w[FRAGMENT_OUTPUTS] = {};
+        const bool fits =
+            packing_blocks(weight->format, packing->parts, head * weight->out + row, rows, k, n, w);
+        pack_q8(w, out);
+        return fits;
+    }
     numbers from;
     if (rows < outputs || n < BLOCK_INPUTS)
         memset(from, 0, sizeof from);
@@ -323,7 +322,11 @@ int cuda_weight_create(struct backend *backend, struct weight **out, const struc
     struct weight *weight = (struct weight *)calloc(1, sizeof *weight);
     if (weight == NULL)
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory");
-    weight->format = format == WEIGHTS_AUTO ? packing_format(parts, num_parts) : format;
+    weight->format = format;
+    if (format == WEIGHTS_AUTO) {
+        const enum weight_format kept = packing_format(parts, num_parts);
+        weight->format = cuda_packs(kept) ? kept : WEIGHTS_F16;
+    }
     weight->rounded = backend->activations == ACTIVATIONS_16BIT &&
                       activation_format_fits(ACTIVATIONS_16BIT, weight->format);
     weight->in = parts[0].cols;

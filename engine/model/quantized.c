@@ -95,16 +95,20 @@ static void q5_k(const unsigned char *block, int group, float *out)
 
 /* Each half of the block has four groups: 64 bytes with the lower four bits, of which the first 32
  * hold groups 0 and 2, and 32 bytes with the upper two bits of all four. */
-static void q6_k(const unsigned char *block, int group, float *out)
+static int quant_of_q6_k(const unsigned char *block, int group, int i)
 {
     const int half = group / 4, g = group % 4;
     const unsigned char *low = block + half * 64 + g % 2 * GROUP,
                         *high = block + 128 + half * GROUP;
+    return ((low[i] >> g / 2 * 4 & 15) | (high[i] >> g * 2 & 3) << 4) - 32;
+}
+
+static void q6_k(const unsigned char *block, int group, float *out)
+{
     const float d = f16_to_f32(read_u16(block + 208));
     for (int i = 0; i < GROUP; i++) {
-        const int q = (low[i] >> g / 2 * 4 & 15) | (high[i] >> g * 2 & 3) << 4;
         const float scale = d * (float)(int8_t)block[192 + group * 2 + i / 16];
-        out[i] = scale * (float)(q - 32);
+        out[i] = scale * (float)quant_of_q6_k(block, group, i);
     }
 }
 
@@ -166,4 +170,76 @@ bool quantized_finite(enum dtype dtype, const void *data, int64_t first, int64_t
         for (int i = 0; i < blocks[dtype].num_scales; i++)
             finite &= (read_u16(block + blocks[dtype].scales_at + 2 * i) & 0x7c00) != 0x7c00;
     return finite;
+}
+
+/* Sets a scale and a minimum that f16 may have to round. False: too large for it. */
+static bool set_ends(struct quantized_integers *out, float scale, float minimum)
+{
+    out->scale = f32_to_f16(scale);
+    out->minimum = f32_to_f16(minimum);
+    return (out->scale & 0x7c00) != 0x7c00 && (out->minimum & 0x7c00) != 0x7c00;
+}
+
+/* A block of 32 numbers. */
+static bool short_block(enum dtype dtype, const unsigned char *block,
+                        struct quantized_integers *out)
+{
+    const float d = f16_to_f32(read_u16(block));
+    for (int i = 0; i < GROUP; i++)
+        out->quants[i] =
+            dtype == DTYPE_Q8_0   ? (int8_t)block[2 + i]
+            : dtype == DTYPE_Q4_0 ? (int8_t)nibble(block + 2, i)
+            : dtype == DTYPE_Q4_1
+                ? (int8_t)nibble(block + 4, i)
+                : (int8_t)((nibble(block + 6, i) | fifth_bit(block + 2, i)) - 16); /* Q5_0 */
+    if (dtype == DTYPE_Q5_0)
+        out->factors[0] = out->factors[1] = 1;
+    if (dtype == DTYPE_Q4_0)
+        return set_ends(out, d, -8.0f * d);
+    out->scale = read_u16(block);
+    if (dtype == DTYPE_Q4_1)
+        out->minimum = read_u16(block + 2);
+    return true;
+}
+
+static bool group_of_q4_k(const unsigned char *block, int group, struct quantized_integers *out)
+{
+    const unsigned char *bytes = block + 16 + group / 2 * GROUP;
+    float scale, least;
+    scales_of(block, group, &scale, &least);
+    for (int i = 0; i < GROUP; i++)
+        out->quants[i] = (int8_t)(bytes[i] >> group % 2 * 4 & 15);
+    return set_ends(out, scale, -least);
+}
+
+static bool group_of_q6_k(const unsigned char *block, int group, struct quantized_integers *out)
+{
+    for (int i = 0; i < GROUP; i++)
+        out->quants[i] = (int8_t)quant_of_q6_k(block, group, i);
+    out->scale = read_u16(block + 208);
+    memcpy(out->factors, block + 192 + group * 2, sizeof out->factors);
+    return true;
+}
+
+bool quantized_integers(enum dtype dtype, const void *data, int64_t first,
+                        struct quantized_integers *out)
+{
+    const int64_t size = (int64_t)dtype_block(dtype);
+    const unsigned char *block =
+        (const unsigned char *)data + dtype_size(dtype, (size_t)(first / size * size));
+    const int group = (int)(first % size / GROUP);
+    *out = (struct quantized_integers){0};
+    switch (dtype) {
+    case DTYPE_Q8_0:
+    case DTYPE_Q5_0:
+    case DTYPE_Q4_0:
+    case DTYPE_Q4_1:
+        return short_block(dtype, block, out);
+    case DTYPE_Q4_K:
+        return group_of_q4_k(block, group, out);
+    case DTYPE_Q6_K:
+        return group_of_q6_k(block, group, out);
+    default:
+        return false;
+    }
 }

@@ -21,6 +21,21 @@
 /* Numbers [first, first + n) of a row-major matrix at `data`, at any alignment, into out [n]. */
 void quantized_numbers(enum dtype dtype, const void *data, int64_t first, int64_t n, float *out);
 
+/* 32 numbers of a row as integers: a number is quant * scale, + minimum, and times the factor of
+ * its half where there are factors. */
+struct quantized_integers {
+    int8_t quants[32];
+    uint16_t scale, minimum; /* f16 */
+    int8_t factors[2];
+};
+
+/* The 32 numbers from element `first` on, a multiple of 32, as the file has them: of Q8_0 and Q5_0
+ * with q and d, of Q6_K with q - 32, d and s, of Q4_1 with q, d and m, of Q4_0 with q, d and -8 d;
+ * of Q4_K with q and f16's nearest numbers to d s and -m t. All but Q4_K's are the same numbers.
+ * False: another type, or a scale or minimum is too large for f16. */
+bool quantized_integers(enum dtype dtype, const void *data, int64_t first,
+                        struct quantized_integers *out);
+
 /* Whether the scales of the blocks that have numbers [first, first + n) are finite: then all
  * numbers are. dtype is one in blocks. */
 bool quantized_finite(enum dtype dtype, const void *data, int64_t first, int64_t n);

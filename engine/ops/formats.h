@@ -29,17 +29,19 @@
  * scale), bytes of so many weights, and bits of the activations beside f32 that its products may
  * round to.
  *   q8: int8, with one f16 scale per 32 weights of a row
- *   q4: four bits, with an f16 scale and an f16 minimum per 32 weights of a row; the head is q8 */
+ *   q6: six bits, with an f16 scale per 32 weights of a row and an 8-bit factor of it per 16
+ *   q4: four bits, with an f16 scale and an f16 minimum per 32 weights of a row; the head is q6 */
 #define WEIGHT_FORMATS(X)                                                       \
     X(WEIGHTS_F32, "f32", 1, 4, 0)                                              \
     X(WEIGHTS_BF16, "bf16", 1, 2, 1 << ACTIVATIONS_16BIT)                       \
     X(WEIGHTS_F16, "f16", 1, 2, 0)                                              \
     X(WEIGHTS_Q8, "q8", 32, 34, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
+    X(WEIGHTS_Q6, "q6", 32, 28, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
     X(WEIGHTS_Q4, "q4", 32, 20, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT)
 
 /* The last column in words, for help and messages. */
-#define WEIGHTS_OF_16BIT "bf16, q8 or q4"
-#define WEIGHTS_OF_8BIT "q8 or q4"
+#define WEIGHTS_OF_16BIT "bf16, q8, q6 or q4"
+#define WEIGHTS_OF_8BIT "q8, q6 or q4"
 
 /* Of the KV pages of layers with a full window (rings are f32, as all of a slot). */
 #define KV_FORMATS(X)  \
@@ -73,7 +75,7 @@ enum { WEIGHT_FORMATS(FORMATS_SIZES) }; /* WEIGHTS_Q8_BLOCK and so on */
 #define FORMATS_ONE(...) +1
 enum { WEIGHT_FORMAT_COUNT = 1 WEIGHT_FORMATS(FORMATS_ONE) }; /* with auto */
 
-/* The choices of a flag: "auto|f32|bf16|f16|q8|q4", and the same behind a list's beginning. */
+/* The choices of a flag: "auto|f32|bf16|f16|q8|q6|q4", and the same behind a list's beginning. */
 #define FORMATS_CHOICE(value, name, ...) "|" name
 #define FORMATS_LISTED(value, name, ...) ", " name
 #define WEIGHT_FORMAT_CHOICES "auto" WEIGHT_FORMATS(FORMATS_CHOICE)
@@ -104,7 +106,7 @@ FORMATS_CONSTANT int weight_format_bytes(enum weight_format format)
  * all kinds of matrices it loses most in four bits (loadtest/FIGURES.md, "Number formats"). */
 FORMATS_CONSTANT enum weight_format weight_format_of_head(enum weight_format format)
 {
-    return format == WEIGHTS_Q4 ? WEIGHTS_Q8 : format;
+    return format == WEIGHTS_Q4 ? WEIGHTS_Q6 : format;
 }
 
 /* Whether a block of 32 weights has a minimum beside its scale. */
@@ -122,7 +124,7 @@ bool weight_format_find(const char *name, enum weight_format *out);
 bool kv_format_find(const char *name, enum kv_format *out);
 bool activation_format_find(const char *name, enum activation_format *out);
 bool products_find(const char *name, enum products *out);
-/* "auto, f32, bf16, f16, q8 or q4", into text [size]; returns text. */
+/* "auto, f32, bf16, f16, q8, q6 or q4", into text [size]; returns text. */
 const char *weight_format_names(char *text, size_t size);
 /* Whether products with weights of a format, not auto, can round their inputs so; not to auto. */
 bool activation_format_fits(enum activation_format activations, enum weight_format weights);

@@ -27,19 +27,22 @@ int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t 
 
 enum weight_format packing_dtype_format(enum dtype dtype)
 {
-    static const enum weight_format formats[NUM_DTYPES] = {[DTYPE_F32] = WEIGHTS_F32,
-                                                           [DTYPE_F16] = WEIGHTS_F16,
-                                                           [DTYPE_BF16] = WEIGHTS_BF16,
-                                                           [DTYPE_Q8_0] = WEIGHTS_Q8};
+    static const enum weight_format formats[NUM_DTYPES] = {
+        [DTYPE_F32] = WEIGHTS_F32, [DTYPE_F16] = WEIGHTS_F16, [DTYPE_BF16] = WEIGHTS_BF16,
+        [DTYPE_Q4_0] = WEIGHTS_Q4, [DTYPE_Q4_1] = WEIGHTS_Q4, [DTYPE_Q5_0] = WEIGHTS_Q6,
+        [DTYPE_Q8_0] = WEIGHTS_Q8, [DTYPE_Q4_K] = WEIGHTS_Q4, [DTYPE_Q6_K] = WEIGHTS_Q6};
     return formats[dtype] == WEIGHTS_AUTO ? WEIGHTS_F16 : formats[dtype];
 }
 
 enum weight_format packing_format(const struct matrix *parts, int num_parts)
 {
-    for (int i = 1; i < num_parts; i++)
-        if (parts[i].dtype != parts[0].dtype)
-            return WEIGHTS_F32;
-    return packing_dtype_format(parts[0].dtype);
+    const enum weight_format format = packing_dtype_format(parts[0].dtype);
+    bool same = true, blocks = true;
+    for (int i = 0; i < num_parts; i++) {
+        same = same && packing_dtype_format(parts[i].dtype) == format;
+        blocks = blocks && dtype_block(parts[i].dtype) > 1;
+    }
+    return same ? format : blocks ? WEIGHTS_F16 : WEIGHTS_F32;
 }
 
 void packing_biases(const struct matrix *parts, int num_parts, float *out)
@@ -169,7 +172,7 @@ static uint16_t scale_of(const float *from)
 /* What is added has the last place 1, so the sum is rounded as rintf does, in a vector loop. */
 #define TO_INTEGER 0x1.8p23f
 
-static bool quantize_q8(const float *from, struct packing_quants *out)
+static bool quantize_q8(const float *from, struct quantized_integers *out)
 {
     out->scale = scale_of(from);
     float scale = f16_to_f32(out->scale);
@@ -248,7 +251,7 @@ static bool try_q4(struct q4_search *search, float *scale, float *minimum)
 
 /* Begins with ranges around that of the numbers, narrower ones too, since the outermost numbers may
  * be cut, and goes on from each to the scale and minimum that its quants want. */
-static bool quantize_q4(const float *from, struct packing_quants *out)
+static bool quantize_q4(const float *from, struct quantized_integers *out)
 {
     enum { RANGES = 5, STEPS = 3 };
     float lowest = from[0], highest = from[0], quants[PACKING_BLOCK];
@@ -258,7 +261,7 @@ static bool quantize_q4(const float *from, struct packing_quants *out)
         highest = from[i] > highest ? from[i] : highest;
         search.sum += from[i];
     }
-    *out = (struct packing_quants){.minimum = f32_to_f16(lowest)};
+    *out = (struct quantized_integers){.minimum = f32_to_f16(lowest)};
     if (!isfinite(search.sum) || !isfinite(f16_to_f32(out->minimum)) ||
         highest - lowest > 15 * 65504.0f)
         return false;
@@ -279,15 +282,134 @@ static bool quantize_q4(const float *from, struct packing_quants *out)
     return true;
 }
 
-bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
-                      struct packing_quants *out)
+/* The nearest of -32..31 to each of a half's numbers, and the squared error. */
+static inline float nearest_q6(const float *from, float scale, float *quants)
 {
-    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *, struct packing_quants *) = {
-        [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q4] = quantize_q4};
+    const float inverse = 1.0f / scale;
+    float lanes[8] = {0};
+    for (int i = 0; i < PACKING_BLOCK / 2; i++) {
+        float quant = from[i] * inverse;
+        quant = quant > 31.0f ? 31.0f : quant;
+        quant = quant < -32.0f ? -32.0f : quant;
+        quants[i] = quant + TO_INTEGER - TO_INTEGER;
+        const float error = quants[i] * scale - from[i];
+        lanes[i % 8] += error * error;
+    }
+    return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
+           ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+}
+
+/* The scale for a half of a block: tries some near that which makes its outermost number -32, and
+ * those that their quants want. */
+static float scale_q6(const float *from)
+{
+    enum { RANGES = 5 };
+    float outermost = 0.0f, best = 0.0f, least = INFINITY;
+    for (int i = 0; i < PACKING_BLOCK / 2; i++)
+        outermost = fabsf(from[i]) > fabsf(outermost) ? from[i] : outermost;
+    for (int i = 0; i < RANGES; i++) {
+        float scale = outermost / -(30.0f + (float)i), quants[PACKING_BLOCK / 2];
+        for (int step = 0; step < 2 && fabsf(scale) >= 0x1p-100f; step++) {
+            const float error = nearest_q6(from, scale, quants);
+            if (error < least) {
+                least = error;
+                best = scale;
+            }
+            float qx = 0.0f, qq = 0.0f;
+            for (int j = 0; j < PACKING_BLOCK / 2; j++) {
+                qx += quants[j] * from[j];
+                qq += quants[j] * quants[j];
+            }
+            scale = qq > 0.0f ? qx / qq : 0.0f;
+        }
+    }
+    return best;
+}
+
+static bool quantize_q6(const float *from, struct quantized_integers *out)
+{
+    enum { MOST = 127 };
+    float scales[2], sum = 0.0f;
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        sum += from[i] * 0.0f;
+    *out = (struct quantized_integers){0};
+    if (sum != 0.0f) /* NaN: one is not finite */
+        return false;
+    for (int half = 0; half < 2; half++)
+        scales[half] = scale_q6(from + half * PACKING_BLOCK / 2);
+    const float largest = fmaxf(fabsf(scales[0]), fabsf(scales[1]));
+    out->scale = f32_to_f16(largest / MOST);
+    if (largest > (MOST + 0.5f) * f16_to_f32(out->scale)) /* of f16's subnormals */
+        out->scale++;
+    const float unit = f16_to_f32(out->scale);
+    for (int half = 0; half < 2 && unit > 0.0f && isfinite(unit); half++) {
+        float factor = scales[half] / unit + TO_INTEGER - TO_INTEGER, quants[PACKING_BLOCK / 2];
+        factor = factor > MOST ? MOST : factor < -MOST ? -MOST : factor;
+        out->factors[half] = (int8_t)(int)factor;
+        if (factor == 0.0f)
+            continue;
+        nearest_q6(from + half * PACKING_BLOCK / 2, factor * unit, quants);
+        for (int i = 0; i < PACKING_BLOCK / 2; i++)
+            out->quants[half * PACKING_BLOCK / 2 + i] = (int8_t)(int)quants[i];
+    }
+    return isfinite(unit);
+}
+
+float packing_quant_value(enum weight_format format, const struct quantized_integers *block, int i)
+{
+    const float scale = f16_to_f32(block->scale), quant = (float)block->quants[i];
+    if (format == WEIGHTS_Q6)
+        return quant * ((float)block->factors[i / (PACKING_BLOCK / 2)] * scale);
+    return weight_format_minimum(format) ? quant * scale + f16_to_f32(block->minimum)
+                                         : quant * scale;
+}
+
+bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
+                      struct quantized_integers *out)
+{
+    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *,
+                                                         struct quantized_integers *) = {
+        [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q6] = quantize_q6, [WEIGHTS_Q4] = quantize_q4};
     float numbers[PACKING_BLOCK];
     if (n == PACKING_BLOCK)
         return quantizers[format](from, out);
     for (int64_t i = 0; i < PACKING_BLOCK; i++) /* repeated, they change no range */
         numbers[i] = from[i % n];
     return quantizers[format](numbers, out);
+}
+
+/* The block of n inputs of a row from k on, as the file has it. False: not in this format. */
+static bool keep_block(enum weight_format format, const struct matrix *matrix, int64_t row,
+                       int64_t k, int64_t n, struct quantized_integers *out)
+{
+    const struct tensor_order *columns = &matrix->columns;
+    const int64_t first = model_matrix_row(matrix, row) * matrix->cols;
+    if (n < PACKING_BLOCK || dtype_block(matrix->dtype) == 1 ||
+        packing_dtype_format(matrix->dtype) != format)
+        return false;
+    if (columns->a == 0)
+        return quantized_integers(matrix->dtype, matrix->data, first + k, out);
+    return columns->inner % PACKING_BLOCK == 0 &&
+           quantized_integers(matrix->dtype, matrix->data, first + tensor_order_row(columns, k),
+                              out);
+}
+
+bool packing_blocks(enum weight_format format, const struct matrix *parts, int64_t row,
+                    int64_t rows, int64_t k, int64_t n, struct quantized_integers *out)
+{
+    bool fits = true;
+    for (; row >= parts->rows; parts++)
+        row -= parts->rows;
+    for (int64_t j = 0; j < rows; j++, row++) {
+        float numbers[PACKING_BLOCK] = {0};
+        if (row == parts->rows) {
+            parts++;
+            row = 0;
+        }
+        if (keep_block(format, parts, row, k, n, &out[j]))
+            continue;
+        row_numbers(parts, row, k, n, numbers);
+        fits = packing_quantize(format, numbers, n, &out[j]) && fits;
+    }
+    return fits;
 }

@@ -4,6 +4,7 @@
 #ifndef ENGINE_OPS_PACKING_H
 #define ENGINE_OPS_PACKING_H
 
+#include "engine/model/quantized.h"
 #include "engine/ops/ops.h"
 
 enum { PACKING_BLOCK = 32 }; /* inputs that are packed together: whole blocks of every format */
@@ -12,10 +13,10 @@ enum { PACKING_BLOCK = 32 }; /* inputs that are packed together: whole blocks of
  * *biased: whether one has a bias. */
 int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t *rows, bool *biased,
                   struct error *err);
-/* The format that `auto` stands for: one that holds numbers of a file as they are, or, for those in
- * blocks, the nearest. */
+/* The format that `auto` stands for: one that holds numbers of a file as they are, or nearly
+ * (quantized_integers); f16 for those in blocks that none does. */
 enum weight_format packing_dtype_format(enum dtype dtype);
-/* The narrowest format that holds all the parts as they are. */
+/* The narrowest format that holds all the parts as they are; f16 for blocks of several types. */
 enum weight_format packing_format(const struct matrix *parts, int num_parts);
 /* out: [rows of all parts], zero where a part has no bias */
 void packing_biases(const struct matrix *parts, int num_parts, float *out);
@@ -37,17 +38,19 @@ void packing_done(const struct matrix *parts, int num_parts, int64_t row, int64_
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
 bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
                     uint16_t bits[PACKING_BLOCK]); /* of each */
-/* A block of a row as integers: a weight is quant * scale, and + minimum in formats that have one.
- */
-struct packing_quants {
-    int8_t quants[PACKING_BLOCK];
-    uint16_t scale, minimum; /* f16 */
-};
 /* Rounds the first n numbers of a block, in a format that has scales; the others are anything.
  *   q8: quants in -127..127; a weight errs by at most half a scale, 1/254 of the largest
+ *   q6: quants in -32..31; of some scales of each half that with the least sum of squared errors,
+ * nearly, as factors are integers
  *   q4: quants in 0..15; of some scales and minima those whose squared errors have the least sum
  * False: a number is too large for the scale or minimum. */
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
-                      struct packing_quants *out);
+                      struct quantized_integers *out);
+/* The weight that quant i of a block stands for. */
+float packing_quant_value(enum weight_format format, const struct quantized_integers *block, int i);
+/* The same n inputs as packing_rows, in a format that has scales; out: [rows]. Blocks that a file
+ * has in this format stay as they are; others are rounded. False: a number is too large. */
+bool packing_blocks(enum weight_format format, const struct matrix *parts, int64_t row,
+                    int64_t rows, int64_t k, int64_t n, struct quantized_integers *out);
 
 #endif

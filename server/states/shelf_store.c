@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/shelf_place.h"
+#include "server/store/redis_keys.h"
 #include "server/store/redis_place.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
@@ -42,7 +43,7 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
         return -1;
     shared->place->vocab_size = INT32_MAX;
     shelf->secret = shared->place->secret;
-    shelf->name = strdup(shared->place->link.address.name);
+    shelf->name = strdup(redis_link_name(&shared->place->link));
     return shelf->name != NULL ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a name");
 }
 
@@ -109,8 +110,8 @@ static bool parse_key(const char *key, size_t length, struct shelf_session *sess
 }
 
 /* One step of SCAN: adds what it finds to the set. */
-static int scan_step(struct redis_link *link, const char *pattern, char cursor[32], json_t *found,
-                     struct error *err)
+static int scan_step(struct redis_link *link, size_t node, const char *pattern, char cursor[32],
+                     json_t *found, struct error *err)
 {
     struct redis_command command;
     redis_command_begin(&command, "SCAN");
@@ -119,7 +120,7 @@ static int scan_step(struct redis_link *link, const char *pattern, char cursor[3
     redis_command_text(&command, pattern);
     redis_command_text(&command, "COUNT");
     redis_command_number(&command, 1000);
-    redisReply *reply = redis_link_ask(link, &command, err);
+    redisReply *reply = redis_link_ask_node(link, node, &command, err);
     if (reply == NULL)
         return -1;
     int result = 0;
@@ -137,17 +138,19 @@ static int scan_step(struct redis_link *link, const char *pattern, char cursor[3
     return result;
 }
 
-/* All keys that fit the pattern, each once; a new object. NULL: *err says why. */
+/* All keys that fit the pattern, each once, of all nodes; a new object. NULL: *err says why. */
 static json_t *scan(struct shelf *shelf, const char *pattern, struct error *err)
 {
     struct redis_link *link = &((struct shelf_shared *)shelf->place)->place->link;
-    char cursor[32] = "0";
     json_t *found = json_object();
     int result = found != NULL ? redis_link_open(link, true, err)
                                : error_set(err, ERROR_NO_MEMORY, "no memory for names");
-    do
-        result = result == 0 ? scan_step(link, pattern, cursor, found, err) : -1;
-    while (result == 0 && strcmp(cursor, "0") != 0);
+    for (size_t node = 0; result == 0 && node < redis_link_nodes(link); node++) {
+        char cursor[32] = "0";
+        do
+            result = scan_step(link, node, pattern, cursor, found, err);
+        while (result == 0 && strcmp(cursor, "0") != 0);
+    }
     if (result == 0)
         return found;
     json_decref(found);
@@ -168,6 +171,8 @@ static void fill(struct shelf_session *session, const struct store_op *op)
         return;
     }
     session->meta = meta;
+    if (session->meta.used < op->used)
+        session->meta.used = op->used;
     session->tokens = row->tokens;
     session->turns = row->turns;
 }
@@ -267,7 +272,7 @@ static int ask_list(struct shelf *shelf, const char *command_name,
     struct redis_link *link = &((struct shelf_shared *)shelf->place)->place->link;
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    snprintf(key, sizeof key, "regla:{%s:%s}:sessions", session->model, session->meta.owner);
+    redis_key_owner(key, session->model, session->meta.owner, ":sessions");
     redis_command_begin(&command, command_name);
     redis_command_text(&command, key);
     if (strcmp(command_name, "ZADD") == 0)

@@ -13,6 +13,8 @@
 
 struct engine;
 
+enum { REDIS_RECOUNTS = 64 };
+
 struct store_place {
     struct redis_link link;
     struct redis_leases leases;
@@ -21,8 +23,12 @@ struct store_place {
     struct store_accounts *accounts;
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];
-    double lease_s;
-    bool away; /* the log says so */
+    double lease_s, ttl_s;
+    int replicas; /* of the store's own, that are to have a change before it is acknowledged */
+    int64_t quota_bytes;
+    double recounted[REDIS_RECOUNTS]; /* clock_seconds(), by owner: redis_quota.h */
+    double sweep_at;                  /* clock_seconds() */
+    bool away;                        /* the log says so */
 };
 
 /* Connects and checks the store. The caller sets engine, vocab_size and model. secret:

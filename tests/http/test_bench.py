@@ -160,7 +160,7 @@ def test_csv_quotes_names(tmp_path):
     (["--tg", "many"], '--tg: item 1: expected an integer from 0 to 10000000, got "many"'),
     (["--depth", "-5"], "--depth: item 1: expected an integer from 0"),
     (["--batch", "0"], "--batch: item 1: expected an integer from 1 to 4096"),
-    (["--weights", "f32,int4"], "--weights: item 2: expected auto, f32, bf16, f16, q8 or q4, got"),
+    (["--weights", "f32,int4"], "--weights: item 2: expected auto, f32, bf16, f16, q8, q6 or q4, got"),
     (["--kv", "q4"], "--kv: item 1: expected auto, f32, f16 or bf16"),
     (["--activations", "f32,4bit"], '--activations: item 2: expected auto, f32, 16bit or 8bit, got "4bit"'),
     (["--products", "own,cublas"], '--products: item 2: expected own or cublaslt, got "cublas"'),

@@ -165,12 +165,12 @@ def test_a_model_needs_its_tokenizer(tmp_path):
 
 def test_info_says_what_each_format_costs():
     told = {name: json.loads(regla("info", HYBRID, "--json", "--weights", name).stdout)
-            for name in ("f32", "bf16", "f16", "q8", "q4")}
+            for name in ("f32", "bf16", "f16", "q8", "q6", "q4")}
     predicted = told["f32"]["weights_by_format"]
     for name in told:
         assert told[name]["weights"] == name
         assert predicted[name]["bytes_read_per_token"] == told[name]["weights_bytes"]
-    sizes = [predicted[name]["bytes"] for name in ("q4", "q8", "bf16", "f32")]
+    sizes = [predicted[name]["bytes"] for name in ("q4", "q6", "q8", "bf16", "f32")]
     assert sizes == sorted(set(sizes))
     text = regla("info", HYBRID).stdout
     for word in ("--weights", "q8", "--kv", "bf16", "loaded in"):
@@ -198,8 +198,8 @@ ROUNDS = "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.parametrize("weights, activations, message", [
-    ("f32", "16bit", "activations: 16bit goes with weights in bf16, q8 or q4, these are in f32"),
-    ("bf16", "8bit", "activations: 8bit goes with weights in q8 or q4, these are in bf16")])
+    ("f32", "16bit", "activations: 16bit goes with weights in bf16, q8, q6 or q4, these are in f32"),
+    ("bf16", "8bit", "activations: 8bit goes with weights in q8, q6 or q4, these are in bf16")])
 def test_activations_that_do_not_fit_the_weights_are_refused(weights, activations, message):
     for command in (["info", HYBRID], ["serve", "--model", HYBRID, "--port", 0]):
         result = regla(*command, "--weights", weights, "--activations", activations)

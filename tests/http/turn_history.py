@@ -6,7 +6,8 @@ import bisect
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-READ, MADE, UNKNOWN, REFUSED, MISMATCH = "read", "made", "unknown", "refused", "mismatch"
+READ, MADE, CLAIMED, UNKNOWN, REFUSED, MISMATCH = (
+    "read", "made", "claimed", "unknown", "refused", "mismatch")
 
 
 @dataclass
@@ -15,6 +16,7 @@ class Event:
 
     READ      the session was at `start`
     MADE      a turn of `length` tokens from `start` was acknowledged: `tokens`, all of them
+    CLAIMED   a turn was asked for again, and had been made before; `tokens` are its first ones, or all
     UNKNOWN   nobody said whether such a turn was made; `tokens` are those of its prompt
     REFUSED   it was said that it was not
     MISMATCH  it was said that the session is not at `start`"""
@@ -60,7 +62,8 @@ class History:
 
     def violations(self):
         for event in self.events:
-            if event.kind == MADE and self.tokens[event.start:event.end] != event.tokens:
+            there = self.tokens[event.start:event.start + len(event.tokens)] == event.tokens
+            if event.kind in (MADE, CLAIMED) and not there:
                 self.found.append(f"the turn at {event.start} was acknowledged, and is not there")
         self._overlaps()
         self._forgotten()
@@ -75,7 +78,7 @@ class History:
 
     def _forgotten(self):
         """A position that was seen is there for whoever asks later."""
-        known = sorted((e.answered, e.end) for e in self.events if e.kind in (READ, MADE))
+        known = sorted((e.answered, e.end) for e in self.events if e.kind in (READ, MADE, CLAIMED))
         times = [answered for answered, _ in known]
         deepest = [0, *accumulate((at for _, at in known), max)]
         for event in self.events:
@@ -96,12 +99,12 @@ class History:
             next_end[turn.start] = turn.end
         for event in self.events:
             at = event.start
-            if event.kind == MISMATCH:
+            if event.kind in (MISMATCH, CLAIMED):
                 at = next_end.get(event.start)
             elif event.kind not in (READ, MADE):
                 continue
             if at is None:
-                self.found.append(f"no longer at {event.start}, a client was told; no turn begins there")
+                self.found.append(f"no longer at {event.start}, a client was told, and no turn begins there")
             elif at not in asked:
                 self.found.append(f"a {self._what(event)} at {at}, where no turn ends")
             elif event.answered < asked[at]:

@@ -79,7 +79,7 @@ Test(bench, a_bad_list_is_named_with_its_item)
         {offsetof(struct bench_lists, depth), "99999999999999999999", "--depth: item 1: "},
         {offsetof(struct bench_lists, batch), "1,2,0",
          "--batch: item 3: expected an integer from "},
-        {offsetof(struct bench_lists, weights), "f32,f64", "f16, q8 or q4, got \"f64\""},
+        {offsetof(struct bench_lists, weights), "f32,f64", "f16, q8, q6 or q4, got \"f64\""},
         {offsetof(struct bench_lists, kv), "q8", "--kv: item 1: expected auto, f32, f16 or bf16"},
         {offsetof(struct bench_lists, activations), "16bit,bf16",
          "--activations: item 2: expected auto, f32, 16bit or 8bit, got \"bf16\""},

@@ -10,8 +10,8 @@
 
 enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };
 
-static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8,
-                                             WEIGHTS_Q4};
+static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
+                                             WEIGHTS_Q8,  WEIGHTS_Q6,   WEIGHTS_Q4};
 /* Of products: the formats, and those of them whose inputs may be rounded. */
 struct kind {
     enum weight_format weights;
@@ -22,22 +22,24 @@ static const struct kind kinds[] = {
     {WEIGHTS_F16, ACTIVATIONS_F32},    {WEIGHTS_Q8, ACTIVATIONS_F32},
     {WEIGHTS_BF16, ACTIVATIONS_16BIT}, {WEIGHTS_Q8, ACTIVATIONS_16BIT},
     {WEIGHTS_Q8, ACTIVATIONS_8BIT},    {WEIGHTS_Q4, ACTIVATIONS_F32},
-    {WEIGHTS_Q4, ACTIVATIONS_16BIT},   {WEIGHTS_Q4, ACTIVATIONS_8BIT}};
+    {WEIGHTS_Q4, ACTIVATIONS_16BIT},   {WEIGHTS_Q4, ACTIVATIONS_8BIT},
+    {WEIGHTS_Q6, ACTIVATIONS_F32},     {WEIGHTS_Q6, ACTIVATIONS_16BIT},
+    {WEIGHTS_Q6, ACTIVATIONS_8BIT}};
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 static const int ins[] = {1, 31, 32, 33, 65, 300, 1601}, outs[] = {1, 31, 32, 33, 100};
 static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 33, 64, 130};
 
-/* What q4 makes of w [n], a row: what the packer says, which has its own tests. */
-static void round_to_q4(float *w, int n)
+/* What q6 and q4 make of w [n], a row: what the packer says, which has its own tests. */
+static void round_to_quants(enum weight_format format, float *w, int n)
 {
     for (int k = 0; k < n; k += 32) {
-        struct packing_quants q;
+        struct quantized_integers q;
         float from[PACKING_BLOCK];
         const int count = n - k < 32 ? n - k : 32;
         memcpy(from, w + k, (size_t)count * sizeof *from);
-        cr_assert(packing_quantize(WEIGHTS_Q4, from, count, &q));
+        cr_assert(packing_quantize(format, from, count, &q));
         for (int i = 0; i < count; i++)
-            w[k + i] = (float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum);
+            w[k + i] = packing_quant_value(format, &q, i);
     }
 }
 
@@ -58,8 +60,8 @@ static void round_weights(enum weight_format format, float *w, int n)
         for (int i = k; i < end; i++)
             w[i] = scale == 0.0f ? 0.0f : nearbyintf(w[i] / scale) * scale;
     }
-    if (format == WEIGHTS_Q4)
-        round_to_q4(w, n);
+    if (format == WEIGHTS_Q6 || format == WEIGHTS_Q4)
+        round_to_quants(format, w, n);
 }
 
 /* What activations of a kind make of x [n], a row of finite numbers; f32 in fixed point is f32. */
@@ -196,6 +198,21 @@ Test(gemm, products_of_f16_are_right_on_every_instruction_set)
 Test(gemm, products_of_q8_are_right_on_every_instruction_set)
 {
     check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_F32});
+}
+
+Test(gemm, products_of_q6_are_right_on_every_instruction_set)
+{
+    check_products((struct kind){WEIGHTS_Q6, ACTIVATIONS_F32});
+}
+
+Test(gemm, products_of_q6_round_their_inputs_to_16_bits)
+{
+    check_products((struct kind){WEIGHTS_Q6, ACTIVATIONS_16BIT});
+}
+
+Test(gemm, products_of_q6_round_their_inputs_to_8_bits)
+{
+    check_products((struct kind){WEIGHTS_Q6, ACTIVATIONS_8BIT});
 }
 
 Test(gemm, products_of_q4_are_right_on_every_instruction_set)
@@ -541,11 +558,19 @@ Test(gemm, a_number_too_large_for_its_format_is_an_error)
     static const struct {
         enum weight_format format;
         float number;
-    } cases[] = {{WEIGHTS_F16, 65520.0f},         {WEIGHTS_F16, -1e30f},
-                 {WEIGHTS_BF16, 0x1.fffffep127f}, {WEIGHTS_Q8, 127 * 65520.0f},
-                 {WEIGHTS_Q8, INFINITY},          {WEIGHTS_Q8, NAN},
-                 {WEIGHTS_Q4, 16 * 65504.0f},     {WEIGHTS_Q4, -65520.0f},
-                 {WEIGHTS_Q4, INFINITY},          {WEIGHTS_Q4, NAN}};
+    } cases[] = {{WEIGHTS_F16, 65520.0f},
+                 {WEIGHTS_F16, -1e30f},
+                 {WEIGHTS_BF16, 0x1.fffffep127f},
+                 {WEIGHTS_Q8, 127 * 65520.0f},
+                 {WEIGHTS_Q8, INFINITY},
+                 {WEIGHTS_Q8, NAN},
+                 {WEIGHTS_Q6, 35 * 127 * 65520.0f},
+                 {WEIGHTS_Q6, INFINITY},
+                 {WEIGHTS_Q6, NAN},
+                 {WEIGHTS_Q4, 16 * 65504.0f},
+                 {WEIGHTS_Q4, -65520.0f},
+                 {WEIGHTS_Q4, INFINITY},
+                 {WEIGHTS_Q4, NAN}};
     struct backend *backend = bench_open(NULL, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float w[40] = {[37] = cases[i].number}, x[40] = {0}, y;
@@ -567,11 +592,10 @@ Test(gemm, packed_bytes_are_known_for_every_format)
     for (size_t o = 0; o < 2; o++) {
         const struct matrix matrix = {.rows = outs_packed[o][0], .cols = 33, .data = w};
         size_t alone = (size_t)outs_packed[o][1], paired = (size_t)outs_packed[o][2];
-        const size_t expected[] = {[WEIGHTS_F32] = alone * 33 * 4,
-                                   [WEIGHTS_BF16] = paired * 33 * 2,
-                                   [WEIGHTS_F16] = paired * 33 * 2,
-                                   [WEIGHTS_Q8] = paired * (64 + 2 * 2),
-                                   [WEIGHTS_Q4] = paired * (32 + 2 * 4)};
+        const size_t expected[] = {
+            [WEIGHTS_F32] = alone * 33 * 4,       [WEIGHTS_BF16] = paired * 33 * 2,
+            [WEIGHTS_F16] = paired * 33 * 2,      [WEIGHTS_Q8] = paired * (64 + 2 * 2),
+            [WEIGHTS_Q6] = paired * (48 + 2 * 4), [WEIGHTS_Q4] = paired * (32 + 2 * 4)};
         for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
             struct weight *weight;
             cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, formats[i], NULL) ==
@@ -654,7 +678,7 @@ Test(gemm, blocks_are_rounded_as_numbers_are)
             }
             cr_assert_eq(all_fit, fits);
         }
-        struct packing_quants q;
+        struct quantized_integers q;
         if (round % 3 == 0 || !packing_quantize(WEIGHTS_Q8, from, PACKING_BLOCK, &q))
             continue;
         const float scale = f16_to_f32(q.scale);
@@ -679,7 +703,7 @@ static double squared_error(const float *from, int n, float scale, float minimum
 /* The error is that of the scale and minimum, and not above that of the range as it is. */
 static double check_q4(const float *from, int n, double *plain)
 {
-    struct packing_quants q;
+    struct quantized_integers q;
     float lowest = INFINITY, highest = -INFINITY;
     double sum = 0.0;
     cr_assert(packing_quantize(WEIGHTS_Q4, from, n, &q));
@@ -719,11 +743,61 @@ Test(gemm, q4_searches_for_the_least_error)
     free(numbers);
 }
 
+/* Half a quant of the outermost number each would be the worst; the search is better than 31 even
+ * steps around 0. */
+Test(gemm, q6_searches_for_the_least_error)
+{
+    double all = 0.0, plain = 0.0;
+    float *numbers = bench_floats(600 * PACKING_BLOCK * 4, -1, 1, 23);
+    for (int block = 0; block < 600; block++) {
+        const float size = ldexpf(1.0f, -(block % 12));
+        struct quantized_integers q;
+        float from[PACKING_BLOCK];
+        for (int i = 0; i < PACKING_BLOCK; i++) {
+            const float *four = numbers + (block * PACKING_BLOCK + i) * 4;
+            from[i] = (four[0] + four[1] + four[2] + four[3]) * size;
+        }
+        cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
+        for (int half = 0; half < 2; half++) {
+            double outermost = 0.0;
+            for (int i = half * 16; i < half * 16 + 16; i++)
+                outermost = fmax(outermost, fabs((double)from[i]));
+            for (int i = half * 16; i < half * 16 + 16; i++) {
+                const double wrong = fabs((double)packing_quant_value(WEIGHTS_Q6, &q, i) - from[i]);
+                const double even = remainder(from[i], outermost / 31);
+                cr_assert(q.quants[i] >= -32 && q.quants[i] <= 31);
+                cr_assert(wrong <= outermost / 16 + 0x1p-24 * 32, "%g of %g", wrong, outermost);
+                all += wrong * wrong / (size * size);
+                plain += even * even / (size * size);
+            }
+        }
+    }
+    cr_expect(all < 0.95 * plain, "%g, without a search %g", all, plain);
+    free(numbers);
+}
+
+Test(gemm, q6_keeps_what_it_can_say)
+{
+    float from[PACKING_BLOCK];
+    struct quantized_integers q;
+    for (int i = 0; i < PACKING_BLOCK; i++) /* a factor of 127 and one of 2, if it is found */
+        from[i] = i < 16 ? (float)(i * 9 % 64 - 32) * 127 * 0x1p-10f : (float)(i % 3 - 1) * 0x1p-3f;
+    cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
+    for (int i = 0; i < 16; i++)
+        cr_assert_eq(packing_quant_value(WEIGHTS_Q6, &q, i), from[i]);
+    for (int i = 16; i < PACKING_BLOCK; i++)
+        cr_assert(fabsf(packing_quant_value(WEIGHTS_Q6, &q, i) - from[i]) <= 0x1p-3f / 32);
+    memset(from, 0, sizeof from);
+    cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        cr_assert_eq(packing_quant_value(WEIGHTS_Q6, &q, i), 0.0f);
+}
+
 /* What four bits can say is kept: equal numbers, and steps of a scale. */
 Test(gemm, q4_keeps_what_it_can_say)
 {
     float equal[PACKING_BLOCK], steps[PACKING_BLOCK];
-    struct packing_quants q;
+    struct quantized_integers q;
     for (int i = 0; i < PACKING_BLOCK; i++) {
         equal[i] = 0.375f;
         steps[i] = (float)(i * 7 % 16) * 0.25f - 3.0f;

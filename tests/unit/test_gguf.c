@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF files: the header and its damages, blocks of numbers, split files, and models that compute
  * what the folder of the same model does. The files are make_gguf_fixtures.py's. */
+#include "engine/base/half.h"
+#include "engine/device.h"
 #include "engine/engine.h"
 #include "engine/model/gguf_tensors.h"
 #include "engine/model/model_load.h"
 #include "engine/model/quantized.h"
 #include "engine/model/safetensors.h"
+#include "engine/ops/packing.h"
 
 #include "tests/unit/gguf_models.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <unistd.h>
 
 /* Where the parts of the file below begin. */
@@ -295,6 +299,88 @@ Test(gguf, numbers_are_the_packages)
     tensors_close(tensors);
 }
 
+/* How far a number of integers may be from the file's: of Q4_K f16 rounds scale and minimum. */
+static double kept_bound(enum dtype dtype, const struct quantized_integers *w)
+{
+    const double least = 0x1p-25; /* half of f16's least step */
+    const double scale = fabs((double)f16_to_f32(w->scale)) * 0x1p-11 + least;
+    const double minimum = fabs((double)f16_to_f32(w->minimum)) * 0x1p-11 + least;
+    return dtype == DTYPE_Q4_K ? 15 * scale + minimum : 0.0;
+}
+
+/* Every weight of a matrix, as packed in the format of its type, is the file's number. */
+static int64_t check_kept(const struct tensor *tensor)
+{
+    const enum dtype dtype = (enum dtype)tensor->dtype;
+    const enum weight_format format = packing_dtype_format(dtype);
+    const int64_t cols = tensor->shape[tensor->rank - 1];
+    const int64_t rows = (int64_t)tensor->elements / cols;
+    const struct matrix matrix = {.rows = rows, .cols = cols, .dtype = dtype, .data = tensor->data};
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < cols; k += PACKING_BLOCK) {
+            struct quantized_integers w;
+            float numbers[PACKING_BLOCK];
+            quantized_numbers(dtype, tensor->data, row * cols + k, PACKING_BLOCK, numbers);
+            cr_assert(packing_blocks(format, &matrix, row, 1, k, PACKING_BLOCK, &w));
+            for (int i = 0; i < PACKING_BLOCK; i++) {
+                const double got = packing_quant_value(format, &w, i);
+                cr_assert(fabs(got - numbers[i]) <= kept_bound(dtype, &w),
+                          "%s, row %" PRId64 ", %" PRId64 ": expected %.9g, got %.9g", tensor->name,
+                          row, k + i, (double)numbers[i], got);
+            }
+        }
+    return rows * cols;
+}
+
+Test(gguf, blocks_stay_as_the_file_has_them)
+{
+    static const enum dtype kept[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,
+                                      DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    int64_t numbers[NUM_DTYPES] = {0};
+    struct tensors *tensors;
+    struct gguf gguf;
+    cr_assert(gguf_tensors_open(&tensors, &gguf, DATA, "quantized.gguf", NULL) == 0);
+    for (size_t i = 0; i < tensors_count(tensors); i++) {
+        const struct tensor *tensor = tensors_at(tensors, i);
+        const enum dtype dtype = (enum dtype)tensor->dtype;
+        if (tensor_dtype_of_matrices(tensor->dtype) &&
+            weight_format_block(packing_dtype_format(dtype)) > 1)
+            numbers[dtype] += check_kept(tensor);
+    }
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        cr_expect(numbers[kept[i]] > 0, "no %s", dtype_name(kept[i]));
+    gguf_clear(&gguf);
+    tensors_close(tensors);
+}
+
+/* What f16 cannot hold is not kept: -8 d of Q4_0, and d s of Q4_K. */
+Test(gguf, blocks_too_large_for_f16_are_not_kept)
+{
+    unsigned char block[144] = {[1] = 0x73}; /* d = 14,336 */
+    struct quantized_integers w;
+    cr_expect(!quantized_integers(DTYPE_Q4_0, block, 0, &w));
+    cr_expect(quantized_integers(DTYPE_Q4_1, block, 0, &w));
+    block[4] = 63; /* s of the first group */
+    cr_expect(!quantized_integers(DTYPE_Q4_K, block, 0, &w));
+    cr_expect(quantized_integers(DTYPE_Q4_K, block, 32, &w));
+    cr_expect(!quantized_integers(DTYPE_Q5_K, block, 0, &w) &&
+              !quantized_integers(DTYPE_Q5_1, block, 0, &w));
+}
+
+/* Matrices that are packed as one keep a type that all have; else they are rounded once, to f16. */
+Test(gguf, matrices_of_several_types_are_f16)
+{
+    const struct matrix parts[] = {{.rows = 1, .cols = 256, .dtype = DTYPE_Q4_K},
+                                   {.rows = 1, .cols = 256, .dtype = DTYPE_Q4_0},
+                                   {.rows = 1, .cols = 256, .dtype = DTYPE_Q6_K},
+                                   {.rows = 1, .cols = 256, .dtype = DTYPE_F32}};
+    cr_expect(packing_format(parts, 2) == WEIGHTS_Q4);
+    cr_expect(packing_format(parts, 3) == WEIGHTS_F16);
+    cr_expect(packing_format(parts, 4) == WEIGHTS_F32);
+    cr_expect(packing_format(parts + 2, 1) == WEIGHTS_Q6);
+    cr_expect(device_weights("cpu", WEIGHTS_Q4) == WEIGHTS_Q4);
+}
+
 /* The f16 scale of a block: infinite, NaN, and the largest that is not. */
 Test(gguf, scales_must_be_finite)
 {
@@ -380,7 +466,8 @@ static unsigned char *decode_all(const struct model *model, size_t *size)
 
 Test(gguf, quantized_matrices_compute_as_their_numbers_do)
 {
-    for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++) {
+    /* formats in blocks keep those that fit them, which decoded numbers are not */
+    for (int format = WEIGHTS_F32; format <= WEIGHTS_F16; format++) {
         struct model *quantized = open_model(DATA "quantized.gguf"), *plain;
         struct error err = ERROR_INIT;
         size_t size, config_length;

@@ -363,6 +363,11 @@ Test(golden, bits_do_not_depend_on_the_step_in_q8)
     check_format(WEIGHTS_Q8);
 }
 
+Test(golden, bits_do_not_depend_on_the_step_in_q6)
+{
+    check_format(WEIGHTS_Q6);
+}
+
 Test(golden, bits_do_not_depend_on_the_step_in_q4)
 {
     check_format(WEIGHTS_Q4);
@@ -426,7 +431,7 @@ static void check_exact(const char *set)
         int count;
         float *as_is = logits_of(path, set, WEIGHTS_AUTO, &count, &info);
         static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
-                                                     WEIGHTS_Q8, WEIGHTS_Q4};
+                                                     WEIGHTS_Q8,  WEIGHTS_Q6,   WEIGHTS_Q4};
         for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
             bool exact = formats[f] == WEIGHTS_F32 || formats[f] == info.weights;
             float *logits = logits_of(path, set, formats[f], &count, &other);

@@ -98,6 +98,8 @@ Test(instruction_set, activations_are_rounded_by_avx512_vnni_bf16_and_amx_alone)
     } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT, "avx512_vnni avx512_bf16"},
                  {WEIGHTS_Q8, ACTIVATIONS_16BIT, "avx512_vnni"},
                  {WEIGHTS_Q8, ACTIVATIONS_8BIT, "avx512_vnni"},
+                 {WEIGHTS_Q6, ACTIVATIONS_16BIT, "avx512_vnni"},
+                 {WEIGHTS_Q6, ACTIVATIONS_8BIT, "avx512_vnni"},
                  {WEIGHTS_Q4, ACTIVATIONS_16BIT, "avx512_vnni"},
                  {WEIGHTS_Q4, ACTIVATIONS_8BIT, "avx512_vnni"}};
     enum { CASES = sizeof cases / sizeof *cases };
@@ -162,6 +164,7 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
             "%s", set);
         enum activation_format digits = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
         cr_expect(cpu_activations(set, WEIGHTS_Q8) == digits, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q6) == digits, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_Q4) == digits, "%s", set);
     }
     cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);

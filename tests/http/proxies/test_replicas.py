@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three servers with one store behind HAProxy, while servers and the store are killed, servers are
-updated, and one is cut off from the store. `deploy/deps.sh proxies` unpacks HAProxy and Redis; only
-root can lay the cables that are pulled."""
+updated, each stands still for a while, and a server is cut off from the store. `deploy/deps.sh proxies`
+unpacks HAProxy and Redis; only root can lay the cables that are pulled."""
 
 import random
 import time
@@ -10,12 +10,13 @@ import warnings
 import httpx
 import pytest
 
+import harness
 from harness import GOLDEN, wait_until
 from redis_store import Redis
 from replica_set import Cables, ReplicaSet
-from shared_sessions import SHORT, Clients, body, differences, listed, texts_of, violations
+from shared_sessions import SHORT, Clients, body, differences, leased, listed, texts_of, violations
 from stress_helpers import size
-from turn_history import MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event
+from turn_history import CLAIMED, MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event
 from turn_history import violations as violations_of
 
 MODEL = GOLDEN / "hybrid_regla"
@@ -23,7 +24,7 @@ LEASE = 1
 CLIENTS = size("CLIENTS", 32, 8, 32)
 SESSIONS = size("SESSIONS", 200, 40, 2000)
 TURNS = size("TURNS", 2000, 200, 20000)
-KILLS = size("KILLS", 10, 4, 100)
+KILLS = size("KILLS", 10, 5, 100)
 CUT_SECONDS = size("CUT_SECONDS", 5, 5, 15)
 
 
@@ -82,6 +83,11 @@ class Faults:
     def note(self, what):
         self.events.append(f"{what} at {self.clients.made} turns")
 
+    @staticmethod
+    def rest(seconds):
+        ends = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() > ends, f"{seconds} s pass")
+
     def kill(self, spared=None):
         index = self.dice.choice([i for i in range(3) if i != spared])
         self.note(f"kill {index}")
@@ -99,17 +105,25 @@ class Faults:
             self.replicas.restart(index)
             self.go_on()
 
+    def stall(self):
+        """A server stands still for longer than its leases last, and then goes on as if nothing were."""
+        index = self.dice.randrange(3)
+        self.note(f"stop {index}")
+        with harness.stopped(self.replicas.servers[index]):  # in time all clients wait for it
+            self.rest(2 * LEASE)
+        self.go_on()
+
     def cut_off(self):
         """A server cannot reach the store, and all others can reach both."""
         index = self.dice.randrange(3)
-        began, left = time.monotonic(), CUT_SECONDS
         away = self.replicas.servers[index].tail(10**7).count("the store is away")
         self.note(f"cut off {index}")
         self.replicas.cables.pull(index)
         try:
+            began = time.monotonic()
             self.go_on()
             self.kill(spared=index)
-            wait_until(lambda: time.monotonic() > began + left, "the partition's time", 2 * left)
+            self.rest(began + CUT_SECONDS - time.monotonic())
             self.go_on()
         finally:
             self.replicas.cables.plug(index)
@@ -118,17 +132,38 @@ class Faults:
         wait_until(lambda: self.replicas.servers[index].get("/v1/sessions").status_code == 200,
                    "the store is back")
 
+    def stall_store(self):
+        """What it was asked meanwhile it does afterwards, though those who asked have given up."""
+        self.note("stop the store")
+        self.replicas.redis.pause()
+        try:
+            self.rest(2 * LEASE)
+        finally:
+            self.replicas.redis.resume()
+        self.go_on()
+
+    def spoil_states(self):
+        """The store drops some, and others are damaged: they are computed again."""
+        self.note("spoil states")
+        for key in self.replicas.redis.keys("regla:*:state*"):
+            if self.dice.random() < 1 / 2:
+                self.replicas.redis.ask("DEL", key)
+            elif key.endswith(b":0"):
+                self.replicas.redis.ask("SETRANGE", key, 300, b"damage")
+
     def run(self):
         """Kills at equal distances, and between them everything else."""
-        between = {KILLS // 4: self.update, KILLS // 2: self.kill_store}
+        others = [self.update, self.kill_store, self.stall, self.spoil_states, self.stall_store]
+        kills = KILLS
         if self.replicas.cables:
-            between[3 * KILLS // 4] = self.cut_off
-        kills = KILLS - (1 if self.replicas.cables else 0)  # one is in the partition
+            others.append(self.cut_off)
+            kills -= 1  # one is in it
         for kill in range(kills):
             self.clients.wait_made(TURNS * kill // kills)
+            self.go_on()
             self.kill()
-            if kill in between:
-                between[kill]()
+            for other in others[len(others) * kill // kills:len(others) * (kill + 1) // kills]:
+                other()
         self.clients.wait_made(TURNS)
 
 
@@ -138,6 +173,9 @@ def test_no_turn_is_lost_or_made_twice(replicas, server_factory):
     with clients:
         faults.run()
     print(f"\n{dict(clients.statuses)}\n{', '.join(faults.events)}")
+    for server in replicas.servers:
+        server.wait_idle()
+    wait_until(lambda: not leased(replicas.redis), "no lease is kept for nothing", 10 * LEASE)
     texts = texts_of(replicas.redis)
     assert sum(map(len, texts.values())) >= TURNS * SHORT
     assert violations(clients, texts) == []
@@ -165,13 +203,16 @@ def seen(asked, answered, at, kind=READ):
 
 
 GOOD = [made(0, 1, 0, 5), seen(2, 3, 5), unknown(4, 5, 9), seen(4, 6, 9), made(7, 8, 9, 20),
-        seen(4.5, 5, 5, MISMATCH), Event(REFUSED, 4, 6, 5, 4, [70, 71])]
+        seen(4.5, 5, 5, MISMATCH), Event(CLAIMED, 5, 9, 5, 4, [5, 6]), Event(REFUSED, 4, 6, 5, 4, [70, 71])]
 
 
 @pytest.mark.parametrize("planted, said", [
     ([Event(MADE, 9, 10, 20, 3, [1, 2, 3])], "acknowledged, and is not there"),
     ([Event(MADE, 9, 10, 9, 3, [1, 2, 3])], "acknowledged, and is not there"),
     ([made(8, 9, 9, 12)], "both acknowledged"),
+    ([Event(CLAIMED, 9, 10, 5, 4, [7, 8])], "acknowledged, and is not there"),
+    ([Event(CLAIMED, 3, 3.5, 5, 4, [5, 6])], "before the turn to 9 was asked for"),
+    ([Event(CLAIMED, 5, 6, 5, 4, [5, 6]), seen(7, 8, 5)], "9 was seen before a read at 5"),
     ([seen(7, 8, 5)], "9 was seen before a read at 5"),
     ([seen(9, 10, 9)], "20 was seen before a read at 9"),
     ([seen(0.5, 0.7, 9)], "before the turn to 9 was asked for"),
