@@ -118,7 +118,7 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return fixes_inputs(kernels, weights) || kernels->tiles ||
+    return fixes_inputs(kernels, weights) || kernels->tiles != 0 ||
            (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
     (void)kernels;
@@ -145,7 +145,7 @@ const char *instruction_set_unit(const struct kernels *kernels, enum weight_form
                                  enum activation_format activations)
 {
     const bool fixed = fixes_inputs(kernels, weights);
-    if (kernels->tiles && (fixed || weights == WEIGHTS_BF16))
+    if ((kernels->tiles >> weights & 1) != 0)
         return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_BF16;
     if (fixed)
         return "AVX-512 VNNI";
