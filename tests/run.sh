@@ -103,7 +103,7 @@ stage_amx() {
     }
     grep -qw amx_int8 /proc/cpuinfo && set="amx"
     build dev regla || return
-    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q4 f32" "q4 8bit"; do
+    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q6 16bit" "q4 f32" "q4 8bit"; do
         build/dev/regla check --instruction-set $set --bits-only --weights "${kind% *}" \
             --activations "${kind#* }" tests/golden/*/ | grep -v ^PASS
         [ "${PIPESTATUS[0]}" -eq 0 ] || return

@@ -260,7 +260,7 @@ static const char *cpu_unit(const struct backend *backend, enum weight_format we
 static const char *cpu_measured_unit(const struct backend *backend, enum weight_format weights)
 {
     const char *unit = cpu_unit(backend, weights);
-    return backend->kernels->tiles && strncmp(unit, "AMX", 3) == 0 ? unit : UNIT_F32;
+    return (backend->kernels->tiles >> weights & 1) != 0 ? unit : UNIT_F32;
 }
 
 static int cpu_threads(const struct backend *backend)

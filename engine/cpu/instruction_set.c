@@ -127,7 +127,7 @@ bool instruction_set_rounds(const struct kernels *kernels, enum weight_format we
 {
 #if defined(__x86_64__)
     const bool pairs =
-        kernels->tiles || (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
+        kernels->tiles != 0 || (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
     const bool pairs = kernels == kernels_neonmm && weights != WEIGHTS_Q6; /* which is f32 there */
 #endif
@@ -153,12 +153,18 @@ const char *instruction_set_unit(const struct kernels *kernels, enum weight_form
                                  enum activation_format activations)
 {
     const bool fixed = fixes_inputs(kernels, weights);
-    if (kernels->tiles && (fixed || weights == WEIGHTS_BF16))
+    if ((kernels->tiles >> weights & 1) != 0)
         return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_BF16;
+#if defined(__aarch64__)
+    const bool matrices = kernels == kernels_neonmm;
+    const char *integers = matrices ? "NEON I8MM" : "NEON dot product", *pairs = "NEON BF16";
+#else
+    const char *integers = "AVX-512 VNNI", *pairs = "AVX-512 BF16";
+#endif
     if (fixed)
-        return "AVX-512 VNNI";
+        return integers;
     return activation_format_fits(activations, weights) && activations == ACTIVATIONS_16BIT
-               ? "AVX-512 BF16"
+               ? pairs
                : UNIT_F32;
 }
 

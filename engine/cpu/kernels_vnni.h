@@ -185,8 +185,10 @@ VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, con
         const __m512i uppers[2] = {upper_dwords(format, w, part, 0),
                                    upper_dwords(format, w, part, 1)};
         start_sums(format, digits, 1, part, p, x);
+        const int end =
+            (part + 1) * groups / parts; /* not in the loop: sanitizers add checks to it */
 #pragma GCC unroll 8
-        for (int group = part * groups / parts; group < (part + 1) * groups / parts; group++) {
+        for (int group = part * groups / parts; group < end; group++) {
             ask_block(w, 2 * group);
             ask_block(w, 2 * group + 1);
             __m512i low = _mm512_loadu_si512(group_dwords(w, group));
@@ -252,8 +254,9 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++)
             start_sums(format, digits, m, part, p[i], x + i);
+        const int end = (part + 1) * 8 / parts;
 #pragma GCC unroll 8
-        for (int four = part * 8 / parts; four < (part + 1) * 8 / parts; four++) {
+        for (int four = part * 8 / parts; four < end; four++) {
             const uint8_t(*group)[4] = group_dwords(w, four / fours);
             __m512i low = four_quants(format, _mm512_loadu_si512(group), uppers[0], four);
             __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), uppers[1], four);

@@ -110,7 +110,7 @@ static void arrange(struct backend *backend, struct product_job *job)
     const bool fixed = fixes_inputs(job->kernels, weight->format);
     job->arranged = backend->arranged;
     job->arranged_stride = arranged_row(job->kernels, weight);
-    job->arranged_rows = fixed && !job->kernels->tiles ? FIXED_ROWS : BLOCK_ROWS;
+    job->arranged_rows = fixed && job->kernels->tiles == 0 ? FIXED_ROWS : BLOCK_ROWS;
     assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
            backend->arranged_floats);
     int groups = (a->num_rows + job->arranged_rows - 1) / job->arranged_rows;
