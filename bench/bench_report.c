@@ -110,15 +110,33 @@ static void print_caution(const struct bench *bench, FILE *out)
         fprintf(out, "%s\n\n", caution);
 }
 
+/* The peaks, of each unit once. */
+static void print_peaks(const struct bench *bench, FILE *out)
+{
+    const struct bench_result *results = bench_results(bench);
+    fprintf(out, "%s: memory reads at most %.1f GB/s", results[0].model,
+            bench_peaks(bench).bytes * 1e-9);
+    for (int i = 0, j; i < bench_count(bench); i++) {
+        double peak = 0;
+        for (j = 0; j < i && strcmp(results[j].measured_unit, results[i].measured_unit) != 0;)
+            j++;
+        for (int k = i; k < bench_count(bench); k++)
+            if (strcmp(results[k].measured_unit, results[i].measured_unit) == 0 &&
+                results[k].peak_operations > peak)
+                peak = results[k].peak_operations;
+        if (j == i)
+            fprintf(out, ", %s arithmetic %.0f GFLOP/s", results[i].measured_unit, peak * 1e-9);
+    }
+    fprintf(out, "\n\n");
+}
+
 void bench_print_table(const struct bench *bench, FILE *out)
 {
     const struct bench_result *results = bench_results(bench);
-    struct bench_peaks peaks = bench_peaks(bench);
-    fprintf(out, "%s: memory reads at most %.1f GB/s, f32 arithmetic %.0f GFLOP/s\n\n",
-            results[0].model, peaks.bytes * 1e-9, peaks.operations * 1e-9);
+    print_peaks(bench, out);
     print_caution(bench, out);
     print_heading(out);
-    fprintf(out, "%10s %7s  %-22s %8s\n", "tokens/s", "spread", "pace", "of limit");
+    fprintf(out, "%10s %7s  %-22s %8s  %s\n", "tokens/s", "spread", "pace", "of limit", "unit");
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &results[i];
         struct pace pace = pace_of(r);
@@ -128,8 +146,8 @@ void bench_print_table(const struct bench *bench, FILE *out)
         else
             snprintf(text, sizeof text, "%.0f GFLOP/s", pace.gflops);
         print_test(&r->test, out);
-        fprintf(out, "%10.1f %6.1f%%  %-22s %7.1f%%\n", r->tokens_per_second, r->spread * 100, text,
-                r->share_of_limit * 100);
+        fprintf(out, "%10.1f %6.1f%%  %-22s %7.1f%%  %s\n", r->tokens_per_second, r->spread * 100,
+                text, r->share_of_limit * 100, r->unit);
     }
     print_paces(bench, out);
     print_depths(bench, out);
@@ -164,7 +182,7 @@ static void print_csv_pace(const struct bench_pace *pace, FILE *out)
 void bench_print_csv(const struct bench *bench, FILE *out)
 {
     fprintf(out,
-            "model,weights,kv,activations,products,test,batch,threads,repeat,"
+            "model,weights,kv,activations,products,unit,test,batch,threads,repeat,"
             "tokens_per_second,spread,share_of_limit,weights_gbps,moved_gbps,gflops,of_depth_0,"
             "of_depth_0_low,of_depth_0_high");
     for (int i = 1; i <= BENCH_MOST_PACES; i++)
@@ -181,11 +199,12 @@ void bench_print_csv(const struct bench *bench, FILE *out)
         char name[48];
         bench_case_name(&r->test, name);
         print_quoted(r->model, out);
-        fprintf(out, ",%s,%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
+        fprintf(out, ",%s,%s,%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
                 weight_format_name(r->test.weights), kv_format_name(r->test.kv),
-                activation_format_name(r->test.activations), products_name(r->test.products), name,
-                r->test.batch, r->test.threads, bench_repeat(bench), r->tokens_per_second,
-                r->spread, r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
+                activation_format_name(r->test.activations), products_name(r->test.products),
+                r->unit, name, r->test.batch, r->test.threads, bench_repeat(bench),
+                r->tokens_per_second, r->spread, r->share_of_limit, pace.weights_gbps,
+                pace.moved_gbps, pace.gflops);
         const struct statistics_interval *share = &r->of_depth_0;
         if (share->count > 0)
             fprintf(out, ",%.4g,%.4g,%.4g", share->median, share->low, share->high);
@@ -234,14 +253,14 @@ static json_t *result_json(const struct bench *bench, int index)
     char name[48];
     bench_case_name(&r->test, name);
     return json_pack(
-        "{ss ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model, "weights",
-        weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "activations",
-        activation_format_name(r->test.activations), "products", products_name(r->test.products),
-        "test", name, "batch", r->test.batch, "threads", r->test.threads, "repeat",
-        bench_repeat(bench), "tokens_per_second", r->tokens_per_second, "spread", r->spread,
-        "share_of_limit", r->share_of_limit, "weights_gbps", pace.weights_gbps, "moved_gbps",
-        pace.moved_gbps, "gflops", pace.gflops, "of_depth_0",
-        r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
+        "{ss ss ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model,
+        "weights", weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv),
+        "activations", activation_format_name(r->test.activations), "products",
+        products_name(r->test.products), "unit", r->unit, "test", name, "batch", r->test.batch,
+        "threads", r->test.threads, "repeat", bench_repeat(bench), "tokens_per_second",
+        r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
+        "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops", pace.gflops,
+        "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
         r->num_paces > 0 ? paces_json(r) : NULL, "operations",
         bench_has_operations(bench) ? operations_json(r) : NULL);
 }

@@ -24,12 +24,13 @@ static const double SLICE_SECONDS = 0.05;
 struct device {
     struct engine *engine;
     struct bench_case asked;
+    struct bench_peaks highest; /* that it has measured */
 };
 
 /* One test of the plan while it runs. */
 struct entry {
     struct device *device;
-    struct device *meter; /* measures the peaks: of the same number of threads */
+    struct device *meter; /* measures the peaks: of as many threads, and of the same unit */
     struct bench_texts *texts;
     double *rates, *shares;     /* [repeat] */
     size_t num_slices;          /* of a run */
@@ -172,6 +173,13 @@ static int open_texts(struct bench *bench, int index, struct error *err)
     return 0;
 }
 
+/* Whether a device's peaks are those that an engine is compared with. */
+static bool measures(const struct device *device, const struct engine_info *info)
+{
+    const struct engine_info *own = engine_info(device->engine);
+    return own->threads == info->threads && strcmp(own->measured_unit, info->measured_unit) == 0;
+}
+
 static int open_entry(struct bench *bench, int index, int max_batch, struct error *err)
 {
     struct bench_result *result = &bench->results[index];
@@ -187,21 +195,27 @@ static int open_entry(struct bench *bench, int index, int max_batch, struct erro
     result->test.threads = info->threads;
     const struct cost_texts texts = bench_case_texts(&result->test);
     result->cost = cost_of(engine_model(entry->device->engine), info, &texts);
-    for (entry->meter = bench->devices;
-         engine_info(entry->meter->engine)->threads != result->test.threads;)
+    result->unit = info->unit;
+    result->measured_unit = info->measured_unit;
+    for (entry->meter = bench->devices; !measures(entry->meter, info);)
         entry->meter++;
     return open_texts(bench, index, err);
 }
 
-static int measure(struct bench *bench, const struct device *meter, struct error *err)
+static void raise_peaks(struct bench_peaks *highest, const struct bench_peaks *last)
 {
-    struct bench_peaks *last = &bench->last, *highest = &bench->highest;
+    highest->bytes = fmax(last->bytes, highest->bytes);
+    highest->operations = fmax(last->operations, highest->operations);
+}
+
+static int measure(struct bench *bench, struct device *meter, struct error *err)
+{
+    struct bench_peaks *last = &bench->last;
     if (engine_measure(meter->engine, &last->bytes, &last->operations, err) != 0)
         return -1;
     bench->measured = meter;
-    highest->bytes = last->bytes > highest->bytes ? last->bytes : highest->bytes;
-    highest->operations =
-        last->operations > highest->operations ? last->operations : highest->operations;
+    raise_peaks(&bench->highest, last);
+    raise_peaks(&meter->highest, last);
     return 0;
 }
 
@@ -384,6 +398,7 @@ static void conclude(struct bench *bench, int index)
     int repeat = bench->options.repeat;
     result->tokens_per_second = statistics_median(entry->rates, (size_t)repeat);
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
+    result->peak_operations = entry->meter->highest.operations;
     result->share_of_limit = statistics_median(entry->shares, (size_t)repeat);
     compare_depths(bench, index);
     result->slices = entry->slices;

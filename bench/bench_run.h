@@ -22,7 +22,7 @@ struct bench_options {
     bool operations;  /* runs each test once more, for its profile */
 };
 
-/* The machine's peaks per second: bytes read from memory, and f32 operations. */
+/* The machine's peaks per second: bytes read from memory, and operations of a unit. */
 struct bench_peaks {
     double bytes, operations;
 };
@@ -30,6 +30,9 @@ struct bench_peaks {
 struct bench_result {
     struct bench_case test; /* with the formats and threads that were used */
     const char *model;
+    const char *unit;          /* that multiplies matrices (struct engine_info) */
+    const char *measured_unit; /* whose operations the limit of a prompt is */
+    double peak_operations;    /* the highest measured of it, per second */
     struct cost cost;
     double tokens_per_second; /* of all texts together; the median of the repeats */
     double spread;            /* (highest - lowest) / median */

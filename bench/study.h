@@ -142,7 +142,8 @@ bool study_csv_parse(char *line, struct study_point *out);
 int study_csv_resume(struct study_plan *plan, struct study_plan *kept, const char *path,
                      size_t *known, struct error *err);
 
-/* What may not change in the course of a study; borrowed, as typed. */
+/* What may not change in the course of a study; borrowed, as typed, but activations are not auto.
+ */
 struct study_settings {
     const char *device, *weights, *kv, *activations, *products;
     int threads;

@@ -36,7 +36,8 @@ static const struct option items[] = {
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
     {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "auto", 0, 0,
      "auto|f32|16bit|8bit",
-     COMMAND_ACTIVATIONS_HELP ";\n      each goes with all formats of the weights"},
+     COMMAND_ACTIVATIONS_HELP
+     ";\n      every value listed is tried with every format of --weights"},
     {"products", OPTION_TEXT, AT(lists.products), "LIST", "own", 0, 0, "own|cublaslt",
      "matrix products " COMMAND_PRODUCTS_HELP},
     COMMAND_DEVICE_OPTION(AT(device)),
@@ -63,9 +64,11 @@ const struct options command_bench_options = {
         "right before\nand right after each slice (the higher of both, since the pace of some "
         "machines changes from\nsecond to second). tg: bytes of weights, states and KV that must "
         "move / bandwidth of reading\nmemory. pp: operations that must be done, with the logits of "
-        "the last position only / peak of f32\nmultiply-adds, whatever the format. bandwidth_gbps "
-        "and peak_gflops are the highest measured.\nA model that fits into the caches can pass its "
-        "limit, and so can products that round\ntheir inputs.\n\n\"memory reads\": the slices that "
+        "the last position only / peak of f32\nmultiply-adds, or of AMX's tiles where they "
+        "multiply "
+        "(\"unit\"). bandwidth_gbps and peak_gflops are the\nhighest measured. A model that fits "
+        "into the caches can pass its limit, and so can products that\nround their "
+        "inputs.\n\n\"memory reads\": the slices that "
         "generate, by the pace of memory where it has two, without\nthose during which it "
         "changed.\n\n\"of depth 0\": the pace of each "
         "slice over that of the same slice at depth 0; "

@@ -23,6 +23,7 @@ enum {
 
 struct check_options {
     struct command_model_options model;
+    const char *instruction_set;
     int64_t chunk, company;
     bool reproducibility, bits_only;
 };
@@ -39,6 +40,10 @@ static const struct option items[] = {
      NULL, "feed the prompt in pieces of so many tokens; 0: as large as a step takes"},
     {"company", OPTION_INTEGER, offsetof(struct check_options, company), "texts", "0", 0,
      COMPANIONS, NULL, "other texts that share the steps"},
+    {"instruction-set", OPTION_TEXT, offsetof(struct check_options, instruction_set), "name", NULL,
+     0, 0, NULL,
+     "of the CPU: amx, avx512vnni, avx512, avx2, generic, or amx_emulated, which\n      computes "
+     "what amx does without it; none given: the best there is"},
     COMMAND_MODEL_OPTIONS(struct check_options, "f32"),
 };
 
@@ -268,6 +273,7 @@ static int open_engine(struct check_case *c, int threads, struct error *err)
     c->threads = threads;
     struct engine_options options = command_engine_options(&c->options->model);
     options.threads = threads;
+    options.instruction_set = c->options->instruction_set;
     options.max_step_tokens = options.max_step_logits = STEP_TOKENS;
     return engine_open(&c->engine, c->directory, &options, err);
 }

@@ -47,15 +47,17 @@ static void print_weights(const struct engine *engine)
     printf("weights in memory  %s as %s (%s, %s), all of it read for a token\n",
            info_bytes((int64_t)info->weights_bytes, a), weight_format_name(info->weights),
            info->device, info->instruction_set);
+    if (info->refused_set != NULL)
+        printf("                   %s\n", info->refused_set);
     printf("  by --weights    ");
     for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++)
         if (info->weights_bytes_as[format] > 0)
             printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
                    info_bytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
-    printf("\nactivations        multiplied as %s (--activations)\n"
+    printf("\nactivations        multiplied as %s (--activations), by %s\n"
            "products           %s (--products)\n"
            "embeddings         %s, one row of it read for a token\n",
-           activation_format_name(info->activations), products_name(info->products),
+           activation_format_name(info->activations), info->unit, products_name(info->products),
            info_bytes(table_bytes(engine_model(engine)), a));
 }
 
@@ -127,13 +129,15 @@ static int print_json(const struct engine *engine, struct error *err)
     const struct model *model = engine_model(engine);
     const struct engine_info *info = engine_info(engine);
     json_t *json = json_pack(
-        "{ss ss sI ss sI si si si sI ss so ss ss sI sI ss so si sI so}", "model", model->name,
-        "family", model->family, "parameters", (json_int_t)model->parameters, "dtype",
+        "{ss ss sI ss sI si si si sI ss so ss ss ss ss so sI sI ss so si sI so}", "model",
+        model->name, "family", model->family, "parameters", (json_int_t)model->parameters, "dtype",
         dtype_name(model->dtype), "file_bytes", (json_int_t)model->file_bytes, "vocab_size",
         (int)model->vocab_size, "hidden_size", model->hidden_size, "intermediate_size",
         model->intermediate_size, "weights_bytes", (json_int_t)info->weights_bytes, "weights",
         weight_format_name(info->weights), "weights_by_format", weights_json(engine), "activations",
         activation_format_name(info->activations), "products", products_name(info->products),
+        "instruction_set", info->instruction_set, "unit", info->unit, "refused_set",
+        info->refused_set != NULL ? json_string(info->refused_set) : json_null(),
         "state_bytes_per_text", (json_int_t)info->recurrent_bytes_per_text, "kv_bytes_per_token",
         (json_int_t)info->kv_bytes_per_token, "kv", kv_format_name(info->kv),
         "kv_bytes_per_token_by_format", kv_json(engine), "kv_page_tokens", info->kv_page_tokens,

@@ -9,7 +9,7 @@
 #include "server/http/socket_file.h"
 #include "server/log.h"
 #include "server/server.h"
-#include "server/store/redis_link.h"
+#include "server/store/redis_address.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -38,6 +38,7 @@ struct serve_options {
     int64_t max_state_bytes, idempotency_memory;
     const char *state_dir, *store, *session_durability;
     double session_ttl, lease;
+    int64_t store_replicas;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -130,6 +131,9 @@ static const struct option ITEMS[] = {
      "or unix:PATH"},
     {"lease", OPTION_SECONDS, FIELD(lease), "seconds", "10", 1, 3600, NULL,
      "with --store: how long a session stays busy after the server that worked on it has died"},
+    {"store-replicas", OPTION_INTEGER, FIELD(store_replicas), "replicas", "0", 0, 64, NULL,
+     "with --store: how many of the store's own replicas are to have a change before it is "
+     "acknowledged; fewer: 503"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
      "commit|memory",
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
@@ -365,6 +369,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .location = options->store ? options->store : options->state_dir,
                    .shared = options->store != NULL,
                    .lease_s = options->lease,
+                   .store_replicas = (int)options->store_replicas,
                    .disk_bytes = options->disk_state,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
@@ -431,8 +436,6 @@ static int listen_with_model(struct server *server, const struct serve_options *
 static int check_store(const struct serve_options *options, struct error *err)
 {
     const char *refused = options->state_dir && *options->state_dir ? "--state-dir"
-                          : options->session_ttl > 0                ? "--session-ttl"
-                          : options->session_quota > 0              ? "--session-quota"
                           : strcmp(options->session_durability, "commit") != 0
                               ? "--session-durability memory"
                               : NULL;

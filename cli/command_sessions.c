@@ -1,42 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regla sessions: looks after the sessions in a --state-dir. */
+/* regla sessions: looks after the sessions of a --state-dir, a --store, or a server. */
 #include "cli/command.h"
 
+#include "api/sessions.h"
+#include "cli/client.h"
 #include "cli/command_model.h"
+#include "cli/sessions_remote.h"
+#include "cli/sessions_shelf.h"
 #include "server/http/auth.h"
 #include "server/states/session_orphans.h"
-#include "server/store/store_copy.h"
+#include "server/store/redis_link.h"
 
 #include <string.h>
-
-struct sessions_options {
-    struct option_list api_keys;
-    const char *api_key_file;
-    bool without_api_key, remove;
-};
 
 #define AT(field) offsetof(struct sessions_options, field)
 
 static const struct option items[] = {
+    {"state-dir", OPTION_TEXT, AT(state_dir), "DIR", NULL, 0, 0, NULL,
+     "in place of PLACE: a server's --state-dir"},
+    {"store", OPTION_TEXT, AT(store), "URL", NULL, 0, 0, NULL,
+     "in place of PLACE: the store that servers share, redis://... or unix:PATH"},
+    {"url", OPTION_TEXT, AT(url), "URL", NULL, 0, 0, NULL,
+     "in place of PLACE: a server that runs, http://HOST:PORT or unix:PATH; for list, show,\n"
+     "      export, import and delete"},
+    {"to", OPTION_TEXT, AT(to), "PLACE", NULL, 0, 0, NULL,
+     "copy, move: the other place; a directory is made if it is missing"},
+    {"model", OPTION_TEXT, AT(directory), "PATH", NULL, 0, 0, NULL,
+     "export, import, but with --url: the model's directory; formats and device as `regla serve`\n"
+     "      has them, by its environment variables"},
+    {"owner", OPTION_TEXT, AT(owner), "HEX", NULL, 0, 0, NULL,
+     "only sessions whose owner begins so (list shows it)"},
+    {"fingerprint", OPTION_TEXT, AT(fingerprint), "HEX", NULL, 0, 0, NULL,
+     "only sessions of the model whose fingerprint begins so (list shows it)"},
     {"api-key", OPTION_LIST, AT(api_keys), "KEY", NULL, 0, 0, NULL,
-     "orphans: a key of the server; several: repeat it, or separate them with commas"},
+     "a key of the server; several: repeat it, or separate them with commas; with --url,\n"
+     "      export and import the first is whose sessions are meant"},
     {"api-key-file", OPTION_TEXT, AT(api_key_file), "PATH", NULL, 0, 0, NULL,
-     "orphans: file with one API key a line"},
+     "file with one API key a line"},
     {"without-api-key", OPTION_FLAG, AT(without_api_key), NULL, "false", 0, 0, NULL,
      "orphans --remove: the server has no API keys; sessions of all former keys are removed"},
     {"remove", OPTION_FLAG, AT(remove), NULL, "false", 0, 0, NULL,
      "orphans: remove them; stop the server first"},
+    {"replace", OPTION_FLAG, AT(replace), NULL, "false", 0, 0, NULL,
+     "copy, move: in the place of sessions of the same name that are there"},
+    {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print JSON"},
 };
 
 const struct options command_sessions_options = {
-    .usage = "regla sessions backup DIR COPY | regla sessions orphans DIR [options]",
+    .usage = "regla sessions VERB PLACE [ID] [FILE] [options]",
     .summary =
-        "backup: copies the sessions of the --state-dir DIR, which a server may be using, "
-        "into a new directory. orphans: counts the sessions that belong to none of the keys.",
+        "Looks after sessions. PLACE is a --state-dir, a --store, or http://HOST:PORT of a "
+        "server.\n\n"
+        "list PLACE: all sessions, of all owners and models.\n"
+        "show PLACE ID: one of them; --json: with its tokens.\n"
+        "export PLACE ID FILE: its tokens and state, as GET /v1/sessions/ID/state.\n"
+        "import PLACE ID FILE: a new session of such a file.\n"
+        "copy PLACE --to PLACE: tokens, times and chats; states are computed again.\n"
+        "move PLACE --to PLACE: the same, and removes them where they were.\n"
+        "backup PLACE DIR: a copy in a new directory, while servers work.\n"
+        "delete PLACE ID: removes one.\n"
+        "repair PLACE: sets aside what is damaged; servers go on with what an older copy of a "
+        "store "
+        "has.\n"
+        "orphans DIR: counts the sessions that belong to none of the keys.\n\n"
+        "A directory that a server uses can be listed, copied and backed up; what changes it is "
+        "refused. In a store a session that a server works on is left alone.",
     .items = items,
     .count = sizeof items / sizeof *items,
     .operands = OPERANDS_DIRECTORIES,
 };
+
+/* ---- orphans ---- */
 
 /* With keys that were forgotten here all sessions would be orphans. */
 static int check_keys(const struct sessions_options *options, size_t count, struct error *err)
@@ -50,57 +84,145 @@ static int check_keys(const struct sessions_options *options, size_t count, stru
     return 0;
 }
 
-static int orphans(const char *directory, const struct sessions_options *options, int argc,
-                   char **argv, struct error *err)
+static int orphans(const struct sessions_call *call, struct error *err)
 {
-    struct names keys = {0};
     struct session_orphans found;
-    int result = auth_read(&keys, options->api_keys.items, options->api_keys.count,
-                           options->api_key_file, err);
-    command_hide_api_keys(argc, argv);
-    if (result == 0)
-        result = check_keys(options, keys.count, err);
-    if (result == 0)
-        result =
-            session_orphans_find(directory, keys.items, keys.count, options->remove, &found, err);
-    names_clear(&keys);
-    if (result != 0)
+    const bool remove = call->options->remove;
+    if (check_keys(call->options, call->keys.count, err) != 0 ||
+        session_orphans_find(call->place, call->keys.items, call->keys.count, remove, &found,
+                             err) != 0)
         return -1;
     printf("%lld sessions of %lld tokens belong to no key%s, %lld to one\n",
-           (long long)found.sessions, (long long)found.tokens,
-           options->remove ? " and were removed" : "", (long long)found.others);
+           (long long)found.sessions, (long long)found.tokens, remove ? " and were removed" : "",
+           (long long)found.others);
     return 0;
 }
 
-static int backup(const char *directory, const char *copy, struct error *err)
+/* ---- verbs ---- */
+
+static const struct verb {
+    const char *name;
+    int words; /* operands behind the place */
+    bool id;   /* the first is the name of a session */
+    int (*shelf)(const struct sessions_call *call, struct error *err);  /* of a place; or NULL */
+    int (*remote)(const struct sessions_call *call, struct error *err); /* of a server; or NULL */
+} verbs[] = {
+    {"list", 0, false, sessions_shelf_list, sessions_remote_list},
+    {"show", 1, true, sessions_shelf_show, sessions_remote_show},
+    {"export", 2, true, sessions_remote_export, sessions_remote_export},
+    {"import", 2, true, sessions_remote_import, sessions_remote_import},
+    {"copy", 0, false, sessions_shelf_copy, NULL},
+    {"move", 0, false, sessions_shelf_move, NULL},
+    {"backup", 1, false, sessions_shelf_backup, NULL},
+    {"delete", 1, true, sessions_shelf_delete, sessions_remote_delete},
+    {"repair", 0, false, sessions_shelf_repair, NULL},
+    {"orphans", 0, false, orphans, NULL},
+};
+
+static const struct verb *find_verb(const char *name, struct error *err)
 {
-    if (store_copy(directory, copy, err) != 0)
+    const size_t count = sizeof verbs / sizeof *verbs;
+    for (size_t i = 0; i < count; i++)
+        if (name && strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    const char *nearest = name ? options_nearest(name, verbs, count, sizeof *verbs) : NULL;
+    error_set(err, ERROR_INVALID,
+              "expected list, show, export, import, copy, move, backup, delete, "
+              "repair or orphans, got %s%s%s%s%s",
+              name ? "\"" : "nothing", name ? name : "", name ? "\"" : "",
+              nearest ? "; did you mean " : "", nearest ? nearest : "");
+    return NULL;
+}
+
+/* The place that a flag names; NULL: none does. */
+static const char *flagged(const struct sessions_options *options, struct error *err)
+{
+    const char *const places[] = {options->state_dir, options->store, options->url};
+    const char *found = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        if (!places[i] || !*places[i])
+            continue;
+        if (found)
+            error_set(err, ERROR_INVALID,
+                      "expected one of --state-dir, --store and --url (or their environment "
+                      "variables), got two");
+        found = places[i];
+    }
+    return found;
+}
+
+/* An operand is meant as it stands; without one a flag or the environment has the place. */
+static int find_place(struct sessions_call *call, const struct verb *verb, const char **words,
+                      int count, struct error *err)
+{
+    const struct sessions_options *options = call->options;
+    const bool operand = count > verb->words;
+    const char *place = operand ? words[0] : flagged(options, err);
+    if (err->code != ERROR_NONE)
         return -1;
-    printf("%s is a copy of the sessions of %s\n", copy, directory);
+    if (count - operand != verb->words || !place)
+        return error_set(err, ERROR_INVALID, "%s: expected a place and %d operands, got %d",
+                         verb->name, verb->words, count);
+    for (int i = 0; i < verb->words; i++)
+        call->words[i] = words[i + operand];
+    if (operand ? strncmp(place, "http", 4) == 0 && strstr(place, "://") : place == options->url)
+        call->url = place;
+    else
+        call->place = place;
+    return 0;
+}
+
+static int check_place(const struct sessions_call *call, const struct verb *verb, struct error *err)
+{
+    const struct sessions_options *options = call->options;
+    const bool two = verb->shelf == sessions_shelf_copy || verb->shelf == sessions_shelf_move;
+    if (call->url && !verb->remote)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: expected a directory or a store, got the URL of a server",
+                         verb->name);
+    if (call->url && !client_url(call->url))
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: expected http:// or unix:; for https:// ask with curl", call->url);
+    if (call->place && call->place == options->store && !redis_location(call->place))
+        return error_set(err, ERROR_INVALID, "--store: expected redis://... or unix:PATH");
+    if (call->place && verb->shelf == orphans && redis_location(call->place))
+        return error_set(err, ERROR_UNSUPPORTED, "orphans: expected a directory, got a store");
+    if (two != (options->to != NULL))
+        return error_set(err, ERROR_INVALID, "%s: expected %s--to PLACE", verb->name,
+                         two ? "" : "no ");
+    if (verb->id && !session_id_valid(call->words[0], strlen(call->words[0])))
+        return error_set(err, ERROR_INVALID,
+                         "%s: expected the name of a session, 1 to 128 of A-Z a-z 0-9 . _ -, got "
+                         "\"%.130s\"",
+                         verb->name, call->words[0]);
     return 0;
 }
 
 int command_sessions(int argc, char **argv)
 {
+    enum { MOST_WORDS = 4 };
     struct sessions_options options = {0};
-    const char *words[3] = {NULL};
-    struct option_arguments arguments = {.items = words, .capacity = 3};
+    struct sessions_call call = {.options = &options};
+    const char *words[MOST_WORDS] = {NULL};
+    struct option_arguments arguments = {.items = words, .capacity = MOST_WORDS};
     struct error err = ERROR_INIT;
-    int status = 0, result = 0;
+    int status = 0;
     if (command_options(&command_sessions_options, &options, argc, argv, &arguments, &status) ==
         0) {
-        if (words[0] && strcmp(words[0], "backup") == 0 && words[2])
-            result = backup(words[1], words[2], &err);
-        else if (words[0] && strcmp(words[0], "orphans") == 0 && words[1] && !words[2])
-            result = orphans(words[1], &options, argc, argv, &err);
-        else {
-            fprintf(stderr, "regla sessions: expected backup DIR COPY or orphans DIR; usage: %s\n",
-                    command_sessions_options.usage);
-            status = 2;
-        }
-        if (result != 0)
+        const struct verb *verb = find_verb(words[0], &err);
+        if (!verb || find_place(&call, verb, words + 1, arguments.count - 1, &err) != 0 ||
+            check_place(&call, verb, &err) != 0) {
+            status = command_misused(argv[0], &err);
+        } else if (auth_read(&call.keys, options.api_keys.items, options.api_keys.count,
+                             options.api_key_file, &err) != 0) {
             status = command_failed(argv[0], &err);
+        } else {
+            command_hide_api_keys(argc, argv);
+            if ((call.url ? verb->remote : verb->shelf)(&call, &err) != 0)
+                status = command_failed(argv[0], &err);
+        }
     }
+    names_clear(&call.keys);
     options_clear(&command_sessions_options, &options);
     return status;
 }

@@ -80,48 +80,44 @@ static int parse_choice(const struct study_flags *flags, struct study_choice *ch
     return study_choice_parse(choice, &lists, err);
 }
 
+/* What a study says of itself is what it measured, not `auto`. Presets' own weights are f32. */
+static enum activation_format activations_of(const struct engine_options *engine)
+{
+    if (engine->activations != ACTIVATIONS_AUTO)
+        return engine->activations;
+    return device_activations(engine->device, NULL,
+                              engine->weights == WEIGHTS_AUTO ? WEIGHTS_F32 : engine->weights);
+}
+
 static int run_study(const struct study_flags *flags, const struct study_axes *axes,
                      struct error *err)
 {
     const struct command_model_options *model = &flags->model;
+    const struct engine_options engine = command_engine_options(model);
+    if (device_find(model->device, err) != 0)
+        return -1;
+    const char *activations = activation_format_name(activations_of(&engine));
     char threads[24], memory[24], device_memory[24];
     snprintf(threads, sizeof threads, "%lld", (long long)model->threads);
     snprintf(memory, sizeof memory, "%lld", (long long)model->state_memory);
     snprintf(device_memory, sizeof device_memory, "%lld", (long long)model->device_memory);
-    const char *const child[] = {"regla",
-                                 "study",
-                                 "--threads",
-                                 threads,
-                                 "--state-memory",
-                                 memory,
-                                 "--device",
-                                 model->device,
-                                 "--device-memory",
-                                 device_memory,
-                                 "--weights",
-                                 model->weights,
-                                 "--kv",
-                                 model->kv,
-                                 "--activations",
-                                 model->activations,
-                                 "--products",
-                                 model->products,
-                                 "--point",
-                                 NULL};
+    const char *const child[] = {
+        "regla",     "study",        "--threads",     threads,           "--state-memory",
+        memory,      "--device",     model->device,   "--device-memory", device_memory,
+        "--weights", model->weights, "--kv",          model->kv,         "--activations",
+        activations, "--products",   model->products, "--point",         NULL};
     const struct study_options options = {
         .out = flags->out,
         .quiet = flags->quiet,
         .settings = {.device = model->device,
                      .weights = model->weights,
                      .kv = model->kv,
-                     .activations = model->activations,
+                     .activations = activations,
                      .products = model->products,
                      .threads = (int)model->threads},
-        .engine = command_engine_options(model),
+        .engine = engine,
         .child = child,
     };
-    if (device_find(model->device, err) != 0)
-        return -1;
     return study_run(&options, axes, err);
 }
 

@@ -8,7 +8,7 @@
 
 const struct command commands[] = {
     COMMAND(serve, "serve a model over HTTP (the OpenAI completions API)"),
-    COMMAND(sessions, "copy the sessions of a --state-dir; find those that are nobody's"),
+    COMMAND(sessions, "look after sessions: list, export, move, back up, repair"),
     COMMAND(generate, "continue a prompt on the terminal"),
     COMMAND(chat, "chat with a model on the terminal"),
     COMMAND(perplexity, "score a file of text"),

@@ -126,6 +126,12 @@ enum activation_format device_activations(const char *name, const char *instruct
     return device_is_cpu(name) ? cpu_activations(instruction_set, weights) : ACTIVATIONS_F32;
 }
 
+const char *device_refused_set(const struct engine_options *options)
+{
+    return options->instruction_set == NULL && device_is_cpu(options->device) ? cpu_refused_set()
+                                                                              : NULL;
+}
+
 int device_open(const struct ops **ops, struct backend **backend,
                 const struct engine_options *options, struct error *err)
 {
@@ -134,6 +140,10 @@ int device_open(const struct ops **ops, struct backend **backend,
         return -1;
     if (device == CPU)
         return open_cpu(ops, backend, options, err);
+    if (options->instruction_set != NULL)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "instruction_set: expected none on a GPU, got \"%s\"",
+                         options->instruction_set);
     if (open_cuda(ops, backend, device, options, err) != 0)
         return -1;
     if ((*ops)->packs(options->weights))

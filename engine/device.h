@@ -24,6 +24,10 @@ enum weight_format device_weights(const char *name, enum weight_format kept);
 enum activation_format device_activations(const char *name, const char *instruction_set,
                                           enum weight_format weights);
 
+/* Why the processor's best instruction set is not the one that device_open takes where none is
+ * named, or NULL. */
+const char *device_refused_set(const struct engine_options *options);
+
 /* The caller closes *backend with (*ops)->close. ERROR_INVALID: no device has such a name.
  * ERROR_UNSUPPORTED: the device does not exist here. */
 int device_open(const struct ops **ops, struct backend **backend,

@@ -140,6 +140,12 @@ static void fill_info(struct engine *engine)
     info->overlaps = engine->ops->overlaps;
     info->device = engine->ops->device;
     info->instruction_set = engine->ops->instruction_set(engine->backend);
+    const bool tells = engine->ops->unit != NULL;
+    info->unit = tells                          ? engine->ops->unit(engine->backend, info->weights)
+                 : info->weights == WEIGHTS_F32 ? "f32"
+                                                : "tensor cores";
+    info->measured_unit =
+        tells ? engine->ops->measured_unit(engine->backend, info->weights) : "f32";
 }
 
 /* The memory for states: what was asked for, or what the device's has left. */
@@ -221,6 +227,7 @@ int engine_open_model(struct engine **out, struct model *model,
         goto fail;
     struct engine_options chosen = *options;
     chosen.weights = engine->info.weights;
+    chosen.activations = engine->info.activations;
     if (device_open(&engine->ops, &engine->backend, &chosen, err) != 0)
         goto fail;
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
@@ -233,6 +240,7 @@ int engine_open_model(struct engine **out, struct model *model,
     if (load_weights(engine, &forward, err) != 0 || allocate_step(engine, err) != 0)
         goto fail;
     fill_info(engine);
+    engine->info.refused_set = device_refused_set(options);
     if (choose_budget(engine, options, err) != 0 ||
         state_memory_create(&engine->memory, engine->ops, engine->backend,
                             forward_layout(engine->forward), engine->info.state_memory_bytes,

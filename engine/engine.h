@@ -101,8 +101,8 @@ bool engine_failed(struct engine *engine);
  * do. */
 bool engine_populate(struct engine *engine);
 
-/* Measures the device's peaks per second: bytes read from memory and f32 operations (a multiply-add
- * is two). Takes some 0.1 s, and keeps memory that is much larger than the caches. */
+/* Measures the device's peaks per second: bytes read from memory and operations of measured_unit (a
+ * multiply-add is two). Takes some 0.1 s, and keeps memory that is much larger than the caches. */
 int engine_measure(struct engine *engine, double *read_bytes, double *operations,
                    struct error *err);
 

@@ -32,12 +32,12 @@ struct engine_options {
     int (*budget)(void *context, const struct engine_info *info, size_t given, size_t *bytes,
                   struct error *err);
     void *budget_context;
-    int max_step_tokens; /* most tokens of a step, over all spans; 0: 512 */
-    int max_step_logits; /* most positions of a step with logits or draws; 0: 128 */
-    const char
-        *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
-    bool poison;          /* for tests: fill all memory with NaN before its first use */
-    bool share_always;    /* for tests: threads share even the smallest operation */
+    int max_step_tokens;         /* most tokens of a step, over all spans; 0: 512 */
+    int max_step_logits;         /* most positions of a step with logits or draws; 0: 128 */
+    const char *instruction_set; /* of the CPU: "amx", "avx512vnni", "avx512", "avx2", "generic";
+                                    NULL: the best there is; for tests "amx_emulated" */
+    bool poison;                 /* for tests: fill all memory with NaN before its first use */
+    bool share_always;           /* for tests: threads share even the smallest operation */
     /* Progress of loading, 0..1, from the calling thread; may be NULL. */
     void (*progress)(void *context, double fraction);
     void *progress_context;
@@ -65,7 +65,10 @@ struct engine_info {
     size_t state_memory_bytes;       /* the budget */
     bool overlaps;                   /* engine_submit accepts a step while another runs */
     const char *device;              /* "cpu", "cuda" */
-    const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic"; a GPU's name */
+    const char *instruction_set;     /* as in the options; a GPU's name */
+    const char *refused_set;   /* why the processor's best instruction set is not taken, or NULL */
+    const char *unit;          /* what multiplies matrices: "AMX bf16", "AVX-512 VNNI", "f32" */
+    const char *measured_unit; /* whose operations engine_measure measures: "f32", "AMX bf16" */
 };
 
 struct engine_memory {                                  /* of the state budget, in bytes */

@@ -15,8 +15,8 @@ SAME_PACE = 0.85  # of the fastest memory that a slice met: slower slices are co
 
 
 def measured(binary, preset, options):
-    command = [binary, "bench", "--preset", preset, "--weights", options.weights, "--pp",
-               options.pp, "--tg", options.tg, "--repeat", 1, "--json"]
+    command = [binary, "bench", "--preset", preset, "--weights", options.weights, "--activations",
+               "f32", "--pp", options.pp, "--tg", options.tg, "--repeat", 1, "--json"]
     return json.loads(run(command))["results"]
 
 

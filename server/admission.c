@@ -66,6 +66,14 @@ void admission_update(struct admission *admission, int64_t running, bool saturat
     pthread_mutex_unlock(&admission->lock);
 }
 
+bool admission_busy(struct admission *admission)
+{
+    pthread_mutex_lock(&admission->lock);
+    bool busy = admission->requests > 0 || admission->upload_bytes > 0;
+    pthread_mutex_unlock(&admission->lock);
+    return busy;
+}
+
 void admission_limit_bodies(struct admission *admission, int64_t bytes)
 {
     pthread_mutex_lock(&admission->lock);

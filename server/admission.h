@@ -41,6 +41,9 @@ void admission_leave(struct admission *admission, int64_t tokens);
  * room (saturated). If none does, requests that are about to start do not count as waiting. */
 void admission_update(struct admission *admission, int64_t running, bool saturated);
 
+/* Whether a body is being received, or a request prepared, or one waits. */
+bool admission_busy(struct admission *admission);
+
 /* Before requests are served: limits.max_body_bytes becomes another. */
 void admission_limit_bodies(struct admission *admission, int64_t bytes);
 

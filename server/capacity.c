@@ -49,6 +49,8 @@ static void report_model(const struct engine *engine)
                 dtype_name(model->dtype));
     log_message(LOG_LEVEL_INFO, "device     %s, %s, %d threads", info->device,
                 info->instruction_set, info->threads);
+    if (info->refused_set != NULL)
+        log_message(LOG_LEVEL_WARN, "%s", info->refused_set);
     log_message(LOG_LEVEL_INFO, "weights    %s as %s, activations as %s",
                 human((double)info->weights_bytes, weights), weight_format_name(info->weights),
                 activation_format_name(info->activations));

@@ -4,7 +4,8 @@
 # row run side by side, where two cores are done sooner so: one builds while another mostly waits.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients, proxies, clang-tidy
+#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients,
+#         manifests, proxies, clang-tidy
 #   all   both
 # A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
 # end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
@@ -13,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps page "clients cuda-build" "cuda asan-build" "asan-unit races-build proxies"
+rest_rows=(deps page "clients cuda-build deploy" "amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
@@ -93,6 +94,21 @@ stage_golden() {
     golden dev tests/golden/*/ tests/golden/*/model.gguf && bits dev bf16 f16 && bits dev f16 bf16 &&
         bits dev q8 f16 && bits dev q4 f16 && rounded_bits dev
 }
+# Products by AMX's tiles, or by their emulation: all golden cases.
+stage_amx() {
+    local set=amx_emulated kind
+    grep -qw avx512_vnni /proc/cpuinfo || {
+        echo "SKIP  products by tiles: no avx512_vnni"
+        return
+    }
+    grep -qw amx_int8 /proc/cpuinfo && set="amx"
+    build dev regla || return
+    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q4 f32" "q4 8bit"; do
+        build/dev/regla check --instruction-set $set --bits-only --weights "${kind% *}" \
+            --activations "${kind#* }" tests/golden/*/ | grep -v ^PASS
+        [ "${PIPESTATUS[0]}" -eq 0 ] || return
+    done
+}
 stage_http() { http dev 300; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.
 stage_clients() {
@@ -109,6 +125,11 @@ stage_page() {
 stage_proxies() {
     deploy/deps.sh proxies && build dev regla || return
     REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs tests/http/proxies
+}
+# Manifests and configurations in deploy/, by the schemas of those who read them.
+stage_deploy() {
+    tests/scripts/venv.sh tests/deploy &&
+        tests/deploy/.venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy
 }
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda-build() {
@@ -130,7 +151,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | clients | proxies | page)
+    *http | clients | deploy | proxies | page)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")

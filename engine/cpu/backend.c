@@ -219,8 +219,9 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
     /* cache lines of their own: vectors that cross one cost twice */
     backend->scratch = aligned_alloc(64, (threads * backend->scratch_floats + 16) * sizeof(float));
     backend->groups = calloc((size_t)limits->max_rows, sizeof *backend->groups);
-    /* 32 inputs, to which max_input is padded, take at most 33 floats: they and their sum */
-    backend->arranged_floats = (size_t)limits->max_rows * (size_t)limits->max_input / 32 * 33;
+    /* max_input is padded to 32 inputs */
+    backend->arranged_floats = (size_t)limits->max_rows * (size_t)limits->max_input / Q8_BLOCK *
+                               arranged_most(backend->kernels);
     backend->arranged = aligned_alloc(64, (backend->arranged_floats + 15) / 16 * 64);
     if (backend->scratch == NULL || backend->groups == NULL || backend->arranged == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
@@ -250,6 +251,18 @@ static const char *cpu_instruction_set(const struct backend *backend)
     return backend->kernels->name;
 }
 
+static const char *cpu_unit(const struct backend *backend, enum weight_format weights)
+{
+    return instruction_set_unit(backend->kernels, weights, backend->activations);
+}
+
+/* Of units other than tiles f32 is what they are compared with. */
+static const char *cpu_measured_unit(const struct backend *backend, enum weight_format weights)
+{
+    const char *unit = cpu_unit(backend, weights);
+    return backend->kernels->tiles && strncmp(unit, "AMX", 3) == 0 ? unit : UNIT_F32;
+}
+
 static int cpu_threads(const struct backend *backend)
 {
     return threads_count(backend->threads);
@@ -277,6 +290,7 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
     backend->share_elements = options->share_always ? 0 : SHARE_ELEMENTS;
     backend->kernels = instruction_set_choose(options->instruction_set, err);
     backend->activations = options->activations;
+    backend->weights = options->weights;
     if (backend->kernels == NULL || check_activations(backend, options->weights, err) != 0 ||
         threads_open(&backend->threads, options->threads, err) != 0) {
         cpu_close(backend);
@@ -291,6 +305,8 @@ const struct ops cpu_ops = {
     .close = cpu_close,
     .status = cpu_status,
     .instruction_set = cpu_instruction_set,
+    .unit = cpu_unit,
+    .measured_unit = cpu_measured_unit,
     .threads = cpu_threads,
     .prepare = cpu_prepare,
     .state_memory = cpu_state_memory,

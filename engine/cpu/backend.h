@@ -7,9 +7,9 @@
 #include "engine/ops/ops.h"
 
 struct cpu_options {
-    int threads; /* 0: as many as the affinity mask and the control groups allow */
-    const char
-        *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
+    int threads;                 /* 0: as many as the affinity mask and the control groups allow */
+    const char *instruction_set; /* "amx", "avx512vnni", "avx512", "avx2", "generic"; NULL: the best
+                                    there is; for tests "amx_emulated" */
     enum activation_format activations;
     enum weight_format weights; /* the format that rounded activations are multiplied with */
     bool share_always;          /* for tests: threads share even the smallest operation */
@@ -17,11 +17,13 @@ struct cpu_options {
 
 extern const struct ops cpu_ops;
 
-/* What activations `auto` is with weights of a format, not auto, on this machine: what made prompts
- * and batches fastest where it was measured, and changed no model's perplexity by 0.05 %
- * (loadtest/FIGURES.md, "Number formats"). f32 where nothing rounds faster, and where
- * instruction_set is unknown. */
+/* What activations `auto` is with weights of a format, not auto, on this machine: 16bit where it
+ * made prompts and batches faster, and changed the perplexity of none of two models by 0.05 %
+ * (loadtest/FIGURES.md, "Number formats"); else f32, also where instruction_set is unknown. */
 enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights);
+
+/* Why the processor's best instruction set is not taken, or NULL. */
+const char *cpu_refused_set(void);
 
 /* ERROR_UNSUPPORTED when this machine cannot round to these activations. The caller closes *out
  * with cpu_ops.close. */

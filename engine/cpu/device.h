@@ -17,6 +17,7 @@ static const int64_t CROSSING_COST = 16;
 struct backend {
     const struct kernels *kernels;
     enum activation_format activations; /* for weights that they fit */
+    enum weight_format weights;         /* of most matrices */
     struct threads *threads;
     struct weight_chunk *chunk; /* memory of the matrix packed last */
     int64_t share_elements;     /* an operation with fewer elements uses one thread */
@@ -38,6 +39,17 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
 /* Whether an instruction set that runs here can round the inputs of products with bf16, q8 or
  * q4 weights. */
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights);
+/* Whether AMX is taken where it is `there`, the system `refused` it (an errno, or 0), and it agrees
+ * with its emulation. refusal [size]: why it is not although it is there, or empty. */
+bool instruction_set_amx_runs(bool there, int refused, bool agrees, char *refusal, size_t size);
+#define UNIT_F32 "f32"
+#define UNIT_TILES_OF_BF16 "AMX bf16"
+#define UNIT_TILES_OF_BYTES "AMX int8"
+/* What multiplies with weights of a format (cpu_ops.unit). */
+const char *instruction_set_unit(const struct kernels *, enum weight_format,
+                                 enum activation_format);
+/* tiles_check.c: whether both give the same bits in products with bf16 and with q8. */
+bool tiles_agree(const struct kernels *, const struct kernels *);
 
 /* Each task is one text (or group of queries), task / heads, and one head, task % heads. */
 struct head_job {

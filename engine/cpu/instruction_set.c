@@ -4,7 +4,12 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -24,13 +29,76 @@ static unsigned amd_family(void)
         return 0;
     return (a >> 8 & 15) + (a >> 20 & 255);
 }
+
+/* Whether the processor has AMX for bf16 and bytes, and the system keeps its registers. */
+static bool has_amx(void)
+{
+    const unsigned wanted = 1u << 22 | 1u << 24 | 1u << 25; /* amx_bf16, amx_tile, amx_int8 */
+    const unsigned registers = 1u << 17 | 1u << 18;         /* of XCR0: tiles and their shape */
+    unsigned a, b, c, d, low, high;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 ||
+        __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & wanted) != wanted)
+        return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & registers) == registers;
+}
+
+/* Asks the kernel for tiles, for all threads of this process; errno, or 0. Without it the first
+ * instruction with one ends the process. */
+static int ask_for_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 0 : errno;
+}
+#else
+static bool has_amx(void)
+{
+    return false;
+}
+
+static int ask_for_tiles(void)
+{
+    return ENOSYS;
+}
 #endif
+
+/* What was found out about AMX, once. */
+static struct {
+    pthread_once_t once;
+    bool runs;
+    char refusal[160];
+} amx = {.once = PTHREAD_ONCE_INIT};
+
+bool instruction_set_amx_runs(bool there, int refused, bool agrees, char *refusal, size_t size)
+{
+    refusal[0] = 0;
+    if (there && refused != 0)
+        snprintf(refusal, size, "amx is there, but the system refuses its tiles: %s",
+                 strerror(refused));
+    else if (there && !agrees)
+        snprintf(refusal, size, "amx is there, but gives other bits than its emulation");
+    return there && refused == 0 && agrees;
+}
+
+static void find_amx(void)
+{
+    const bool there = kernels_amx != NULL && has_amx();
+    const int refused = there ? ask_for_tiles() : 0;
+    const bool agrees = there && refused == 0 && tiles_agree(kernels_amx, kernels_amx_emulated);
+    amx.runs = instruction_set_amx_runs(there, refused, agrees, amx.refusal, sizeof amx.refusal);
+}
 
 static bool runs(const struct kernels *kernels)
 {
     if (kernels == NULL)
         return false;
 #if defined(__x86_64__)
+    if (kernels == kernels_amx) {
+        pthread_once(&amx.once, find_amx);
+        return runs(kernels_avx512vnni) && amx.runs;
+    }
+    if (kernels == kernels_amx_emulated)
+        return runs(kernels_avx512vnni);
     if (kernels == kernels_zen4)
         return runs(kernels_avx512vnni) && amd_family() == 25;
     if (kernels == kernels_zen5)
@@ -50,7 +118,7 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return fixes_inputs(kernels, weights) ||
+    return fixes_inputs(kernels, weights) || kernels->tiles ||
            (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
     (void)kernels;
@@ -61,14 +129,35 @@ bool instruction_set_rounds(const struct kernels *kernels, enum weight_format we
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
 {
-    const struct kernels *const all[] = {kernels_zen4,   kernels_zen5, kernels_avx512vnni,
-                                         kernels_avx512, kernels_avx2, kernels_generic};
+    /* what runs everywhere comes before the emulated one: that is for those who name it */
+    const struct kernels *const all[] = {kernels_amx,        kernels_zen4,        kernels_zen5,
+                                         kernels_avx512vnni, kernels_avx512,      kernels_avx2,
+                                         kernels_generic,    kernels_amx_emulated};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))
             return all[i];
     error_set(err, ERROR_INVALID, "instruction_set: \"%s\" is unknown or not on this machine",
               name == NULL ? "" : name);
     return NULL;
+}
+
+const char *instruction_set_unit(const struct kernels *kernels, enum weight_format weights,
+                                 enum activation_format activations)
+{
+    const bool fixed = fixes_inputs(kernels, weights);
+    if (kernels->tiles && (fixed || weights == WEIGHTS_BF16))
+        return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_BF16;
+    if (fixed)
+        return "AVX-512 VNNI";
+    return activation_format_fits(activations, weights) && activations == ACTIVATIONS_16BIT
+               ? "AVX-512 BF16"
+               : UNIT_F32;
+}
+
+const char *cpu_refused_set(void)
+{
+    pthread_once(&amx.once, find_amx);
+    return amx.refusal[0] == 0 ? NULL : amx.refusal;
 }
 
 enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights)

@@ -128,6 +128,10 @@ static inline __attribute__((always_inline)) int fixed_words(const int digits)
     return FIXED_ENDS + Q8_BLOCK / 4 * digits;
 }
 
+/* Where tiles multiply bf16 x is this number of bf16, each exact (kernels_tiles.h), unless it is
+ * rounded to one. */
+enum { MOST_PARTS = 3 };
+
 /* Rows of one head against panels [first, first + count) of that head. */
 struct product {
     const struct weight *weight;
@@ -167,6 +171,8 @@ struct kernels {
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
     unsigned fixes; /* formats whose products take x in fixed point: a bit each, or none */
+    bool
+        tiles; /* AMX multiplies bf16 and what is in fixed point: x comes as kernels_tiles.h says */
     /* for rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
@@ -192,6 +198,9 @@ struct kernels {
     float (*measure_read)(const float *data, size_t count);
     float (*measure_multiply)(float factor, int64_t rounds);
     int measure_round_operations;
+    /* the same of tiles, of bytes or of bf16; NULL: there are none */
+    float (*measure_tiles)(bool bytes, int64_t rounds);
+    int measure_tiles_operations; /* of a round with bf16; twice as many with bytes */
 };
 
 /* Whether products of a format take x in fixed point. */
@@ -200,9 +209,25 @@ static inline bool fixes_inputs(const struct kernels *kernels, enum weight_forma
     return kernels->fixes >> format & 1;
 }
 
+/* Whether they take it as one or more numbers in bf16, whatever the number of rows. */
+static inline bool parts_inputs(const struct kernels *kernels, enum weight_format format)
+{
+    return kernels->tiles && format == WEIGHTS_BF16;
+}
+
+/* The most floats that 32 numbers of x take as `arrange` writes them. */
+static inline size_t arranged_most(const struct kernels *kernels)
+{
+    /* they and their sum; or their parts, of two bytes each */
+    return kernels->tiles ? MOST_PARTS * Q8_BLOCK / 2 : Q8_BLOCK + 1;
+}
+
 /* The floats of a row of x, as `arrange` writes it. */
 static inline int64_t arranged_row(const struct kernels *kernels, const struct weight *weight)
 {
+    if (parts_inputs(kernels, weight->format))
+        return panel_rows_of(WEIGHTS_Q8, weight->in) * Q8_BLOCK / 2 *
+               (weight->activations == ACTIVATIONS_16BIT ? 1 : MOST_PARTS);
     if (!fixes_inputs(kernels, weight->format))
         return weight->in + (weight_format_minimum(weight->format)
                                  ? panel_rows_of(weight->format, weight->in)
@@ -210,9 +235,13 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
     return panel_rows_of(weight->format, weight->in) * fixed_words(digits_of(weight->activations));
 }
 
-/* NULL where the instruction set was not compiled. avx512vnni differs from avx512 in products of
- * q8, q6, q4 and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni and
- * prefetch as those cores need it. */
+/* NULL where the instruction set was not compiled. amx has AMX's tiles beside avx512vnni, for bf16
+ * and fixed point: the bits of q8, q6 and q4 are those of avx512vnni. amx_emulated has the same bits as
+ * amx, for tests on machines without it: the tiles are C. avx512vnni differs from avx512 in
+ * products of q8, q6, q4 and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni
+ * and prefetch as those cores need it. */
+extern const struct kernels *const kernels_amx;
+extern const struct kernels *const kernels_amx_emulated;
 extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;

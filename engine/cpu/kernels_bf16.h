@@ -67,7 +67,7 @@ struct two_inputs {
     __m512i low, high;
 };
 
-BF16_INLINE struct two_inputs load_two(const unsigned char *row, bool both)
+INLINE struct two_inputs load_two(const unsigned char *row, bool both)
 {
     const __mmask32 upper = 0xaaaaaaaa;
     __m512i first = _mm512_loadu_si512(row);

@@ -63,6 +63,13 @@ INLINE int fixed_four(const int m, const int d, const int four)
 #define MINIMA_INPUT 0x1p-5f
 #define MINIMA_SCALE 0x1p5f
 
+/* Where a row's digits of a block go: the dwords of the first, then of each next `digit` dwords on;
+ * its fours are `four` dwords apart. */
+struct digit_place {
+    int32_t *at;
+    int digit, four;
+};
+
 /* Parts of a block, with sums of their own: halves with a factor each in q6, else one. */
 INLINE int block_parts(const enum weight_format format)
 {
@@ -89,9 +96,10 @@ INLINE void write_sums(const enum weight_format format, const int m, const __m51
     }
 }
 
-/* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows, m apart. */
+/* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows: all but the digits
+ * m apart. */
 INLINE void fix_block(const enum weight_format format, const int digits, const int m,
-                      const __m512 x[2], int32_t *out)
+                      const __m512 x[2], int32_t *out, const struct digit_place to)
 {
     const int32_t most = digits == 1 ? 127 : digits == 2 ? 32639 : 8355711;
     __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
@@ -120,11 +128,19 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
 #pragma GCC unroll 8
         for (int four = 0; four < 8; four++)
-            memcpy(out + fixed_four(m, d, four), bytes + 4 * four, 4);
+            memcpy(to.at + d * to.digit + four * to.four, bytes + 4 * four, 4);
     }
     float scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
     out[0] = (int32_t)bits_of_float(scale);
     write_sums(format, m, sums, top_sums, scale, out + m);
+}
+
+/* The first 32 of n numbers, zero past the last. */
+INLINE void load_block(const float *x, int64_t n, __m512 numbers[2])
+{
+    const uint32_t present = n >= 32 ? UINT32_MAX : (1u << n) - 1;
+    for (int half = 0; half < 2; half++)
+        numbers[half] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + 16 * half);
 }
 
 /* Row i of a tile of m. */
@@ -132,12 +148,10 @@ INLINE void fix_row(const enum weight_format format, const int digits, const int
                     const float *x, int64_t n, int32_t *out)
 {
     for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
-        uint32_t present = n - k >= 32 ? UINT32_MAX : (1u << (n - k)) - 1;
         __m512 numbers[2];
-        for (int half = 0; half < 2; half++)
-            numbers[half] =
-                _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + k + 16 * half);
-        fix_block(format, digits, m, numbers, out + i);
+        load_block(x + k, n - k, numbers);
+        fix_block(format, digits, m, numbers, out + i,
+                  (struct digit_place){out + i + fixed_four(m, 0, 0), 8 * m, m});
     }
 }
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/clock.h"
+#include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     PIECE_BYTES = 1 << 18, /* of a task */
     ROUNDS = 2000000,      /* of multiply-adds: some milliseconds, as reading takes */
+    TILE_ROUNDS = 30000,
     MOST_TRIES = 5
 };
 
@@ -16,6 +19,7 @@ static const double ENOUGH_SECONDS = 0.1;
 struct measure_job {
     const struct kernels *kernels;
     const char *memory;
+    bool bytes; /* tiles of them */
 };
 
 static void read_task(void *context, int task, int thread)
@@ -31,6 +35,15 @@ static void multiply_task(void *context, int task, int thread)
 {
     const struct measure_job *job = context;
     volatile float used = job->kernels->measure_multiply(0.5f, ROUNDS);
+    (void)used;
+    (void)task;
+    (void)thread;
+}
+
+static void tiles_task(void *context, int task, int thread)
+{
+    const struct measure_job *job = context;
+    volatile float used = job->kernels->measure_tiles(job->bytes, TILE_ROUNDS);
     (void)used;
     (void)task;
     (void)thread;
@@ -54,9 +67,14 @@ static double fastest(struct backend *backend, struct measure_job *job, threads_
 void cpu_measure(struct backend *backend, const void *memory, size_t bytes, double *read_bytes,
                  double *operations)
 {
-    struct measure_job job = {backend->kernels, memory};
+    const struct kernels *kernels = backend->kernels;
+    struct measure_job job = {kernels, memory, fixes_inputs(kernels, backend->weights)};
     int pieces = (int)(bytes / PIECE_BYTES), threads = threads_count(backend->threads);
     *read_bytes = (double)pieces * PIECE_BYTES / fastest(backend, &job, read_task, pieces);
-    *operations = (double)threads * ROUNDS * (double)backend->kernels->measure_round_operations /
-                  fastest(backend, &job, multiply_task, threads);
+    if (strcmp(cpu_ops.measured_unit(backend, backend->weights), UNIT_F32) == 0)
+        *operations = (double)threads * ROUNDS * (double)kernels->measure_round_operations /
+                      fastest(backend, &job, multiply_task, threads);
+    else
+        *operations = (double)threads * TILE_ROUNDS * (double)kernels->measure_tiles_operations *
+                      (job.bytes ? 2 : 1) / fastest(backend, &job, tiles_task, threads);
 }

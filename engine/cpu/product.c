@@ -104,7 +104,7 @@ static void arrange(struct backend *backend, struct product_job *job)
     const bool fixed = fixes_inputs(job->kernels, weight->format);
     job->arranged = backend->arranged;
     job->arranged_stride = arranged_row(job->kernels, weight);
-    job->arranged_rows = fixed ? FIXED_ROWS : BLOCK_ROWS;
+    job->arranged_rows = fixed && !job->kernels->tiles ? FIXED_ROWS : BLOCK_ROWS;
     assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
            backend->arranged_floats);
     int groups = (a->num_rows + job->arranged_rows - 1) / job->arranged_rows;
@@ -142,7 +142,7 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
                               .activate_after = a->num_rows == 1 && !a->accumulate &&
                                                 a->activation != FORMULA_IDENTITY};
     if (a->num_rows > 1 || weight_format_block(weight->format) > 1 ||
-        weight->activations != ACTIVATIONS_F32)
+        weight->activations != ACTIVATIONS_F32 || parts_inputs(backend->kernels, weight->format))
         arrange(backend, &job);
     int tasks = (int)(job.groups * job.blocks * weight->heads);
     if (a->next != NULL && a->num_rows < MANY_ROWS)

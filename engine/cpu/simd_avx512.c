@@ -15,6 +15,27 @@ const struct kernels *const kernels_zen5 = &vnni;
 static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kernel_arrange, 0);
 const struct kernels *const kernels_avx512 = &table;
 const struct kernels *const kernels_avx512vnni = &vnni;
+
+#include "engine/cpu/kernels_tiles.h"
+#define AMX(name) name##_amx
+#define TILE(operation) tile_##operation
+#include "engine/cpu/kernels_amx.h"
+#undef AMX
+#undef TILE
+#undef ENGINE_CPU_KERNELS_AMX_H
+#define AMX(name) name##_emulated
+#define TILE(operation) emulated_##operation
+#include "engine/cpu/kernels_amx.h"
+
+static const struct kernels amx = {
+    KERNELS_MEMBERS("amx", kernel_product_amx, kernel_arrange_tiles, VNNI_FORMATS), .tiles = true,
+    .measure_tiles = measure_tiles_amx, .measure_tiles_operations = TILES_ROUND_OPERATIONS};
+static const struct kernels emulated = {
+    KERNELS_MEMBERS("amx_emulated", kernel_product_emulated, kernel_arrange_tiles, VNNI_FORMATS),
+    .tiles = true, .measure_tiles = measure_tiles_emulated,
+    .measure_tiles_operations = TILES_ROUND_OPERATIONS};
+const struct kernels *const kernels_amx = &amx;
+const struct kernels *const kernels_amx_emulated = &emulated;
 #endif
 #else
 #include "engine/cpu/kernels.h"
@@ -24,6 +45,8 @@ const struct kernels *const kernels_zen4 = NULL;
 #elif defined(FOR_ZEN5)
 const struct kernels *const kernels_zen5 = NULL;
 #else
+const struct kernels *const kernels_amx = NULL;
+const struct kernels *const kernels_amx_emulated = NULL;
 const struct kernels *const kernels_avx512 = NULL;
 const struct kernels *const kernels_avx512vnni = NULL;
 #endif

@@ -18,7 +18,7 @@
  *   16bit: with bf16 weights, and always on a GPU, to bf16; with weights in blocks to 16-bit
  * integers, scaled by the largest of 32 inputs
  *   8bit: with weights in blocks to 8-bit integers, likewise; not on a GPU
- *   auto: the fastest that the device has for the weights' format (engine/device.h) */
+ *   auto: what a fixed table has for the device and the weights' format (engine/device.h) */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \
     X(ACTIVATIONS_16BIT, "16bit") \

@@ -10,6 +10,7 @@
 #include "server/schedule/scheduler.h"
 #include "server/schedule/session_job.h"
 #include "server/states/session_ask.h"
+#include "server/states/session_quota.h"
 
 /* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
 enum { LONG_REPLY_BYTES = 32 * 1024 };
@@ -213,16 +214,25 @@ static void accept(struct job *job)
     scheduler_submit(job->task.service->scheduler, job);
 }
 
-static void run_admit(struct task *task)
+static void on_admitted(void *context, const struct api_error *err)
 {
-    struct job *job = &of_task(task)->job;
-    struct api_error err = {0};
-    if (session_job_admit(job, &err)) {
-        job_fail(job, &err);
+    struct job *job = &((struct completion *)context)->job;
+    if (err) {
+        job_fail(job, err);
         finish(job);
     } else {
         accept(job);
     }
+}
+
+static void run_admit(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct api_error err = {0};
+    if (session_job_admit(&completion->job, &err))
+        on_admitted(completion, &err);
+    else
+        session_quota_reserve(completion->job.bound.session, on_admitted, completion);
 }
 
 static void run_prepare(struct task *task)
@@ -277,8 +287,9 @@ static void run_bind(struct task *task)
         return;
     }
     claim_turn(job);
-    session_ask(sessions, job->asked.owner, job->asked.request.session_id, job->asked.request.store,
-                NULL, job->bound.claim, bind, completion);
+    session_ask(sessions, job->asked.owner, job->asked.request.session_id,
+                job->asked.request.store ? SESSION_CHANGES : SESSION_USES, NULL, job->bound.claim,
+                bind, completion);
 }
 
 /* Enter. Takes what `parsed` holds. */

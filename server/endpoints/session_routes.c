@@ -2,7 +2,6 @@
 #include "server/endpoints/session_routes.h"
 
 #include "server/endpoints/session_task.h"
-#include "server/states/session_ask.h"
 #include "server/states/session_shares.h"
 
 #include <stdlib.h>
@@ -233,6 +232,7 @@ static const struct session_task_kind FORK = {.size = sizeof(struct one_task),
                                               .content_type = JSON,
                                               .names_session = true,
                                               .keyed = true,
+                                              .need = SESSION_USES,
                                               .makes = made_by_fork,
                                               .read = read_fork,
                                               .perform = perform_fork,
@@ -277,7 +277,7 @@ static const struct session_task_kind REWIND = {.size = sizeof(struct one_task),
                                                 .content_type = JSON,
                                                 .names_session = true,
                                                 .keyed = true,
-                                                .takes = true,
+                                                .need = SESSION_CHANGES,
                                                 .read = read_rewind,
                                                 .perform = perform_rewind,
                                                 .encode = encode_view};

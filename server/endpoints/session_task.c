@@ -3,7 +3,6 @@
 
 #include "server/endpoints/idempotency.h"
 #include "server/schedule/scheduler.h"
-#include "server/states/session_ask.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +67,9 @@ static void on_lease_back(void *context, const struct api_error *err)
 static bool undo(struct session_task *task)
 {
     const struct session_task_kind *kind = task->kind;
-    const char *id = kind->makes ? kind->makes(task) : kind->takes ? task->id : NULL;
+    const char *id = kind->makes                     ? kind->makes(task)
+                     : kind->need == SESSION_CHANGES ? task->id
+                                                     : NULL;
     return task->asked && task->task.error.code != API_OK && id &&
            session_ask_undo(task->task.service->sessions, task->owner, id, on_lease_back, task);
 }
@@ -108,8 +109,8 @@ static void ask_to_make(void *context, const struct api_error *err)
     struct session_task *task = context;
     const char *id = err || !task->kind->makes ? NULL : task->kind->makes(task);
     if (id)
-        session_ask(task->task.service->sessions, task->owner, id, true, task->id, NULL, on_asked,
-                    task);
+        session_ask(task->task.service->sessions, task->owner, id, SESSION_CHANGES, task->id, NULL,
+                    on_asked, task);
     else
         on_asked(task, err);
 }
@@ -129,7 +130,7 @@ static void run_perform(struct task *base)
     }
     struct sessions *sessions = base->service->sessions;
     if (task->kind->names_session && sessions_shared(sessions) && !task->asked)
-        session_ask(sessions, task->owner, task->id, task->kind->takes, NULL, NULL, ask_to_make,
+        session_ask(sessions, task->owner, task->id, task->kind->need, NULL, NULL, ask_to_make,
                     task);
     else
         perform(task);

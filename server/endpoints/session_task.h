@@ -10,7 +10,7 @@
 #define SERVER_ENDPOINTS_SESSION_TASK_H
 
 #include "server/http/http.h"
-#include "server/states/sessions.h"
+#include "server/states/session_ask.h"
 #include "server/task.h"
 
 struct replay_entry;
@@ -28,8 +28,8 @@ struct session_task_kind {
     const char *content_type; /* of that; NULL: it is empty */
     bool names_session;       /* in its path */
     bool keyed;               /* takes an Idempotency-Key */
-    /* Where servers share the sessions: which one it needs as it is, and may change. */
-    bool takes;                                            /* that of the path */
+    /* Where servers share the sessions: what it needs of that of the path. */
+    enum session_need need;
     const char *(*makes)(const struct session_task *task); /* one that it makes; NULL: none */
     /* NULL: nothing is to be done. An error is in task.error then, or -1 with *err. */
     int (*read)(struct session_task *task, struct http_request *request, struct api_error *err);

@@ -114,6 +114,7 @@ static const struct session_task_kind EXPORT = {.size = sizeof(struct session_fi
                                                 .status = 200,
                                                 .content_type = "application/octet-stream",
                                                 .names_session = true,
+                                                .need = SESSION_USES,
                                                 .perform = perform_export,
                                                 .encode = encode_export,
                                                 .destroy = destroy_file};
@@ -217,7 +218,7 @@ static const struct session_task_kind IMPORT = {.size = sizeof(struct session_fi
                                                 .status = 201,
                                                 .content_type = "application/json",
                                                 .names_session = true,
-                                                .takes = true,
+                                                .need = SESSION_CHANGES,
                                                 .read = read_import,
                                                 .prepare = prepare_import,
                                                 .perform = perform_import,

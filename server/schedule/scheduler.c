@@ -108,13 +108,23 @@ static void give_up(struct service *service)
     sessions_give_up(service->sessions, &err);
 }
 
+/* Before the thread sleeps. While the system provides memory, other threads wait for theirs: so not
+ * beside a request that is on its way. How long the thread may sleep then. */
+static double populate(struct scheduler *scheduler, double sleep_s)
+{
+    struct service *service = scheduler->service;
+    if (admission_busy(&service->admission))
+        return sleep_s < 0 || sleep_s > TICK_MS / 1e3 ? TICK_MS / 1e3 : sleep_s;
+    return engine_populate(service->engine) ? 0 : sleep_s;
+}
+
 /* Takes what has come, and sleeps while there is nothing to do. False: the thread ends. */
 static bool take_inbox(struct scheduler *scheduler)
 {
     struct inbox_taken taken;
     double sleep_s = may_sleep(scheduler);
-    if (sleep_s != 0 && engine_populate(scheduler->service->engine))
-        sleep_s = 0;
+    if (sleep_s != 0)
+        sleep_s = populate(scheduler, sleep_s);
     int64_t began = clock_nanos(CLOCK_MONOTONIC);
     inbox_take(&scheduler->inbox, sleep_s, &taken);
     scheduler->slept = sleep_s != 0 ? clock_nanos(CLOCK_MONOTONIC) - began : 0;

@@ -327,6 +327,14 @@ static void take_image(struct checkpoint_files *files, struct checkpoint *checkp
     tiers_settle(files->tiers, checkpoint);
 }
 
+/* A store that servers share may not have it yet, or no longer: that is as it should be. Whether it
+ * is away it tells itself. */
+static enum log_level level_of(const struct checkpoint_files *files, const struct error *err)
+{
+    return err->code == ERROR_IO && store_is_shared(files->store) ? LOG_LEVEL_DEBUG
+                                                                  : LOG_LEVEL_WARN;
+}
+
 static void was_read(struct store_op *op)
 {
     struct checkpoint_file *file = (struct checkpoint_file *)op;
@@ -337,7 +345,8 @@ static void was_read(struct store_op *op)
     give_memory(file);
     file->phase = FILE_WHOLE;
     if (file->op.error.code != ERROR_NONE) {
-        log_message(LOG_LEVEL_WARN, "a checkpoint cannot be read: %s", file->op.error.message);
+        log_message(level_of(files, &file->op.error), "a checkpoint cannot be read: %s",
+                    file->op.error.message);
         files->tiers->dropped += checkpoint && checkpoint->tier == TIER_DISK;
         checkpoint_file_discard(file);
     } else if (!checkpoint) {

@@ -2,6 +2,7 @@
 #include "server/states/session.h"
 
 #include "engine/base/clock.h"
+#include "engine/engine.h"
 #include "server/store/store.h"
 
 #include <stdio.h>
@@ -124,6 +125,11 @@ void session_promise(struct session *session, int64_t tokens, int64_t turns)
     session->growth = tokens > session->count ? tokens - session->count : 0;
     session->growth += turns / SESSION_TOKEN_BYTES;
     session->sessions->growth += session->growth;
+}
+
+int64_t session_state_bytes(const struct sessions *sessions, int64_t tokens)
+{
+    return tokens ? (int64_t)engine_state_bytes(sessions->options.engine, tokens) : 0;
 }
 
 void session_leave(struct session *session)

@@ -105,6 +105,9 @@ void session_leave(struct session *session);
 /* The same, and drops what is left of its own branch of the tree. */
 void session_forget(struct session *session);
 
+/* Bytes of the states of so many tokens, as quotas count them. */
+int64_t session_state_bytes(const struct sessions *sessions, int64_t tokens);
+
 /* Gives it other tokens (malloc'd, taken over), or fewer of its own. Returns those that it had, if
  * they are others: the caller frees them. */
 int32_t *session_set_tokens(struct session *session, int32_t *tokens, int64_t count);

@@ -3,6 +3,7 @@
 
 #include "server/log.h"
 #include "server/states/session_changes.h"
+#include "server/states/session_quota.h"
 #include "server/store/store.h"
 
 #include <stdio.h>
@@ -30,7 +31,7 @@ static bool is_in_question(const struct session *session, const struct session_q
 static void make_room(const struct session_question *answered, int64_t tokens)
 {
     struct sessions *sessions = answered->sessions;
-    while (!sessions_fit(sessions, 1, 2 * (sessions->tokens + tokens) - sessions->tokens)) {
+    while (!session_quota_fit(sessions, 1, 2 * (sessions->tokens + tokens) - sessions->tokens)) {
         struct session *oldest = NULL;
         for (size_t i = 0; i < sessions->count; i++) {
             struct session *at = sessions->list[i];
@@ -116,6 +117,8 @@ static int take_answer(struct session_question *question, struct api_error *err)
         session->lease = op->lease;
         session->doubtful = false;
         session_use(session);
+        if (!session->fresh)
+            session->meta.used = op->used; /* by the store's clock */
     }
     return result;
 }
@@ -225,9 +228,11 @@ static struct session_question *prepare(struct sessions *sessions, const char *o
     return NULL;
 }
 
-void session_ask(struct sessions *sessions, const char *owner, const char *id, bool takes,
-                 const char *kept, const struct store_reply *key, session_done *done, void *context)
+void session_ask(struct sessions *sessions, const char *owner, const char *id,
+                 enum session_need need, const char *kept, const struct store_reply *key,
+                 session_done *done, void *context)
 {
+    bool takes = need == SESSION_CHANGES;
     struct session *session = session_lookup(sessions, owner, id);
     struct session_question *question = NULL;
     struct api_error err = {0};
@@ -242,6 +247,7 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id, b
     }
     question->done = done;
     question->context = context;
+    question->op.uses = need != SESSION_READS;
     if (kept)
         snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)
@@ -261,6 +267,7 @@ static void tell_row(const struct session_question *question, const struct store
         strcmp(meta.owner, question->owner) != 0)
         return;
     sessions_view_found(sessions, &meta, row->count, &view);
+    view.used = row->used;
     lister->each(lister->context, &view);
 }
 

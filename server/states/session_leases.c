@@ -20,6 +20,7 @@ void session_leases_explain(const char *id, const struct store_op *op, struct ap
         api_error_set(err, API_SESSION_CONFLICT, NULL, "the session \"%s\": %s", id,
                       op->error.message);
         break;
+    case STORE_QUOTA: /* session_quota.h */
     case STORE_AWAY:
         api_error_set(err, API_STORE_UNAVAILABLE, NULL,
                       op->what == STORE_WRITE || op->what == STORE_REMOVE
@@ -96,13 +97,20 @@ static void on_given(struct store_op *op)
     session_question_free(question);
 }
 
+/* counted: what it is to count from now on, less than was promised; NULL: nothing was. */
 static bool send_back(struct sessions *sessions, const char *owner, const char *id,
-                      const struct store_lease *lease, session_done *done, void *context)
+                      const struct store_lease *lease, const struct session *counted,
+                      session_done *done, void *context)
 {
     struct session_question *question = session_question_create(sessions, owner, id, on_given);
     if (!question)
         return false;
     question->op.lease = *lease;
+    question->op.counted = counted != NULL;
+    if (counted && !counted->fresh) {
+        question->op.count = counted->count;
+        question->op.turns_length = counted->turns_length;
+    }
     question->done = done;
     question->context = context;
     store_give(sessions->options.store, &question->op);
@@ -112,14 +120,15 @@ static bool send_back(struct sessions *sessions, const char *owner, const char *
 void session_leases_send_back(struct sessions *sessions, const char *owner, const char *id,
                               const struct store_lease *lease)
 {
-    send_back(sessions, owner, id, lease, NULL, NULL);
+    send_back(sessions, owner, id, lease, NULL, NULL, NULL);
 }
 
 bool session_leases_give_then(struct session *session, session_done *done, void *context)
 {
-    bool later =
-        session->lease.holder[0] && send_back(session->sessions, session->meta.owner,
-                                              session->meta.id, &session->lease, done, context);
+    const struct session_meta *meta = &session->meta;
+    bool later = session->lease.holder[0] &&
+                 send_back(session->sessions, meta->owner, meta->id, &session->lease,
+                           session->promised > 0 ? session : NULL, done, context);
     session->lease.holder[0] = 0;
     return later;
 }

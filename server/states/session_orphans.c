@@ -92,7 +92,7 @@ int session_orphans_find(const char *directory, char *const *keys, size_t count,
         return error_set(err, ERROR_INVALID, "%s: cannot read it, so no owner is known: %s", secret,
                          strerror(errno));
     finding.tags = calloc(finding.num_tags, sizeof *finding.tags);
-    int result = finding.tags ? store_root_open(&root, directory, err)
+    int result = finding.tags ? store_root_open(&root, directory, NULL, err)
                               : error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
     for (size_t i = 0; i < finding.num_tags && result == 0; i++)
         store_root_owner_tag(root.secret, count ? keys[i] : "", finding.tags[i]);

@@ -6,6 +6,7 @@
 #include "server/log.h"
 #include "server/states/session_changes.h"
 #include "server/states/session_leases.h"
+#include "server/states/session_quota.h"
 #include "server/store/store.h"
 
 #include <math.h>
@@ -153,7 +154,7 @@ enum { RETRY_SECONDS = 2 };
 static double poll_ttl(struct sessions *sessions)
 {
     double ttl = sessions->options.ttl_s;
-    if (ttl <= 0)
+    if (ttl <= 0 || sessions->options.shared) /* which lets them go by its own clock */
         return -1;
     const struct session_clock now = session_clock(sessions);
     if (now.running_s < sessions->next_due)
@@ -267,11 +268,6 @@ void session_match(struct sessions *sessions, const struct session *session,
                      MATCH_ANY, match);
 }
 
-static int64_t state_bytes_of(const struct sessions *sessions, int64_t tokens)
-{
-    return tokens ? (int64_t)engine_state_bytes(sessions->options.engine, tokens) : 0;
-}
-
 void session_view(struct sessions *sessions, const struct session *session,
                   struct session_view *view)
 {
@@ -285,7 +281,7 @@ void session_view(struct sessions *sessions, const struct session *session,
     if (!session->count)
         return;
     view->recurrent_bytes = (int64_t)info->recurrent_bytes_per_text;
-    view->kv_bytes = state_bytes_of(sessions, session->count) - view->recurrent_bytes;
+    view->kv_bytes = session_state_bytes(sessions, session->count) - view->recurrent_bytes;
     view->checkpoints = state_tree_checkpoints_of(sessions->options.tree, session->space,
                                                   session->tokens, session->count, &view->tier);
 }
@@ -305,7 +301,7 @@ void sessions_view_found(struct sessions *sessions, const struct session_meta *m
     if (count == 0)
         return;
     view->recurrent_bytes = (int64_t)info->recurrent_bytes_per_text;
-    view->kv_bytes = state_bytes_of(sessions, count) - view->recurrent_bytes;
+    view->kv_bytes = session_state_bytes(sessions, count) - view->recurrent_bytes;
 }
 
 struct session_card session_card(const struct session_view *view)
@@ -398,90 +394,10 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     return 0;
 }
 
-/* What they take of memory with so many more. */
-static int64_t memory_with(const struct sessions *sessions, size_t more, int64_t tokens)
-{
-    enum { SESSION_BYTES = 1024 };
-    return (sessions->tokens + tokens) * SESSION_TOKEN_BYTES + sessions->turns +
-           (int64_t)(sessions->count + more) * SESSION_BYTES;
-}
-
-static int64_t memory_budget(const struct sessions *sessions)
-{
-    int64_t budget = sessions->options.texts_bytes;
-    return budget == 0 ? INT64_MAX : budget;
-}
-
-bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens)
-{
-    return memory_with(sessions, more, tokens) <= memory_budget(sessions);
-}
-
-/* Turns may take less than found sessions: a quarter is for tokens of checkpoints that no session
- * holds, and for a restart that finds less memory than this start did. */
-static bool may_grow(const struct sessions *sessions, size_t more, int64_t tokens)
-{
-    int64_t budget = memory_budget(sessions);
-    return memory_with(sessions, more, sessions->growth + tokens) <= budget - budget / 4;
-}
-
-int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
-                      struct error *err)
-{
-    double bytes = (double)memory_with(sessions, more, tokens);
-    double budget = (double)memory_budget(sessions);
-    /* Their part grows with the limit, and faster than that. */
-    return error_set(err, ERROR_NO_MEMORY,
-                     "memory: the %zu sessions of --state-dir have %lld tokens and take %.1f MiB, "
-                     "expected at most %.1f MiB, their part of what is left; a limit %.1f times as "
-                     "high would do",
-                     sessions->count + more, (long long)(sessions->tokens + tokens),
-                     bytes / (1 << 20), budget / (1 << 20), bytes / budget + 0.1);
-}
-
-/* What it counts in the quota, with what is promised to the request at work. */
-static int64_t most_bytes(const struct session *session)
-{
-    int64_t tokens = session->promised > session->count ? session->promised : session->count;
-    return state_bytes_of(session->sessions, tokens) + session->turns_length + session->more_turns;
-}
-
-/* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens, and
- * so many more bytes of turns. */
-static int check_quota(const struct sessions *sessions, const char *owner,
-                       const struct session *session, int64_t tokens, int64_t turns,
-                       struct api_error *err)
-{
-    int64_t quota = sessions->options.quota_bytes, held = 0;
-    int64_t wanted =
-        state_bytes_of(sessions, tokens) + (session ? session->turns_length : 0) + turns;
-    bool found;
-    if (!may_grow(sessions, session ? 0 : 1,
-                  tokens - (session ? session->count : 0) + turns / SESSION_TOKEN_BYTES))
-        return api_error_set(err, API_SESSION_QUOTA, NULL,
-                             "this session can have %lld tokens; the %lld tokens of all sessions "
-                             "have taken the memory that is there for them",
-                             (long long)tokens, (long long)sessions->tokens);
-    if (quota == 0)
-        return 0;
-    for (size_t i = session_place(sessions, owner, "", &found);
-         i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
-        const struct session *other = sessions->list[i];
-        if (other != session)
-            held += most_bytes(other);
-    }
-    if (wanted <= quota - held)
-        return 0;
-    return api_error_set(err, API_SESSION_QUOTA, NULL,
-                         "this session can need %lld bytes and the other sessions of this API key "
-                         "hold %lld, --session-quota allows %lld together",
-                         (long long)wanted, (long long)held, (long long)quota);
-}
-
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    int64_t turns, struct api_error *err)
 {
-    if (check_quota(sessions, session->meta.owner, session, tokens, turns, err))
+    if (session_quota_check(sessions, session->meta.owner, session, tokens, turns, err))
         return -1;
     session_promise(session, tokens, turns);
     return 0;
@@ -540,7 +456,7 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
         api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
         return NULL;
     }
-    if (check_quota(sessions, owner, NULL, count, turns, err))
+    if (session_quota_check(sessions, owner, NULL, count, turns, err))
         return NULL;
     if (session) { /* another space: made anew */
         lease = session->lease;
@@ -559,6 +475,46 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
         return NULL;
     }
     return session;
+}
+
+/* One that is made, while its owner's quota is asked for. */
+struct making {
+    struct session *session;
+    session_done *done;
+    void *context;
+};
+
+static void on_reserved(void *context, const struct api_error *err)
+{
+    struct making making = *(struct making *)context;
+    free(context);
+    struct session *session = making.session;
+    session->busy = false;
+    if (!err) {
+        session_changes_save(session, &(struct session_content){.count = session->count}, NULL,
+                             making.done, making.context);
+        return;
+    }
+    session_leases_give(session);
+    session_forget(session);
+    making.done(making.context, err);
+}
+
+static void save_made(struct session *session, session_done *done, void *context)
+{
+    struct making *making = malloc(sizeof *making);
+    struct api_error err = {0};
+    session->busy = true;
+    if (making) {
+        *making = (struct making){session, done, context};
+        session_promise(session, session->count, 0);
+        session_quota_reserve(session, on_reserved, making);
+        return;
+    }
+    session_leases_give(session);
+    session_forget(session);
+    out_of_memory(&err);
+    done(context, &err);
 }
 
 int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
@@ -587,8 +543,7 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
         return -1;
     }
     session_changes_use(session);
-    session_changes_save(copy, &(struct session_content){.count = copy->count}, NULL, done,
-                         context);
+    save_made(copy, done, context);
     return 0;
 }
 
@@ -628,6 +583,6 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
                                        image, &lacking))
         log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
                     lacking.message);
-    session_changes_save(session, &(struct session_content){.count = count}, NULL, done, context);
+    save_made(session, done, context);
     return 0;
 }

@@ -90,14 +90,9 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
  * session, and the request treats it as an empty one. */
 int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   const struct session **out, struct api_error *err);
-/* Whether there is memory for so many more, with so many tokens. */
-bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens);
-/* The error of a start for which there is not: ERROR_NO_MEMORY. */
-int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
-                      struct error *err);
-
 /* A bound request may leave the session with so many tokens, and so many more bytes of turns. Fails
- * with API_SESSION_QUOTA if the owner's sessions would then take more than their quota. */
+ * with API_SESSION_QUOTA if the owner's sessions would then take more than their quota; where
+ * servers share the store, session_quota_reserve asks that. */
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    int64_t turns, struct api_error *err);
 /* The request has ended, and the session is to hold this (taken over). Without tokens it

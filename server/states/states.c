@@ -2,6 +2,7 @@
 #include "server/states/states.h"
 
 #include "engine/base/clock.h"
+#include "server/states/session_quota.h"
 #include "server/states/sessions.h"
 
 /* Others fill a shared store, too: it has a limit of its own. Sums with it do not overflow. */
@@ -19,7 +20,7 @@ struct opening {
 static void session_found(struct opening *opening, const struct store_found *file)
 {
     struct sessions *sessions = opening->service->sessions;
-    if (opening->left_out == 0 && sessions_fit(sessions, 1, file->count)) {
+    if (opening->left_out == 0 && session_quota_fit(sessions, 1, file->count)) {
         sessions_found(sessions, file);
     } else {
         opening->left_out++;
@@ -78,6 +79,9 @@ int states_open(struct service *service, const struct states_options *options, s
     struct opening opening = {.service = service, .options = options, .err = err};
     struct store_options storing = {.location = options->location,
                                     .lease_s = options->lease_s,
+                                    .replicas = options->store_replicas,
+                                    .quota_bytes = options->session_quota_bytes,
+                                    .ttl_s = options->session_ttl_s,
                                     .budget_bytes =
                                         options->shared ? NO_LIMIT : options->disk_bytes,
                                     .database_bytes = options->database_bytes,
@@ -92,7 +96,8 @@ int states_open(struct service *service, const struct states_options *options, s
     if (opening.result)
         return -1;
     if (opening.left_out > 0)
-        return sessions_too_many(service->sessions, opening.left_out, opening.left_out_tokens, err);
+        return session_quota_too_many(service->sessions, opening.left_out, opening.left_out_tokens,
+                                      err);
     state_tree_disk_room(service->tree, 0); /* --disk-state may be less than it was */
     return 0;
 }

@@ -16,6 +16,7 @@ struct states_options {
     const char *location;   /* store_options; NULL: no store */
     bool shared;            /* other servers use it at the same time */
     double lease_s;         /* store_options */
+    int store_replicas;     /* store_options.replicas */
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;

@@ -56,7 +56,7 @@ static void renew_all(struct redis_leases *leases, struct redis_lease *first)
         if (open && renew(leases, at, &failed) != 0) {
             log_message(LOG_LEVEL_WARN, "the lease of a session was not renewed: %s",
                         failed.message);
-            open = leases->link.context != NULL;
+            open = failed.code != ERROR_IO || leases->link.cluster != NULL;
         }
         free(at);
     }

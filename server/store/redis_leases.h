@@ -5,12 +5,11 @@
 #ifndef SERVER_STORE_REDIS_LEASES_H
 #define SERVER_STORE_REDIS_LEASES_H
 
+#include "server/store/redis_keys.h"
 #include "server/store/redis_link.h"
 #include "server/store/store_op.h"
 
 #include <pthread.h>
-
-enum { REDIS_KEY_SIZE = 256 };
 
 struct redis_lease {
     struct redis_lease *next;

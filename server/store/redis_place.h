@@ -13,16 +13,31 @@
 
 struct engine;
 
+enum { REDIS_RECOUNTS = 64 };
+
 struct store_place {
     struct redis_link link;
     struct redis_leases leases;
-    struct engine *engine;
+    struct engine *engine; /* for states; NULL: sessions alone */
+    int32_t vocab_size;    /* of its model */
     struct store_accounts *accounts;
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];
-    double lease_s;
-    bool away; /* the log says so */
+    double lease_s, ttl_s;
+    int replicas; /* of the store's own, that are to have a change before it is acknowledged */
+    int64_t quota_bytes;
+    double recounted[REDIS_RECOUNTS]; /* clock_seconds(), by owner: redis_quota.h */
+    double sweep_at;                  /* clock_seconds() */
+    bool away;                        /* the log says so */
 };
+
+/* Connects and checks the store. The caller sets engine, vocab_size and model. secret:
+ * [SIPHASH_BYTES], what a store without one gets; NULL: a new one. accounts: borrowed until the
+ * place is closed. */
+int redis_place_open(struct store_place **out, const char *location, double lease_s,
+                     const unsigned char *secret, struct store_accounts *accounts,
+                     struct error *err);
+void redis_place_close(struct store_place *place);
 
 /* Says in the log that the store went away, or is back, once each. */
 void redis_place_tell(struct store_place *place, const struct error *err);

@@ -153,83 +153,19 @@ int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int
     return result;
 }
 
-/* ---- all ---- */
+/* ---- in a list ---- */
 
-enum { NAMES_AT_ONCE = 256, KEY_SIZE = 256 };
-
-/* Sends for so many names from `at` on. */
-static int send_names(struct redis_link *link, const struct store_op *op, const char *model,
-                      const redisReply *names, size_t at, size_t count)
-{
-    struct error err = ERROR_INIT;
-    char key[KEY_SIZE];
-    for (size_t i = at; i < at + count; i++) {
-        struct redis_command command;
-        snprintf(key, sizeof key, "regla:{%s:%s:%.*s}", model, op->owner,
-                 (int)names->element[i]->len, names->element[i]->str);
-        redis_command_begin(&command, "HMGET");
-        redis_command_text(&command, key);
-        redis_command_text(&command, "meta");
-        redis_command_text(&command, "count");
-        if (redis_link_send(link, &command, &err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Adds a session. What has none is left out: it was deleted, or is being made. */
-static void add(struct store_op *op, const redisReply *reply)
+int redis_rows_card(struct store_row *row, const redisReply *reply)
 {
     const redisReply *meta = element(reply, 0);
-    struct store_row row = {0};
-    if (meta == NULL || meta->len > MOST_META || redis_rows_number(reply, 1, &row.count) != 0 ||
-        row.count > MOST_TOKENS)
-        return;
-    row.meta = copy_of(meta);
-    row.meta_length = meta->len;
-    if (row.meta == NULL)
-        error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
-    else
-        op->rows[op->num_rows++] = row;
-}
-
-static int list_names(struct redis_link *link, struct store_op *op, const char *model,
-                      const redisReply *names)
-{
-    for (size_t i = 0; i < names->elements; i++)
-        if (names->element[i]->type != REDIS_REPLY_STRING)
-            return redis_rows_strange(names, &op->error);
-    op->rows = calloc(names->elements + 1, sizeof *op->rows);
-    if (op->rows == NULL)
-        return error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
-    for (size_t at = 0, some; at < names->elements; at += some) {
-        some = names->elements - at < NAMES_AT_ONCE ? names->elements - at : NAMES_AT_ONCE;
-        if (send_names(link, op, model, names, at, some) != 0)
-            return error_set(&op->error, ERROR_IO, "%s: not connected", link->address.name);
-        for (size_t i = 0; i < some; i++) {
-            redisReply *reply = redis_link_receive(link, &op->error);
-            if (reply != NULL)
-                add(op, reply);
-            freeReplyObject(reply);
-        }
-        if (op->error.code != ERROR_NONE)
-            return -1;
-    }
-    return 0;
-}
-
-int redis_rows_list(struct redis_link *link, struct store_op *op, const char *model,
-                    const char *key)
-{
-    struct redis_command command;
-    redis_command_begin(&command, "ZRANGE");
-    redis_command_text(&command, key);
-    redis_command_text(&command, "0");
-    redis_command_text(&command, "-1");
-    redisReply *names = redis_link_ask(link, &command, &op->error);
-    int result = names == NULL                      ? -1
-                 : names->type != REDIS_REPLY_ARRAY ? redis_rows_strange(names, &op->error)
-                                                    : list_names(link, op, model, names);
-    freeReplyObject(names);
-    return result;
+    int64_t used;
+    *row = (struct store_row){0};
+    if (meta == NULL || meta->len > MOST_META || redis_rows_number(reply, 1, &row->count) != 0 ||
+        row->count > MOST_TOKENS)
+        return 0;
+    row->meta = copy_of(meta);
+    row->meta_length = meta->len;
+    if (redis_rows_number(reply, 2, &used) == 0)
+        row->used = (double)used * 1e-3;
+    return row->meta != NULL ? 1 : -1;
 }

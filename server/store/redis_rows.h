@@ -21,8 +21,8 @@ int redis_rows_strange(const redisReply *reply, struct error *err);
 /* The row from element `at` on: "row" and what follows. Sets rows and lease.version, or the
  * error. */
 int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int32_t vocab_size);
-/* All sessions of the op's owner whose names are in the set `key`. Sets rows, or the error. */
-int redis_rows_list(struct redis_link *link, struct store_op *op, const char *model,
-                    const char *key);
+/* META, the count of tokens and the last use, elements 0 to 2, for a list. 1: it is there; 0: it is
+ * none; -1: no memory. */
+int redis_rows_card(struct store_row *row, const redisReply *reply);
 
 #endif

@@ -9,33 +9,47 @@
     "  if holder and holder ~= me and tonumber(ends or 0) > now then return ends - now end\n" \
     "end\n"
 
-/* Reads all before anything is written: keys of another type end a script as they are. */
+/* What a session's row says; what has lived its time (ARGV[2] in ms, 0: none has) is none. Reads
+ * all before anything is written: keys of another type end a script as they are. */
 #define ROW                                                                                    \
+    "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'fence', 'used')\n"             \
+    "local ttl = tonumber(ARGV[2])\n"                                                          \
+    "local over = ttl > 0 and h[4] and now - h[4] >= ttl and not left(h[1], h[2])\n"           \
     "local function row(seen)\n"                                                               \
+    "  if over then return {'none'} end\n"                                                     \
     "  local r = redis.call('HMGET', KEYS[1], 'version', 'meta', 'count', 'turns', 'state',\n" \
     "                       'sum')\n"                                                          \
     "  if not r[1] then return {'none'} end\n"                                                 \
     "  if r[1] == seen then return {'same'} end\n"                                             \
     "  return {'row', r[1], r[2], r[3], r[4], r[5], r[6],\n"                                   \
     "          redis.call('GET', KEYS[2]) or '', redis.call('GET', KEYS[3]) or ''}\n"          \
+    "end\n"                                                                                    \
+    "local function answer(reply, fence, key, used)\n"                                         \
+    "  table.insert(reply, 1, used)\n"                                                         \
+    "  table.insert(reply, 1, key)\n"                                                          \
+    "  table.insert(reply, 1, fence)\n"                                                        \
+    "  return reply\n"                                                                         \
     "end\n"
 
-const char redis_script_look[] = ROW "local reply = row(ARGV[1])\n"
-                                     "table.insert(reply, 1, '')\n"
-                                     "table.insert(reply, 1, '0')\n"
-                                     "return reply\n";
+const char redis_script_look[] = NOW ROW "local reply = row(ARGV[1])\n"
+                                         "local used = h[4] or '0'\n"
+                                         "if ARGV[3] == '1' and reply[1] ~= 'none' then\n"
+                                         "  used = text(now)\n"
+                                         "  redis.call('HSET', KEYS[1], 'used', used)\n"
+                                         "end\n"
+                                         "return answer(reply, '0', '', used)\n";
 
 /* A fence is the time, or more: it grows also where a row has been removed and comes again. */
-const char redis_script_take[] = NOW ROW
-    "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'fence', ARGV[4])\n"
-    "local ms = left(h[1], h[2], ARGV[2])\n"
-    "if ms then return {'busy', text(ms)} end\n"
-    "local fence = text(math.max(tonumber(h[3] or 0) + 1, now))\n"
-    "local reply = row(ARGV[1])\n"
-    "redis.call('HSET', KEYS[1], 'holder', ARGV[2], 'until', text(now + ARGV[3]), 'fence', fence)\n"
-    "table.insert(reply, 1, h[4] or '')\n"
-    "table.insert(reply, 1, fence)\n"
-    "return reply\n";
+const char redis_script_take[] =
+    NOW ROW "local ms = left(h[1], h[2], ARGV[3])\n"
+            "if ms then return {'busy', text(ms)} end\n"
+            "local fence = text(math.max(tonumber(h[3] or 0) + 1, now))\n"
+            "local key = not over and redis.call('HGET', KEYS[1], ARGV[5]) or ''\n"
+            "local reply = row(ARGV[1])\n"
+            "if over then redis.call('DEL', KEYS[1], KEYS[2], KEYS[3]) end\n"
+            "redis.call('HSET', KEYS[1], 'holder', ARGV[3], 'until', text(now + ARGV[4]),\n"
+            "           'fence', fence, 'used', text(now))\n"
+            "return answer(reply, fence, key, text(now))\n";
 
 const char redis_script_renew[] =
     NOW "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return {'lost'} end\n"
@@ -52,35 +66,35 @@ const char redis_script_give[] =
 /* The version of a row is the fence of its last commit: so a commit that is sent again, since its
  * reply was lost, is known. The row is written last: without it the bytes behind mean nothing. */
 const char redis_script_commit[] =
-    "local r = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'version')\n"
-    "if r[3] == ARGV[2] then return {'done'} end\n"
-    "if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] then return {'lost'} end\n"
-    "if (r[3] or '0') ~= ARGV[3] then return {'other'} end\n"
-    "if redis.call('STRLEN', KEYS[2]) < tonumber(ARGV[4]) or\n"
-    "   redis.call('STRLEN', KEYS[3]) < tonumber(ARGV[7]) then return {'short'} end\n"
-    "local function put(key, from, bytes, total)\n"
-    "  if #bytes > 0 then redis.call('SETRANGE', key, from, bytes) end\n"
-    "  if redis.call('STRLEN', key) <= tonumber(total) then return end\n"
-    "  if total == '0' then redis.call('DEL', key) return end\n"
-    "  redis.call('SET', key, redis.call('GETRANGE', key, 0, total - 1))\n"
-    "end\n"
-    "put(KEYS[2], ARGV[4], ARGV[5], ARGV[6])\n"
-    "put(KEYS[3], ARGV[7], ARGV[8], ARGV[9])\n"
-    "redis.call('HSET', KEYS[1], 'version', ARGV[2], 'meta', ARGV[10], 'count', ARGV[11],\n"
-    "           'turns', ARGV[9], 'state', ARGV[12], 'sum', ARGV[13])\n"
-    "redis.call('HDEL', KEYS[1], 'holder', 'until')\n"
-    "if ARGV[14] then\n"
-    "  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do\n"
-    "    if string.sub(field, 1, 2) == 'k:' then\n"
-    "      local ends = string.match(redis.call('HGET', KEYS[1], field), ':(%d+)$')\n"
-    "      if tonumber(ends or 0) < tonumber(ARGV[16]) then\n"
-    "        redis.call('HDEL', KEYS[1], field)\n"
-    "      end\n"
-    "    end\n"
-    "  end\n"
-    "  redis.call('HSET', KEYS[1], ARGV[14], ARGV[15])\n"
-    "end\n"
-    "return {'done'}\n";
+    NOW "local r = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'version')\n"
+        "if r[3] == ARGV[2] then return {'done'} end\n"
+        "if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] then return {'lost'} end\n"
+        "if (r[3] or '0') ~= ARGV[3] then return {'other'} end\n"
+        "if redis.call('STRLEN', KEYS[2]) < tonumber(ARGV[4]) or\n"
+        "   redis.call('STRLEN', KEYS[3]) < tonumber(ARGV[7]) then return {'short'} end\n"
+        "local function put(key, from, bytes, total)\n"
+        "  if #bytes > 0 then redis.call('SETRANGE', key, from, bytes) end\n"
+        "  if redis.call('STRLEN', key) <= tonumber(total) then return end\n"
+        "  if total == '0' then redis.call('DEL', key) return end\n"
+        "  redis.call('SET', key, redis.call('GETRANGE', key, 0, total - 1))\n"
+        "end\n"
+        "put(KEYS[2], ARGV[4], ARGV[5], ARGV[6])\n"
+        "put(KEYS[3], ARGV[7], ARGV[8], ARGV[9])\n"
+        "redis.call('HSET', KEYS[1], 'version', ARGV[2], 'meta', ARGV[10], 'count', ARGV[11],\n"
+        "           'turns', ARGV[9], 'state', ARGV[12], 'sum', ARGV[13], 'used', text(now))\n"
+        "redis.call('HDEL', KEYS[1], 'holder', 'until')\n"
+        "if ARGV[14] then\n"
+        "  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do\n"
+        "    if string.sub(field, 1, 2) == 'k:' then\n"
+        "      local ends = string.match(redis.call('HGET', KEYS[1], field), ':(%d+)$')\n"
+        "      if tonumber(ends or 0) < tonumber(ARGV[16]) then\n"
+        "        redis.call('HDEL', KEYS[1], field)\n"
+        "      end\n"
+        "    end\n"
+        "  end\n"
+        "  redis.call('HSET', KEYS[1], ARGV[14], ARGV[15])\n"
+        "end\n"
+        "return {'done'}\n";
 
 /* A session that came anew, or was changed, since the version that is to be removed stays. */
 const char redis_script_remove[] =
@@ -90,3 +104,61 @@ const char redis_script_remove[] =
         "if h[3] and h[3] ~= ARGV[2] then return {'other'} end\n"
         "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
         "return {'done'}\n";
+
+/* A row that does not say when it was used begins to live now. */
+const char redis_script_expire[] =
+    NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'used')\n"
+        "if redis.call('EXISTS', KEYS[1]) == 0 then return {'none'} end\n"
+        "local used = h[3] or text(now)\n"
+        "if not h[3] then redis.call('HSET', KEYS[1], 'used', used) end\n"
+        "if left(h[1], h[2]) or now - used < tonumber(ARGV[1]) then return {'used', used} end\n"
+        "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
+        "return {'gone'}\n";
+
+/* ---- the names of an owner's sessions ---- */
+
+const char redis_script_name[] =
+    NOW "redis.call('ZADD', KEYS[1], text(math.floor(now / 1000)), ARGV[1])\n"
+        "return {'done'}\n";
+
+const char redis_script_names[] =
+    NOW "return {text(now), redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')}\n";
+
+const char redis_script_forget[] = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) == ARGV[2] then\n"
+                                   "  redis.call('ZREM', KEYS[1], ARGV[1])\n"
+                                   "end\n"
+                                   "return {'done'}\n";
+
+const char redis_script_due[] =
+    NOW "return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text((now - ARGV[1]) / 1000),\n"
+        "                  'WITHSCORES', 'LIMIT', 0, ARGV[2])\n";
+
+/* ---- an owner's quota ---- */
+
+const char redis_script_size[] =
+    NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'count', 'turns')\n"
+        "if left(h[1], h[2]) then return {'busy'} end\n"
+        "return {h[3] or '0', h[4] or '0'}\n";
+
+#define COUNT                                                                            \
+    "local all = redis.call('HGET', KEYS[1], '')\n"                                      \
+    "local own = redis.call('HGET', KEYS[1], ARGV[1])\n"                                 \
+    "local function text(n) return string.format('%.0f', n) end\n"                       \
+    "local function count(bytes)\n"                                                      \
+    "  if bytes == 0 then redis.call('HDEL', KEYS[1], ARGV[1])\n"                        \
+    "  else redis.call('HSET', KEYS[1], ARGV[1], text(bytes)) end\n"                     \
+    "  redis.call('HSET', KEYS[1], '', text(tonumber(all or 0) - (own or 0) + bytes))\n" \
+    "  return {'done'}\n"                                                                \
+    "end\n"
+
+const char redis_script_reserve[] =
+    COUNT "if not all then return {'unknown'} end\n"
+          "local others, bytes = all - (own or 0), tonumber(ARGV[2])\n"
+          "if bytes > ARGV[3] - others then return {'full', text(others)} end\n"
+          "return count(bytes)\n";
+
+const char redis_script_count[] = COUNT "if not all then return {'done'} end\n"
+                                        "return count(tonumber(ARGV[2]))\n";
+
+const char redis_script_recount[] = COUNT "if (own or '') ~= ARGV[2] then return {'done'} end\n"
+                                          "return count(tonumber(ARGV[3]))\n";

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the store does as one step: scripts in Lua, for EVAL. Each touches the keys of one session
- * only, which share a hash tag: the row, its tokens, its turns. Times are the store's own. */
+/* What the store does as one step: scripts in Lua, for EVAL. Each touches keys of one hash tag
+ * only: of a session the row, its tokens, its turns; of an owner the lists. Times are the store's
+ * own. */
 #ifndef SERVER_STORE_REDIS_SCRIPTS_H
 #define SERVER_STORE_REDIS_SCRIPTS_H
 
-/* ARGV: the version that the caller has. {fence, what is kept of the key, row...}, where the row is
- * "none", "same", or "row", version, META, tokens, bytes of turns, state, checksum, and both. */
+/* ARGV: the version that the caller has, time to live in ms (0: for ever), "1" if this is a use.
+ * {fence, what is kept of the key, last use in ms, row...}, where the row is "none", "same", or
+ * "row", version, META, tokens, bytes of turns, state, checksum, and both. */
 extern const char redis_script_look[];
-/* ARGV: version, holder, lease in ms, field of the key or "". The same, or {"busy", ms left}. */
+/* ARGV: version, time to live in ms, holder, lease in ms, field of the key or "". The same, or
+ * {"busy", ms left}. What has lived its time goes. */
 extern const char redis_script_take[];
 /* ARGV: holder, lease in ms. */
 extern const char redis_script_renew[];
@@ -19,5 +22,30 @@ extern const char redis_script_give[];
 extern const char redis_script_commit[];
 /* ARGV: holder. {"done"}, or {"busy", ms left}. */
 extern const char redis_script_remove[];
+/* ARGV: time to live in ms. Removes what has lived its time, and nobody works on: {"gone"},
+ * {"none"}, or {"used", last use in ms}. */
+extern const char redis_script_expire[];
+
+/* Of an owner's set of names. ARGV: a name. Puts it there, with the time in seconds. */
+extern const char redis_script_name[];
+/* {now in ms, {name, time, ...}}. */
+extern const char redis_script_names[];
+/* ARGV: a name and its time, as redis_script_names gave them. Takes the name out, unless it was put
+ * there again. */
+extern const char redis_script_forget[];
+/* ARGV: time to live in ms, how many at most. {name, time, ...} of those that may have lived it. */
+extern const char redis_script_due[];
+
+/* {tokens, bytes of turns} of a session's row; {"busy"} while somebody works on it. */
+extern const char redis_script_size[];
+
+/* Of an owner's quota: a hash of what each session counts, or may come to count; "" is all of them.
+ * ARGV: a name, bytes, most bytes of all. {"done"}, {"full", bytes of the others}, or {"unknown"}:
+ * nobody has counted yet. */
+extern const char redis_script_reserve[];
+/* ARGV: a name, bytes. From now on it counts so much. */
+extern const char redis_script_count[];
+/* ARGV: a name, bytes as they were seen ("": none), bytes. The same, unless that has changed. */
+extern const char redis_script_recount[];
 
 #endif

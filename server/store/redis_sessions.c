@@ -2,8 +2,9 @@
 #include "server/store/redis_sessions.h"
 
 #include "engine/base/clock.h"
-#include "engine/engine.h"
-#include "engine/model/model.h"
+#include "server/store/redis_keys.h"
+#include "server/store/redis_owners.h"
+#include "server/store/redis_quota.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -23,20 +24,25 @@ enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
 /* A value of Redis has at most 512 MiB. */
 static const int64_t MOST_BYTES = 256 << 20;
 
+/* Not done, or not known to be. */
+static bool is_open(const struct store_op *op)
+{
+    return op->error.code == ERROR_IO;
+}
+
+/* What may be sent again: the store knows it, or does not mind. */
+static bool is_lasting(const struct store_op *op)
+{
+    return op->what == STORE_WRITE || op->what == STORE_REMOVE;
+}
+
+/* Others concern an owner, and are run one after the other. */
+static bool is_sent(const struct store_op *op)
+{
+    return is_open(op) && op->what != STORE_LIST && op->what != STORE_RESERVE;
+}
+
 /* ---- commands ---- */
-
-/* The keys of a session share what is in braces: a cluster keeps them together. */
-static void key_of(const struct store_place *place, const struct store_op *op, const char *suffix,
-                   char key[REDIS_KEY_SIZE])
-{
-    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s:%s}%s", place->model, op->owner, op->id, suffix);
-}
-
-static void index_of(const struct store_place *place, const struct store_op *op,
-                     char key[REDIS_KEY_SIZE])
-{
-    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:sessions", place->model, op->owner);
-}
 
 /* What a command borrows while it is put together. */
 struct words {
@@ -53,7 +59,7 @@ static struct redis_command *begin_script(struct words *words, const struct stor
     redis_command_text(&words->command, script);
     redis_command_number(&words->command, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
-        key_of(place, op, SUFFIXES[i], words->keys[i]);
+        redis_key_session(words->keys[i], place->model, op->owner, op->id, SUFFIXES[i]);
         redis_command_text(&words->command, words->keys[i]);
     }
     return &words->command;
@@ -111,8 +117,11 @@ static void put_take(struct words *words, const struct store_place *place,
     struct redis_command *command =
         begin_script(words, place, op, takes ? redis_script_take : redis_script_look);
     redis_command_number(command, op->lease.version);
-    if (!takes)
+    redis_command_number(command, redis_owners_ttl_ms(place));
+    if (!takes) {
+        redis_command_text(command, op->uses ? "1" : "0");
         return;
+    }
     redis_command_text(command, op->lease.holder);
     redis_command_number(command, (int64_t)(place->lease_s * 1e3));
     if (op->reply != NULL)
@@ -120,27 +129,13 @@ static void put_take(struct words *words, const struct store_place *place,
     redis_command_text(command, op->reply != NULL ? words->field : "");
 }
 
-/* The session's name in the owner's set, before the session is there: nobody misses one. Whoever
- * lists finds names without a session, and leaves those out. */
-static void put_name(struct words *words, const struct store_place *place,
-                     const struct store_op *op)
-{
-    redis_command_begin(&words->command, "ZADD");
-    index_of(place, op, words->keys[0]);
-    redis_command_text(&words->command, words->keys[0]);
-    redis_command_number(&words->command, clock_nanos(CLOCK_REALTIME) / 1000000000);
-    redis_command_text(&words->command, op->id);
-}
-
-static int send_op(struct store_place *place, struct store_op *op, struct error *err)
+static void send_op(struct store_place *place, struct store_op *op)
 {
     struct words words;
     const char *script = op->what == STORE_GIVE ? redis_script_give : redis_script_remove;
     switch (op->what) {
     case STORE_WRITE:
-        put_name(&words, place, op);
-        if (redis_link_send(&place->link, &words.command, err) != 0)
-            return -1;
+        redis_owners_send_name(place, op);
         put_commit(&words, place, op);
         break;
     case STORE_TAKE:
@@ -153,8 +148,10 @@ static int send_op(struct store_place *place, struct store_op *op, struct error 
             redis_command_number(&words.command, op->lease.version);
         break;
     }
+    if (is_lasting(op))
+        words.command.replicas = place->replicas;
     op->sends++;
-    return redis_link_send(&place->link, &words.command, err);
+    redis_link_send(&place->link, &words.command);
 }
 
 /* ---- replies ---- */
@@ -211,18 +208,20 @@ static void take_key(struct store_op *op, const redisReply *reply)
 
 static void take_row(struct store_place *place, struct store_op *op, const redisReply *reply)
 {
-    enum { BEFORE = 2 };
-    int64_t fence;
+    enum { BEFORE = 3 };
+    int64_t fence, used;
     if (redis_rows_is(reply, 0, "busy")) {
         take_busy(op, reply);
         return;
     }
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements <= BEFORE ||
-        redis_rows_number(reply, 0, &fence) != 0 || reply->element[1]->type != REDIS_REPLY_STRING) {
+        redis_rows_number(reply, 0, &fence) != 0 || reply->element[1]->type != REDIS_REPLY_STRING ||
+        redis_rows_number(reply, 2, &used) != 0) {
         redis_rows_strange(reply, &op->error);
         return;
     }
     op->lease.fence = fence;
+    op->used = (double)used * 1e-3;
     if (redis_rows_is(reply, BEFORE, "none")) {
         op->seen = STORE_SEEN_NONE;
         op->lease.version = 0;
@@ -231,7 +230,7 @@ static void take_row(struct store_place *place, struct store_op *op, const redis
     } else {
         int64_t known = op->lease.version;
         op->seen = STORE_SEEN_OTHER;
-        if (redis_rows_take(op, reply, BEFORE, engine_model(place->engine)->vocab_size) != 0)
+        if (redis_rows_take(op, reply, BEFORE, place->vocab_size) != 0)
             return;
         if (op->lease.version < known)
             refuse(op, STORE_CONFLICT,
@@ -266,40 +265,22 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
 
 /* ---- operations ---- */
 
-/* Not done, or not known to be. */
-static bool is_open(const struct store_op *op)
-{
-    return op->error.code == ERROR_IO;
-}
-
-/* What may be sent again: the store knows it, or does not mind. */
-static bool is_lasting(const struct store_op *op)
-{
-    return op->what == STORE_WRITE || op->what == STORE_REMOVE;
-}
-
-static bool is_sent(const struct store_op *op)
-{
-    return is_open(op) && op->what != STORE_LIST;
-}
-
-static void receive(struct store_place *place, struct store_op *op, const struct error *unsent)
+/* Without a reply what has become of it is not known. */
+static void receive(struct store_place *place, struct store_op *op)
 {
     struct error failed = ERROR_INIT;
-    redisReply *reply = NULL;
-    /* The name first: that the set does not take it is no reason not to commit. */
-    if (op->what == STORE_WRITE && place->link.context != NULL)
-        freeReplyObject(redis_link_receive(&place->link, &failed));
-    if (place->link.context != NULL) {
-        error_clear(&failed);
-        reply = redis_link_receive(&place->link, &failed);
+    if (op->what == STORE_WRITE)
+        redis_owners_receive_name(place, op);
+    redisReply *reply = redis_link_receive(&place->link, &failed);
+    if (reply == NULL) {
+        op->error = failed;
+        if (failed.code == ERROR_INVALID) /* done, and not by as many as are to have it */
+            op->refusal = STORE_AWAY;
+        return;
     }
-    op->error = failed.code != ERROR_NONE ? failed : *unsent;
-    if (reply != NULL) {
-        error_clear(&op->error);
-        take_reply(place, op, reply);
-        freeReplyObject(reply);
-    }
+    error_clear(&op->error);
+    take_reply(place, op, reply);
+    freeReplyObject(reply);
 }
 
 /* Sends those that are open, and takes their replies. */
@@ -309,15 +290,18 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
     bool open = redis_link_open(&place->link, hurry, &err) == 0;
     for (struct store_op *op = first; open && op != NULL; op = op->next)
         if (is_sent(op))
-            open = send_op(place, op, &err) == 0;
+            send_op(place, op);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (!is_sent(op))
             continue;
-        receive(place, op, &err);
-        if (place->link.context == NULL && err.code == ERROR_NONE)
+        if (open)
+            receive(place, op);
+        else
+            op->error = err;
+        if (is_open(op) && err.code == ERROR_NONE)
             err = op->error;
     }
-    redis_place_tell(place, place->link.context == NULL ? &err : NULL);
+    redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
 /* A lease that was taken is renewed from now on; one that came with an error is given back. */
@@ -326,12 +310,10 @@ static void end_take(struct store_place *place, struct store_op *op)
     char key[REDIS_KEY_SIZE];
     struct words words;
     struct error lacking = ERROR_INIT;
-    key_of(place, op, "", key);
+    redis_key_session(key, place->model, op->owner, op->id, "");
     if (op->lease.fence == 0 ||
         (op->error.code == ERROR_NONE &&
          redis_leases_add(&place->leases, key, op->lease.holder, &op->error) == 0))
-        return;
-    if (place->link.context == NULL) /* it ends by itself */
         return;
     redis_command_text(begin_script(&words, place, op, redis_script_give), op->lease.holder);
     freeReplyObject(redis_link_ask(&place->link, &words.command, &lacking));
@@ -367,20 +349,17 @@ static bool any_lasting(const struct store_op *first)
 /* The first attempt, and all that can be sent once. */
 static void run_once(struct store_place *place, struct store_op *first)
 {
-    bool was_open = place->link.context != NULL;
+    bool was_away = place->away;
     attempt(place, first, any_lasting(first));
-    if (was_open &&
-        place->link.context == NULL) /* since then the store may have been started anew */
+    if (place->away && !was_away) /* it may have been started anew since the last time */
         attempt(place, first, true);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (op->what == STORE_TAKE)
             end_take(place, op);
-        if (op->what == STORE_LIST && is_open(op)) {
-            char key[REDIS_KEY_SIZE];
+        if (is_open(op) && (op->what == STORE_LIST || op->what == STORE_RESERVE)) {
             error_clear(&op->error);
-            index_of(place, op, key);
             if (redis_link_open(&place->link, false, &op->error) == 0)
-                redis_rows_list(&place->link, op, place->model, key);
+                (op->what == STORE_LIST ? redis_owners_list : redis_quota_reserve)(place, op);
         }
         if (is_open(op) && !is_lasting(op))
             op->refusal = STORE_AWAY;
@@ -409,11 +388,13 @@ void redis_sessions_run(struct store_place *place, struct store_op *first)
         return;
     run_once(place, first);
     run_again(place, first);
+    redis_quota_count(place, first);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (is_open(op))
             op->refusal = STORE_AWAY;
         if (op->error.code != ERROR_NONE && op->refusal != STORE_BUSY &&
-            op->refusal != STORE_KEY_DONE && op->refusal != STORE_KEY_OTHER)
+            op->refusal != STORE_KEY_DONE && op->refusal != STORE_KEY_OTHER &&
+            op->refusal != STORE_QUOTA)
             store_accounts_fail(place->accounts);
     }
 }

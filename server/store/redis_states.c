@@ -2,6 +2,7 @@
 #include "server/store/redis_states.h"
 
 #include "engine/state_file.h"
+#include "server/store/redis_keys.h"
 #include "server/store/redis_rows.h"
 #include "server/store/store_codec.h"
 
@@ -17,13 +18,10 @@ static int64_t pieces_of(int64_t bytes)
     return (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 }
 
-/* piece < 0: of the head, which has the number of bytes. */
 static void key_of(const struct store_place *place, const struct store_op *op, int64_t piece,
                    char key[REDIS_KEY_SIZE])
 {
-    int length = snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:state", place->model, op->name);
-    if (piece >= 0)
-        snprintf(key + length, (size_t)(REDIS_KEY_SIZE - length), ":%lld", (long long)piece);
+    redis_key_state(key, place->model, op->name, piece);
 }
 
 static int ask(struct store_place *place, const struct redis_command *command, struct error *err)
@@ -174,7 +172,7 @@ static int read_whole(struct store_place *place, const struct store_op *op, stru
 {
     int64_t bytes = read_head(place, op, err), most = most_bytes(place, op);
     if (bytes <= 0)
-        return bytes < 0 ? -1 : error_set(err, ERROR_INVALID, "the store no longer has it");
+        return bytes < 0 ? -1 : error_set(err, ERROR_IO, "the store does not have it");
     if (bytes > most)
         return error_set(err, ERROR_INVALID, "expected at most %lld bytes, got %lld",
                          (long long)most, (long long)bytes);
@@ -197,7 +195,7 @@ int redis_states_read(struct store_place *place, const struct store_op *op, stru
     if (open_link(place, err) == 0 && read_whole(place, op, err) == 0)
         return 0;
     struct error ignored = ERROR_INIT;
-    if (err->code == ERROR_INVALID && place->link.context != NULL)
+    if (err->code == ERROR_INVALID)
         redis_states_remove(place, op, &ignored);
     return error_prefix(err, "state %s", op->name);
 }

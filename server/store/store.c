@@ -330,6 +330,11 @@ void store_list(struct store *store, struct store_op *op)
     submit(store, op, STORE_LIST);
 }
 
+void store_reserve(struct store *store, struct store_op *op)
+{
+    submit(store, op, STORE_RESERVE);
+}
+
 void store_probe(struct store *store)
 {
     pthread_mutex_lock(&store->mutex);

@@ -57,6 +57,7 @@ void store_take(struct store *store, struct store_op *op);
 void store_look(struct store *store, struct store_op *op);
 void store_give(struct store *store, struct store_op *op);
 void store_list(struct store *store, struct store_op *op);
+void store_reserve(struct store *store, struct store_op *op);
 /* Sets the time of its last use (store_found.modified_ns). What is missing is not an error. */
 void store_touch(struct store *store, struct store_op *op);
 /* Tries whether the disk takes commits; the report will say so. */

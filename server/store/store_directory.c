@@ -72,7 +72,7 @@ static int open_folders(struct store_place *place, const struct store_options *o
     char name[2 * FINGERPRINT_BYTES + 1];
     if (options->database_bytes > 0)
         store_database_limit_memory(options->database_bytes);
-    if (store_root_open(&place->root, options->location, err) != 0)
+    if (store_root_open(&place->root, options->location, NULL, err) != 0)
         return -1;
     model_name(place->engine, name);
     if (open_folder(place, place->root.fd, name, &place->model, err) != 0 ||

@@ -54,6 +54,9 @@ struct store_found {
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
     double lease_s;              /* of a session, where servers share the store */
+    int replicas;                /* store_place.replicas */
+    int64_t quota_bytes;         /* the same: of an owner's sessions; 0: any */
+    double ttl_s;                /* the same: unused for so long, it is deleted; 0: never */
     int64_t budget_bytes;        /* --disk-state */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
     void (*wake)(void *context); /* from the store's thread: call store_poll */
@@ -70,6 +73,7 @@ struct store_row {
     int32_t *tokens; /* [count]; NULL in a list */
     char *turns;     /* [turns_length]; likewise */
     int64_t count, turns_length, state;
+    double used; /* seconds since 1970, by the store's clock */
 };
 
 /* The right to change such a session, which ends by itself unless the store's thread renews it. */
@@ -82,16 +86,17 @@ struct store_lease {
 /* Why a store that servers share did not do it, where that is no failure. */
 enum store_refusal {
     STORE_ACCEPTED,
-    STORE_BUSY,     /* another server has the lease */
-    STORE_CONFLICT, /* another server has changed it, or it is an older copy */
-    STORE_AWAY,     /* the store cannot be reached: a write may have been made */
-    STORE_KEY_DONE, /* the request with this Idempotency-Key has made its turn */
-    STORE_KEY_OTHER /* the same, and its body was another */
+    STORE_BUSY,      /* another server has the lease */
+    STORE_CONFLICT,  /* another server has changed it, or it is an older copy */
+    STORE_AWAY,      /* the store cannot be reached: a write may have been made */
+    STORE_KEY_DONE,  /* the request with this Idempotency-Key has made its turn */
+    STORE_KEY_OTHER, /* the same, and its body was another */
+    STORE_QUOTA      /* the owner's sessions would take more than they may */
 };
 
-/* Take, look, give and list are for stores that servers share: take gets the lease of a session and
- * the session, look gets the session alone, give gives the lease back, list gets all of an owner.
- */
+/* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a
+ * session and the session, look gets the session alone, give gives the lease back, list gets all of
+ * an owner, reserve takes of the owner's quota. */
 enum store_what {
     STORE_WRITE,
     STORE_READ,
@@ -100,7 +105,8 @@ enum store_what {
     STORE_TAKE,
     STORE_LOOK,
     STORE_GIVE,
-    STORE_LIST
+    STORE_LIST,
+    STORE_RESERVE
 };
 /* What take and look have found. */
 enum store_seen { STORE_SEEN_NONE, STORE_SEEN_SAME, STORE_SEEN_OTHER };
@@ -140,11 +146,16 @@ struct store_op {
     struct store_lease lease; /* write, remove, give: as it was taken; take: the store sets it, but
                                  for the version that is known */
     int64_t state;            /* write: position of the deepest state that will be there; 0: none */
+    bool uses;                /* look: the session is used now */
+    double used;              /* take, look: its last use, in seconds since 1970 by the store */
     enum store_seen seen;     /* take, look: what is there */
     struct store_row *rows;   /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
     size_t num_rows;
     enum store_refusal refusal; /* with an error */
     int64_t busy_ms;            /* STORE_BUSY: what is left of the other's lease; 0: not known */
+    int64_t wanted_bytes;       /* reserve: what the session may come to count */
+    int64_t held_bytes;         /* STORE_QUOTA: what the owner's others count */
+    bool counted;               /* give: it counts `count` tokens and its turns from now on */
 };
 
 void store_rows_free(struct store_row *rows, size_t count);

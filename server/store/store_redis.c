@@ -2,7 +2,9 @@
 #include "server/store/store_redis.h"
 
 #include "engine/engine.h"
+#include "engine/model/model.h"
 #include "server/log.h"
+#include "server/store/redis_owners.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/redis_states.h"
@@ -14,11 +16,14 @@
 
 void redis_place_tell(struct store_place *place, const struct error *err)
 {
+    struct error still = ERROR_INIT;
     bool away = err != NULL;
+    if (!away && place->away && redis_link_check(&place->link, &still) != 0)
+        return; /* another node of a cluster */
     if (away && !place->away)
         log_message(LOG_LEVEL_ERROR, "the store is away: %s; it is tried again", err->message);
     else if (!away && place->away)
-        log_message(LOG_LEVEL_INFO, "%s: the store is back", place->link.address.name);
+        log_message(LOG_LEVEL_INFO, "%s: the store is back", redis_link_name(&place->link));
     place->away = away;
 }
 
@@ -52,19 +57,20 @@ static int check_version(struct store_place *place, struct error *err)
     if (!known || major < 6 || (major == 6 && minor < 2))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: expected Redis 6.2 or later, or Valkey, got version %s",
-                         place->link.address.name, version);
+                         redis_link_name(&place->link), version);
     return 0;
 }
 
 /* The value of a setting. False: the store does not tell. */
-static bool read_setting(struct store_place *place, const char *name, char *value, size_t size)
+static bool read_setting(struct store_place *place, size_t node, const char *name, char *value,
+                         size_t size)
 {
     struct error ignored = ERROR_INIT;
     struct redis_command command;
     redis_command_begin(&command, "CONFIG");
     redis_command_text(&command, "GET");
     redis_command_text(&command, name);
-    redisReply *reply = redis_link_ask(&place->link, &command, &ignored);
+    redisReply *reply = redis_link_ask_node(&place->link, node, &command, &ignored);
     bool told = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
                 reply->element[1]->type == REDIS_REPLY_STRING;
     if (told)
@@ -74,11 +80,11 @@ static bool read_setting(struct store_place *place, const char *name, char *valu
 }
 
 /* Sessions must stay, and must be on the disk when their clients are told. */
-static int check_settings(struct store_place *place, struct error *err)
+static int check_settings(struct store_place *place, size_t node, struct error *err)
 {
-    const char *name = place->link.address.name;
+    const char *name = redis_link_name(&place->link);
     char policy[32], appends[8], syncs[16];
-    if (!read_setting(place, "maxmemory-policy", policy, sizeof policy))
+    if (!read_setting(place, node, "maxmemory-policy", policy, sizeof policy))
         log_message(LOG_LEVEL_WARN,
                     "%s does not tell its settings: its maxmemory-policy must not be allkeys-*, or "
                     "it may drop sessions",
@@ -88,8 +94,8 @@ static int check_settings(struct store_place *place, struct error *err)
                          "%s has maxmemory-policy %s, which may drop sessions: expected noeviction "
                          "or volatile-*",
                          name, policy);
-    if (read_setting(place, "appendonly", appends, sizeof appends) &&
-        read_setting(place, "appendfsync", syncs, sizeof syncs) &&
+    if (read_setting(place, node, "appendonly", appends, sizeof appends) &&
+        read_setting(place, node, "appendfsync", syncs, sizeof syncs) &&
         (strcmp(appends, "yes") != 0 || strcmp(syncs, "always") != 0))
         log_message(LOG_LEVEL_WARN,
                     "%s has appendonly %s and appendfsync %s: turns that were acknowledged may be "
@@ -110,19 +116,19 @@ static int parse_secret(struct store_place *place, const redisReply *reply, stru
     return whole ? 0
                  : error_set(err, ERROR_INVALID,
                              "%s: expected regla:secret to have %d hex digits, got something else",
-                             place->link.address.name, 2 * SIPHASH_BYTES);
+                             redis_link_name(&place->link), 2 * SIPHASH_BYTES);
 }
 
 /* All servers have the one that the first of them has made. */
-static int read_secret(struct store_place *place, struct error *err)
+static int read_secret(struct store_place *place, const unsigned char *first, struct error *err)
 {
     unsigned char random[SIPHASH_BYTES];
     char text[2 * SIPHASH_BYTES + 1];
     struct redis_command command;
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (first == NULL && getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return error_set(err, ERROR_IO, "the system has no random numbers");
     for (size_t i = 0; i < sizeof random; i++)
-        snprintf(text + 2 * i, 3, "%02x", random[i]);
+        snprintf(text + 2 * i, 3, "%02x", (first != NULL ? first : random)[i]);
     redis_command_begin(&command, "SETNX");
     redis_command_text(&command, "regla:secret");
     redis_command_text(&command, text);
@@ -138,49 +144,66 @@ static int read_secret(struct store_place *place, struct error *err)
     return result;
 }
 
-static void place_close(struct store_place *place)
+void redis_place_close(struct store_place *place)
 {
     redis_leases_stop(&place->leases);
     redis_link_close(&place->link);
     free(place);
 }
 
-static int open_place(struct store_place *place, const struct store_options *options,
+static int open_place(struct store_place *place, const char *location, const unsigned char *secret,
                       struct error *err)
 {
-    const double most = 5, least = 0.5, half = options->lease_s / 2;
+    const double most = 5, least = 0.5, half = place->lease_s / 2;
     const double timeout = half > most ? most : half < least ? least : half;
     struct redis_address address;
-    if (redis_address_parse(&address, options->location, err) != 0)
+    if (redis_address_parse(&address, location, err) != 0)
         return -1;
     redis_link_init(&place->link, &address, timeout);
-    place->lease_s = options->lease_s;
-    /* What the store holds, all servers together, it tells whoever asks it. */
-    place->accounts->report.disk_free = options->budget_bytes;
-    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
-        snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(place->engine)[i]);
     if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0 ||
-        check_settings(place, err) != 0 || read_secret(place, err) != 0)
+        read_secret(place, secret, err) != 0)
         return -1;
-    return redis_leases_start(&place->leases, &address, options->lease_s, timeout, err);
+    for (size_t node = 0; node < redis_link_nodes(&place->link); node++)
+        if (check_settings(place, node, err) != 0)
+            return -1;
+    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, err);
+}
+
+int redis_place_open(struct store_place **out, const char *location, double lease_s,
+                     const unsigned char *secret, struct store_accounts *accounts,
+                     struct error *err)
+{
+    struct store_place *place = calloc(1, sizeof *place);
+    if (place == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the store");
+    place->accounts = accounts;
+    place->lease_s = lease_s;
+    if (open_place(place, location, secret, err) != 0) {
+        redis_place_close(place);
+        return -1;
+    }
+    *out = place;
+    return 0;
 }
 
 static int redis_open(struct store_place **out, struct engine *engine,
                       const struct store_options *options, struct store_accounts *accounts,
                       struct error *err)
 {
-    struct store_place *place = calloc(1, sizeof *place);
-    if (place == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the store");
-    place->engine = engine;
-    place->accounts = accounts;
-    if (open_place(place, options, err) != 0) {
-        place_close(place);
+    if (redis_place_open(out, options->location, options->lease_s, NULL, accounts, err) != 0)
         return -1;
-    }
-    log_message(LOG_LEVEL_INFO, "store      %s, leases of %.4g s", place->link.address.name,
+    struct store_place *place = *out;
+    place->engine = engine;
+    place->ttl_s = options->ttl_s;
+    place->replicas = options->replicas;
+    place->quota_bytes = options->quota_bytes;
+    place->vocab_size = engine_model(engine)->vocab_size;
+    /* What the store holds, all servers together, it tells whoever asks it. */
+    accounts->report.disk_free = options->budget_bytes;
+    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
+        snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
+    log_message(LOG_LEVEL_INFO, "store      %s, leases of %.4g s", redis_link_name(&place->link),
                 place->lease_s);
-    *out = place;
     return 0;
 }
 
@@ -196,12 +219,14 @@ static int redis_scan(struct store_place *place, const struct store_options *opt
 
 /* ---- the rest ---- */
 
-/* Whether it is back, though nobody asks for anything. */
+/* Whether it is back, though nobody asks for anything; and sessions that have lived their time. */
 static void redis_tidy(struct store_place *place)
 {
     struct error err = ERROR_INIT;
     if (place->away && redis_link_open(&place->link, false, &err) == 0)
-        redis_place_tell(place, NULL);
+        redis_place_tell(place, NULL); /* if it is */
+    if (!place->away)
+        redis_owners_sweep(place);
 }
 
 static const unsigned char *redis_secret(const struct store_place *place)
@@ -220,4 +245,4 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .run_rows = redis_sessions_run,
                                           .tidy_rows = redis_tidy,
                                           .secret = redis_secret,
-                                          .close = place_close};
+                                          .close = redis_place_close};

@@ -45,26 +45,34 @@ static int take_lock(struct store_root *root, struct error *err)
     return 0;
 }
 
+/* 0: there is none. -1: it cannot be read. */
+static int find_secret(struct store_root *root, struct error *err)
+{
+    unsigned char more[SIPHASH_BYTES + 1];
+    int fd = openat(root->fd, "secret", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : store_root_cannot(root, "open", "secret", err);
+    ssize_t size = read(fd, more, sizeof more);
+    close(fd);
+    if (size != SIPHASH_BYTES)
+        return error_set(err, ERROR_INVALID, "%s/secret: expected %d bytes, got %s", root->path,
+                         SIPHASH_BYTES, size < SIPHASH_BYTES ? "less" : "more");
+    memcpy(root->secret, more, SIPHASH_BYTES);
+    return 1;
+}
+
 /* Reads the secret, or makes one that is whole or not there. */
-static int read_secret(struct store_root *root, struct error *err)
+static int read_secret(struct store_root *root, const unsigned char *first, struct error *err)
 {
     unsigned char *secret = root->secret;
-    int fd = openat(root->fd, "secret", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) {
-        unsigned char more[SIPHASH_BYTES + 1];
-        ssize_t size = read(fd, more, sizeof more);
-        close(fd);
-        if (size != SIPHASH_BYTES)
-            return error_set(err, ERROR_INVALID, "%s/secret: expected %d bytes, got %s", root->path,
-                             SIPHASH_BYTES, size < SIPHASH_BYTES ? "less" : "more");
-        memcpy(secret, more, SIPHASH_BYTES);
-        return 0;
-    }
-    if (errno != ENOENT)
-        return store_root_cannot(root, "open", "secret", err);
-    if (getrandom(secret, SIPHASH_BYTES, 0) != SIPHASH_BYTES)
+    int found = find_secret(root, err);
+    if (found != 0)
+        return found > 0 ? 0 : -1;
+    if (first != NULL)
+        memcpy(secret, first, SIPHASH_BYTES);
+    else if (getrandom(secret, SIPHASH_BYTES, 0) != SIPHASH_BYTES)
         return store_root_cannot(root, "make", "secret", err);
-    fd = openat(root->fd, "secret.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = openat(root->fd, "secret.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return store_root_cannot(root, "make", "secret.tmp", err);
     bool written = write(fd, secret, SIPHASH_BYTES) == SIPHASH_BYTES && fsync(fd) == 0;
@@ -88,20 +96,42 @@ static void sync_parent(const struct store_root *root)
     close(parent);
 }
 
-int store_root_open(struct store_root *root, const char *path, struct error *err)
+static int begin(struct store_root *root, const char *path, struct error *err)
 {
     *root = (struct store_root){.path = strdup(path), .fd = -1, .lock = -1};
-    if (root->path == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", path);
+    return root->path != NULL ? 0 : error_set(err, ERROR_NO_MEMORY, "%s: no memory", path);
+}
+
+static int open_root(struct store_root *root, struct error *err)
+{
+    root->fd = open(root->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return root->fd >= 0 ? 0 : store_root_cannot(root, "open", "", err);
+}
+
+int store_root_open(struct store_root *root, const char *path, const unsigned char *secret,
+                    struct error *err)
+{
+    if (begin(root, path, err) != 0)
+        return -1;
     bool made = mkdir(path, 0700) == 0;
     if (!made && errno != EEXIST)
         return store_root_cannot(root, "make", "", err);
-    root->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (root->fd < 0)
-        return store_root_cannot(root, "open", "", err);
+    if (open_root(root, err) != 0)
+        return -1;
     if (made)
         sync_parent(root);
-    return take_lock(root, err) != 0 || read_secret(root, err) != 0 ? -1 : 0;
+    return take_lock(root, err) != 0 || read_secret(root, secret, err) != 0 ? -1 : 0;
+}
+
+int store_root_look(struct store_root *root, const char *path, struct error *err)
+{
+    if (begin(root, path, err) != 0 || open_root(root, err) != 0)
+        return -1;
+    int found = find_secret(root, err);
+    return found > 0    ? 0
+           : found == 0 ? error_set(err, ERROR_INVALID, "%s: expected a --state-dir, got no secret",
+                                    root->path)
+                        : -1;
 }
 
 void store_root_owner_tag(const unsigned char *secret, const char *api_key,

@@ -15,8 +15,12 @@ struct store_root {
     unsigned char secret[SIPHASH_BYTES];
 };
 
-/* The caller closes it, on an error too. */
-int store_root_open(struct store_root *root, const char *path, struct error *err);
+/* The caller closes it, on an error too. secret: [SIPHASH_BYTES], what a directory without one
+ * gets; NULL: a new one. */
+int store_root_open(struct store_root *root, const char *path, const unsigned char *secret,
+                    struct error *err);
+/* The same without the lock, for whoever only reads; makes nothing. */
+int store_root_look(struct store_root *root, const char *path, struct error *err);
 void store_root_close(struct store_root *root);
 /* The owner's tag of an API key ("": none), in hex: see store_owner_tag. secret: [SIPHASH_BYTES].
  */

@@ -10,6 +10,7 @@ import pytest
 import checkpoints
 import contract
 import harness
+import redis_store
 import running
 from running import finish
 
@@ -91,3 +92,29 @@ def big_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("big") / "big"
     checkpoints.write_zeros(folder, hidden_size=1024, layers=4 if harness.SLOWNESS == 1 else 1)
     return folder
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory):
+    """A store that servers share, for the tests of a file."""
+    begun = redis_store.Redis(tmp_path_factory.mktemp("redis"))
+    yield begun
+    begun.stop()
+
+
+@pytest.fixture
+def own_redis(tmp_path):
+    """One for a test that harms it."""
+    begun = redis_store.Redis(tmp_path)
+    yield begun
+    begun.stop()
+
+
+@pytest.fixture
+def replicas(redis, server_factory):
+    return [server_factory(store=redis.location, lease=redis_store.LEASE) for _ in range(2)]
+
+
+@pytest.fixture
+def own_replicas(own_redis, server_factory):
+    return [server_factory(store=own_redis.location, lease=redis_store.LEASE) for _ in range(2)]

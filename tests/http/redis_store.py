@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Redis of Debian's package, unpacked, for the tests of --store; and one that answers what a test
-says."""
+says. And what these tests share."""
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,13 +9,20 @@ import threading
 from pathlib import Path
 
 import harness
+from harness import wait_until
+from session_helpers import GREEDY
+from unpacked import REDIS
 
-UNPACKED = harness.ROOT / "tests" / ".redis"
+LEASE = 2 * harness.SLOWNESS
+# A turn that lasts until it is cut off, and one of some seconds.
+ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
+LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True,
+        "temperature": 0}
 
 
 def program():
-    found = shutil.which("redis-server") or UNPACKED / "usr" / "bin" / "redis-server"
-    assert Path(found).exists(), "no redis-server: deploy/deps.sh test unpacks it into tests/.redis"
+    found = REDIS.find("redis-server")
+    assert found, "no redis-server: deploy/deps.sh test unpacks it into tests/.redis"
     return str(found)
 
 
@@ -39,25 +44,25 @@ def read_reply(stream):
 
 
 class Redis:
-    """On a Unix socket, with every write on the disk before it is answered."""
+    """On a Unix socket, with every write on the disk before it is answered. before: the beginning of
+    its command line."""
 
-    def __init__(self, folder, **settings):
-        self.folder = Path(folder)
+    def __init__(self, folder, before=(), **settings):
+        self.folder, self.before = Path(folder), before
         self.socket = self.folder / "store"
         self.location = f"unix:{self.socket}"
         self.settings = {"appendonly": "yes", "appendfsync": "always", **settings}
         self.start()
 
     def start(self):
-        libraries = [str(path) for path in UNPACKED.glob("usr/lib/*-linux-gnu")]
-        arguments = [program(), "--port", "0", "--unixsocket", str(self.socket), "--save", "",
+        arguments = [*self.before, program(), "--port", "0", "--unixsocket", str(self.socket), "--save", "",
                      "--dir", str(self.folder)]
         for name, value in self.settings.items():
             arguments += [f"--{name.replace('_', '-')}", str(value)]
         with open(self.folder / "redis.log", "ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env={**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)})
+                env=REDIS.environment())
         harness.wait_until(self.answers, "redis-server answers")
 
     def answers(self):
@@ -98,6 +103,69 @@ class Redis:
     def stop(self):
         self.resume()
         self.kill()
+
+
+class Cluster:
+    """Three nodes on loopback, each with a third of the slots."""
+
+    SLOTS = 16384
+
+    def __init__(self, folder):
+        self.nodes = []
+        for i in range(3):
+            place = Path(folder) / f"node-{i}"
+            place.mkdir()
+            port = harness.unused_port()
+            node = Redis(place, port=port, cluster_port=harness.unused_port(), cluster_enabled="yes",
+                         cluster_require_full_coverage="no", cluster_node_timeout=2000)
+            node.port, node.id = port, node.ask("CLUSTER", "MYID").decode()
+            self.nodes.append(node)
+        self.location = f"redis://127.0.0.1:{self.nodes[0].port}"
+        bounds = [self.SLOTS * i // 3 for i in range(4)]
+        for node, first, behind in zip(self.nodes, bounds, bounds[1:]):
+            node.ask("CLUSTER", "ADDSLOTSRANGE", first, behind - 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.settings["cluster_port"])
+        wait_until(self.is_whole, "the nodes know each other")
+
+    def is_whole(self):
+        return all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO")
+                   and len(node.ask("CLUSTER", "SLOTS")) >= 3 for node in self.nodes)
+
+    def keys(self, pattern):
+        return [key for node in self.nodes for key in node.keys(pattern)]
+
+    def slot(self, key):
+        return self.nodes[0].ask("CLUSTER", "KEYSLOT", key)
+
+    def holder(self, slot):
+        """Index of the node that has it."""
+        ports = {port: i for i, port in enumerate(node.port for node in self.nodes)}
+        return next(ports[where[1]] for first, last, where, *_ in self.nodes[0].ask("CLUSTER", "SLOTS")
+                    if first <= slot <= last)
+
+    def begin_to_move(self, slot):
+        """And its keys: who asks is sent on for one question (ASK). What ends it (then: MOVED)."""
+        at = self.holder(slot)
+        source, target = self.nodes[at], self.nodes[(at + 1) % 3]
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+
+        def move_keys():
+            keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 10000)
+            if keys:
+                source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        move_keys()
+
+        def end():
+            move_keys()
+            for node in (target, source, *self.nodes):
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        return end
+
+    def stop(self):
+        for node in self.nodes:
+            node.stop()
 
 
 class FakeRedis:
@@ -160,3 +228,32 @@ class FakeRedis:
         self.listener.close()
         for connection in self.connections:
             connection.close()
+
+
+def turn(server, name, **fields):
+    return server.post("/v1/completions", {"session_id": name, "prompt": [5, 6, 7],
+                                           "max_tokens": 4, **GREEDY, **fields})
+
+
+def position(server, name):
+    reply = server.get(f"/v1/sessions/{name}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()["position"]
+
+
+def in_background(function):
+    """Runs it in a thread; gives what waits for its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+
+    def result():
+        thread.join(60 * harness.SLOWNESS)
+        assert results, "it has not ended"
+        return results[0]
+    return result
+
+
+def wait_leased(redis, name):
+    wait_until(lambda: [key for key in redis.keys(f"*:{name}}}") if redis.ask("HGET", key, "holder")],
+               "the lease is taken")

@@ -18,7 +18,8 @@ from test_lifecycle import regla
 pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
 
 SHORT = ["--pp", "5", "--tg", "3", "--repeat", "1"]
-FIELDS = {"model": str, "weights": str, "kv": str, "activations": str, "products": str, "test": str,
+FIELDS = {"model": str, "weights": str, "kv": str, "activations": str, "products": str, "unit": str,
+          "test": str,
           "batch": int, "threads": int, "repeat": int, "tokens_per_second": float, "spread": float,
           "share_of_limit": float, "weights_gbps": float, "moved_gbps": float, "gflops": float}
 PACE_COLUMNS = [f"pace{i}_{name}" for i in (1, 2) for name in (

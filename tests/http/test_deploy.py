@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from harness import BINARY, GOLDEN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,9 +154,44 @@ def test_whoever_stops_a_server_waits_longer_than_it_takes_to_end():
     deploy = ROOT / "deploy"
     waits = [(file, seconds) for file, wait in [
         ("compose.yaml", r"stop_grace_period: (\d+)s"),
+        ("compose.replicas.yaml", r"stop_grace_period: (\d+)s"),
         ("kubernetes.yaml", r"terminationGracePeriodSeconds: (\d+)"),
+        ("kubernetes/replicas.yaml", r"terminationGracePeriodSeconds: (\d+)"),
         ("systemd/regla.service.in", r"TimeoutStopSec=(\d+)"),
         ("README.md", r"--stop-timeout (\d+)")]
         for seconds in re.findall(wait, (deploy / file).read_text())]
-    assert len({file for file, _ in waits}) == 4
-    assert all(int(seconds) >= ends + 10 for _, seconds in waits), (ends, waits)
+    assert len({file for file, _ in waits}) == 6
+    before = {"kubernetes/replicas.yaml": 5}  # of its preStop
+    assert 'command: [sleep, "5"]' in (deploy / "kubernetes/replicas.yaml").read_text()
+    assert all(int(seconds) >= ends + before.get(file, 0) + 10 for file, seconds in waits), (ends, waits)
+
+
+def variables(value):
+    """Names and values of REGLA_..., wherever they stand in a manifest."""
+    if isinstance(value, dict):
+        if str(value.get("name", "")).startswith("REGLA_"):
+            yield value["name"], value.get("value")
+        for each in value.values():
+            yield from variables(each)
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, str) and each.startswith("REGLA_"):
+                name, _, given = each.partition("=")
+                yield name, given or None
+            yield from variables(each)
+
+
+def test_manifests_set_flags_that_there_are(server_factory):
+    """And a server takes their values: all but those that name what only the container has."""
+    flags = set(re.findall(r"env (REGLA_\w+)", output(BINARY, "serve", "--help")))
+    deploy = ROOT / "deploy"
+    found = {}
+    for path in [path for pattern in ("compose*.yaml", "kubernetes*.yaml", "kubernetes/*.yaml")
+                 for path in deploy.glob(pattern)]:
+        for document in yaml.safe_load_all(path.read_text()):
+            found.update((name, value) for name, value in variables(document) if value or name not in found)
+    assert set(found) <= flags, set(found) - flags
+    elsewhere = {"REGLA_STORE", "REGLA_API_KEY_FILE", "REGLA_TLS_CERT", "REGLA_TLS_KEY", "REGLA_DEVICE"}
+    assert {"REGLA_STATE_DIR", *elsewhere} <= set(found)
+    server_factory(model=GOLDEN / "regla", environment={
+        name: value for name, value in found.items() if value and name not in elsewhere})

@@ -10,66 +10,9 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import FakeRedis, Redis
+from redis_store import ENDLESS, LEASE, LONG, FakeRedis, in_background, position, turn, wait_leased
 from session_helpers import GREEDY, Session, cached
 
-LEASE = 2 * harness.SLOWNESS
-# A turn that lasts until it is cut off, and one of some seconds.
-ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
-LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True, "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory):
-    running = Redis(tmp_path_factory.mktemp("redis"))
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def own_redis(tmp_path):
-    running = Redis(tmp_path)
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def replicas(redis, server_factory):
-    return [server_factory(store=redis.location, lease=LEASE) for _ in range(2)]
-
-
-@pytest.fixture
-def own_replicas(own_redis, server_factory):
-    return [server_factory(store=own_redis.location, lease=LEASE) for _ in range(2)]
-
-
-def turn(server, name, **fields):
-    return server.post("/v1/completions", {"session_id": name, "prompt": [5, 6, 7],
-                                           "max_tokens": 4, **GREEDY, **fields})
-
-
-def position(server, name):
-    reply = server.get(f"/v1/sessions/{name}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()["position"]
-
-
-def in_background(function):
-    """Runs it in a thread; gives what waits for its result."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
-    thread.start()
-
-    def result():
-        thread.join(60 * harness.SLOWNESS)
-        assert results, "it has not ended"
-        return results[0]
-    return result
-
-
-def wait_leased(redis, name):
-    wait_until(lambda: [key for key in redis.keys(f"*:{name}}}") if redis.ask("HGET", key, "holder")],
-               "the lease is taken")
 
 
 # ---- one session, several servers ----
@@ -99,11 +42,13 @@ def test_what_was_dropped_is_computed_again(replicas, redis):
         redis.ask("DEL", key)
     session.server = replicas[1]
     session.append([6], max_tokens=6)
+    assert " warn " not in replicas[1].tail(10**6)  # the store may do that
     wait_until(lambda: redis.keys("*:state:0"), "the state is in the store")
     for key in redis.keys("*:state:0"):  # torn
         redis.ask("SETRANGE", key, 300, b"damage")
     session.server = replicas[0]
     session.append([7], max_tokens=6)
+    assert "cannot be read" in replicas[0].tail(10**6)
 
 
 def test_changes_are_seen_everywhere(replicas):
@@ -409,8 +354,6 @@ def test_a_shared_store_is_no_directory(location):
 
 
 @pytest.mark.parametrize("flags, named", [
-    ({"session_ttl": 10}, "--session-ttl"),
-    ({"session_quota": "1M"}, "--session-quota"),
     ({"session_durability": "memory"}, "--session-durability memory"),
     ({"state_dir": "/tmp/none"}, "--state-dir"),
 ])
@@ -445,11 +388,11 @@ def bulk(*words):
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
 
 
-ROW = [b"7", b"", b"row", b"5", b"meta", b"1", b"0", b"0", b"0" * 16, b"\0\0\0\0", b""]
+ROW = [b"7", b"", b"0", b"row", b"5", b"meta", b"1", b"0", b"0", b"0" * 16, b"\0\0\0\0", b""]
 
 
 def row(**changes):
-    names = ["fence", "key", "kind", "version", "meta", "count", "turns", "state", "sum", "tokens",
+    names = ["fence", "key", "used", "kind", "version", "meta", "count", "turns", "state", "sum", "tokens",
              "talk"]
     return bulk(*[changes.get(name, value) for name, value in zip(names, ROW, strict=True)])
 
@@ -481,9 +424,11 @@ def row(**changes):
     (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "store_failed"),
     (bulk(b"busy", b"many"), "session_busy"),
     (bulk(b"busy"), "session_busy"),
-    (bulk(b"7", b"", b"odd"), "store_failed"),
-    (bulk(b"x", b"", b"none"), "store_failed"),
-    (bulk(b"99999999999999999999", b"", b"none"), "store_failed"),
+    (bulk(b"7", b"", b"0", b"odd"), "store_failed"),
+    (bulk(b"7", b"", b"none"), "store_failed"),
+    (bulk(b"7", b"", b"soon", b"none"), "store_failed"),
+    (bulk(b"x", b"", b"0", b"none"), "store_failed"),
+    (bulk(b"99999999999999999999", b"", b"0", b"none"), "store_failed"),
     (row(), "store_failed"),
     (row(count=b"99999999999"), "store_failed"),
     (row(count=b"-1"), "store_failed"),
@@ -526,7 +471,7 @@ def answering(fake, name, *replies):
 @pytest.mark.parametrize("reply", [b"lost", b"other", b"short"])
 def test_a_commit_that_was_cut_off_may_have_been_made(fake, fooled, reply):
     """The store hangs up on the commit, and then knows another version: perhaps behind this turn."""
-    none = bulk(b"7", b"", b"none")
+    none = bulk(b"7", b"", b"0", b"none")
     name = f"cut-{reply.decode()}"
     with answering(fake, name, none, None, bulk(reply)):
         cut = turn(fooled, name).json()["error"]
@@ -539,5 +484,5 @@ def test_a_commit_that_was_cut_off_may_have_been_made(fake, fooled, reply):
 
 def test_a_commit_that_is_never_confirmed(fake, fooled):
     """The lease is given, and what follows makes no sense: no turn is acknowledged."""
-    with answering(fake, "unconfirmed", bulk(b"7", b"", b"none"), bulk(b"what")):
+    with answering(fake, "unconfirmed", bulk(b"7", b"", b"0", b"none"), bulk(b"what")):
         assert turn(fooled, "unconfirmed").json()["error"]["code"] == "store_failed"

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const bench_sets[] = {"avx512", "avx2", "generic", "avx512vnni"};
+static const char *const bench_sets[] = {"avx512",     "avx2", "generic",
+                                         "avx512vnni", "amx",  "amx_emulated"};
 
 /* NULL where the machine does not have the instruction set, or does not round so for such weights.
  */

@@ -99,3 +99,21 @@ Test(admission, several_uploads_leave_a_quarter_of_the_budget)
     cr_assert(admission_upload(&gate, 40, 25));
     admission_destroy(&gate);
 }
+
+Test(admission, is_busy_from_the_body_to_the_run)
+{
+    struct admission gate = make(2, 1, 1000, 100);
+    struct api_error err = {0};
+    cr_assert_not(admission_busy(&gate));
+    cr_assert(admission_body(&gate, 10)); /* kept by no request: a compiled grammar */
+    cr_assert_not(admission_busy(&gate));
+    cr_assert(admission_upload(&gate, 0, 20));
+    cr_assert(admission_busy(&gate));
+    admission_received(&gate, 20);
+    cr_assert_not(admission_busy(&gate));
+    cr_assert_eq(admission_enter(&gate, 5, &err), 0);
+    cr_assert(admission_busy(&gate));
+    admission_leave(&gate, 5);
+    cr_assert_not(admission_busy(&gate));
+    admission_destroy(&gate);
+}

@@ -15,6 +15,8 @@
 enum { LONG_TEXT = 150, OTHERS = 7 };
 
 static const char *const sets[] = {"avx512vnni", "avx512", "avx2", "generic"};
+/* Those that multiply by tiles. */
+static const char *const tile_sets[] = {"amx", "amx_emulated"};
 
 /* What a test varies: threads, instruction_set, weights and kv of the options. */
 static struct engine *open_case(const char *path, struct engine_options options)
@@ -97,6 +99,15 @@ static void check_values_with(const char *path, const char *name, const char *se
     engine_close(engine);
 }
 
+/* The format of a case's file. */
+static enum weight_format weights_of(const char *path)
+{
+    struct engine *engine = open_case(path, (struct engine_options){.threads = 1});
+    const enum weight_format weights = engine_info(engine)->weights;
+    engine_close(engine);
+    return weights;
+}
+
 /* Which sets a machine has: test_instruction_set.c. */
 static void need_set(const char *set)
 {
@@ -123,6 +134,30 @@ Test(golden, every_case_is_right_on_avx2)
 {
     need_set(sets[2]);
     check_values(sets[2]);
+}
+
+/* Files in bf16 alone: with others no product of these sets is one by tiles. */
+static void check_tile_values(const char *set)
+{
+    char path[512], name[256];
+    int cases = 0;
+    need_set(set);
+    for (int i = 0; golden_case(i, path, name); i++)
+        if (weights_of(path) == WEIGHTS_BF16) {
+            check_values_with(path, name, set, KV_F32);
+            cases++;
+        }
+    cr_expect(cases > 5, "%d cases", cases);
+}
+
+Test(golden, cases_in_bf16_are_right_on_amx)
+{
+    check_tile_values(tile_sets[0]);
+}
+
+Test(golden, cases_in_bf16_are_right_on_emulated_amx)
+{
+    check_tile_values(tile_sets[1]);
 }
 
 Test(golden, every_case_is_right_on_the_portable_kernels)
@@ -338,6 +373,38 @@ Test(golden, bits_do_not_depend_on_the_step_in_q4)
     check_format(WEIGHTS_Q4);
 }
 
+/* Products know nothing of the mixer, so some cases of each kind. */
+static void check_tile_bits(const char *set)
+{
+    static const struct {
+        enum weight_format weights;
+        enum activation_format activations;
+    } kinds[] = {{WEIGHTS_BF16, ACTIVATIONS_F32},
+                 {WEIGHTS_BF16, ACTIVATIONS_16BIT},
+                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},
+                 {WEIGHTS_Q4, ACTIVATIONS_16BIT}};
+    char path[512], name[256];
+    need_set(set);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int i = (int)k; golden_case(i, path, name); i += SANITIZED ? 40 : 10)
+            check_bits(path, name,
+                       (struct engine_options){.instruction_set = set,
+                                               .weights = kinds[k].weights,
+                                               .activations = kinds[k].activations,
+                                               .threads = 2},
+                       one_chunk, 1);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_on_amx)
+{
+    check_tile_bits(tile_sets[0]);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_on_emulated_amx)
+{
+    check_tile_bits(tile_sets[1]);
+}
+
 /* The prompt's logits [length, V], with f32 keys; the caller frees them. */
 static float *logits_of(const char *path, const char *set, enum weight_format weights, int *count,
                         struct engine_info *info)
@@ -388,6 +455,38 @@ Test(golden, weights_in_the_format_of_the_file_are_exact)
 {
     check_exact(NULL);
     check_exact(sets[3]);
+}
+
+/* What `auto` is said to be is what computes. */
+Test(golden, auto_activations_are_those_that_info_names)
+{
+    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_Q8};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        enum activation_format said = ACTIVATIONS_F32;
+        float *logits[3];
+        size_t bytes = 0;
+        for (int run = 0; run < 3; run++) { /* auto, what it is, f32 */
+            const enum activation_format asked = run == 0   ? ACTIVATIONS_AUTO
+                                                 : run == 1 ? said
+                                                            : ACTIVATIONS_F32;
+            struct engine *engine = open_case(
+                GOLDEN_DIRECTORY "gpt_neox",
+                (struct engine_options){.threads = 1, .weights = formats[i], .activations = asked});
+            const struct engine_info *info = engine_info(engine);
+            said = run == 0 ? info->activations : said;
+            bytes = 40 * (size_t)info->vocab_size * sizeof(float);
+            logits[run] = malloc(bytes);
+            run_text(engine, 40, 40, 0, logits[run]);
+            engine_close(engine);
+        }
+        cr_expect(memcmp(logits[0], logits[1], bytes) == 0, "%s, %s",
+                  weight_format_name(formats[i]), activation_format_name(said));
+        cr_expect((memcmp(logits[0], logits[2], bytes) == 0) == (said == ACTIVATIONS_F32),
+                  "%s, %s: is it f32?", weight_format_name(formats[i]),
+                  activation_format_name(said));
+        for (int run = 0; run < 3; run++)
+            free(logits[run]);
+    }
 }
 
 /* `count` tokens of the text from `first` on give the logits of the undisturbed run. */

@@ -5,18 +5,24 @@
 #include "engine/cpu/device.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* With what the kernel says of the processor; the best one first. */
+/* With what the kernel says of the processor; the best one first. tiles: rounds bf16 too. The
+ * emulation is for those who name it. */
 static const struct set {
     const char *name, *flags;
+    bool fixes, tiles;
 } sets[] = {
-    {"avx512vnni", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma"},
-    {"avx512", "avx512f avx512dq avx512bw avx512vl avx2 fma"},
-    {"avx2", "avx2 fma f16c"},
-    {"generic", ""},
+    {"amx", "amx_tile amx_bf16 amx_int8 avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma",
+     true, true},
+    {"avx512vnni", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma", true, false},
+    {"avx512", "avx512f avx512dq avx512bw avx512vl avx2 fma", false, false},
+    {"avx2", "avx2 fma f16c", false, false},
+    {"generic", "", false, false},
+    {"amx_emulated", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma", true, true},
 };
 
 /* The first processor's line of that name, between two spaces; none but on x86. */
@@ -49,6 +55,13 @@ static bool has_all(const char *flags, const char *wanted)
     return true;
 }
 
+/* A system may refuse the tiles of a processor. */
+static bool is_there(const char *flags, const struct set *set)
+{
+    return has_all(flags, set->flags) &&
+           (strcmp(set->name, "amx") != 0 || cpu_refused_set() == NULL);
+}
+
 Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 {
     char flags[8192];
@@ -62,7 +75,7 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
         bool opened = cpu_open(&backend, &options, &err) == 0;
-        cr_expect(opened == has_all(flags, sets[i].flags), "%s %s", sets[i].name, err.message);
+        cr_expect(opened == is_there(flags, &sets[i]), "%s %s", sets[i].name, err.message);
         if (!opened)
             continue;
         cr_expect_str_eq(cpu_ops.instruction_set(backend), sets[i].name);
@@ -76,7 +89,7 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 }
 
 /* Inputs are rounded where the machine has what multiplies them so, else refused. */
-Test(instruction_set, activations_are_rounded_by_avx512_vnni_and_bf16_alone)
+Test(instruction_set, activations_are_rounded_by_avx512_vnni_bf16_and_amx_alone)
 {
     static const struct {
         enum weight_format weights;
@@ -93,17 +106,19 @@ Test(instruction_set, activations_are_rounded_by_avx512_vnni_and_bf16_alone)
     char flags[8192];
     read_line("flags", flags, sizeof flags);
     for (size_t i = 0; i < sizeof sets / sizeof *sets * CASES; i++) {
-        const char *set = sets[i / CASES].name, *wanted = cases[i % CASES].flags;
+        const struct set *of = &sets[i / CASES];
+        const char *set = of->name, *wanted = cases[i % CASES].flags;
         const struct cpu_options options = {.threads = 1,
                                             .instruction_set = set,
                                             .weights = cases[i % CASES].weights,
                                             .activations = cases[i % CASES].activations};
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
-        if (!has_all(flags, sets[i / CASES].flags))
+        if (!is_there(flags, of))
             continue;
         bool opened = cpu_open(&backend, &options, &err) == 0;
-        cr_expect(opened == (i / CASES == 0 && has_all(flags, wanted)), "%s %s", set, err.message);
+        cr_expect(opened == (of->tiles || (of->fixes && has_all(flags, wanted))), "%s %s", set,
+                  err.message);
         if (opened)
             cpu_ops.close(backend);
         else
@@ -119,7 +134,7 @@ Test(instruction_set, amds_get_what_was_measured_on_them)
     read_line("flags", flags, sizeof flags);
     read_line("vendor_id", vendor, sizeof vendor);
     read_line("cpu family", family, sizeof family);
-    if (!has_all(flags, sets[0].flags))
+    if (!has_all(flags, sets[1].flags) || is_there(flags, &sets[0]))
         return;
     int number = strstr(vendor, " AuthenticAMD ") != NULL ? atoi(family) : 0;
     const struct kernels *chosen = instruction_set_choose(NULL, NULL);
@@ -127,25 +142,26 @@ Test(instruction_set, amds_get_what_was_measured_on_them)
                          : number > 25 ? kernels_zen5
                                        : kernels_avx512vnni),
               "%s%s", vendor, family);
-    cr_expect(instruction_set_choose(sets[0].name, NULL) == chosen);
+    cr_expect(instruction_set_choose(sets[1].name, NULL) == chosen);
 }
 
-/* auto is what was fastest where it was measured, and f32 where nothing rounds. */
+/* auto is 16bit where it was faster and lost nothing that counts, and f32 elsewhere. */
 Test(instruction_set, auto_activations_are_a_fixed_table)
 {
     char flags[8192];
     read_line("flags", flags, sizeof flags);
-    const bool vnni = has_all(flags, sets[0].flags), bf16 = has_all(flags, "avx512_bf16");
+    const bool bf16 = has_all(flags, "avx512_bf16");
     const struct kernels *best = instruction_set_choose(NULL, NULL);
     const bool amd = best == kernels_zen4 || best == kernels_zen5;
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         const char *set = sets[i].name;
-        const bool rounds = i == 0 && vnni;
+        const bool rounds = sets[i].fixes && is_there(flags, &sets[i]);
         cr_expect(cpu_activations(set, WEIGHTS_F32) == ACTIVATIONS_F32, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_F16) == ACTIVATIONS_F32, "%s", set);
-        cr_expect(cpu_activations(set, WEIGHTS_BF16) ==
-                      (rounds && amd && bf16 ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
-                  "%s", set);
+        cr_expect(
+            cpu_activations(set, WEIGHTS_BF16) ==
+                (rounds && amd && bf16 && !sets[i].tiles ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
+            "%s", set);
         enum activation_format digits = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
         cr_expect(cpu_activations(set, WEIGHTS_Q8) == digits, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_Q6) == digits, "%s", set);
@@ -153,4 +169,28 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
     }
     cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);
     cr_expect(cpu_activations(NULL, WEIGHTS_Q8) == cpu_activations(best->name, WEIGHTS_Q8));
+}
+
+/* Each reason why AMX is not taken is told. */
+Test(instruction_set, a_refusal_of_tiles_is_told)
+{
+    static const struct {
+        bool there, agrees;
+        int refused;
+        const char *told; /* NULL: it is taken, or not there */
+    } cases[] = {{false, false, 0, NULL},
+                 {true, true, 0, NULL},
+                 {true, false, EPERM, "the system refuses its tiles: Operation not permitted"},
+                 {true, false, ENOSPC, "the system refuses its tiles: No space left on device"},
+                 {true, false, 0, "gives other bits than its emulation"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char refusal[160];
+        const bool taken = instruction_set_amx_runs(cases[i].there, cases[i].refused,
+                                                    cases[i].agrees, refusal, sizeof refusal);
+        cr_expect(taken == (cases[i].there && cases[i].told == NULL), "case %zu", i);
+        if (cases[i].told == NULL)
+            cr_expect_str_empty(refusal);
+        else
+            cr_expect(strstr(refusal, cases[i].told) != NULL, "%s", refusal);
+    }
 }

@@ -5,7 +5,6 @@ it regla is reached by TCP, by a Unix socket, or by TLS again. `deploy/deps.sh p
 import contextlib
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -19,21 +18,19 @@ import pytest
 from certificates import Certificate, needs_openssl
 from harness import (ENDLESS, ROOT, RawReply, ask, begin_stream, request_bytes, unused_port,
                      wait_until)
+from unpacked import PROXIES as PROXY_PROGRAMS
 
 pytestmark = needs_openssl
 
-FOLDER = ROOT / "tests" / ".proxies"
 HOST = "llm.example"
 DONE = b"data: [DONE]\n\n"
 
 
 def program(name):
-    """Of this machine, or unpacked."""
-    found = [path for path in FOLDER.glob(f"usr/*bin/{name}")] + [
-        Path(path) for path in [shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")] if path]
+    found = PROXY_PROGRAMS.find(name)
     if not found:
         pytest.skip(f"no {name} here: deploy/deps.sh proxies")
-    return found[0]
+    return found
 
 
 class Proxy:
@@ -55,12 +52,11 @@ class Proxy:
         assert "/etc/ssl" not in text and "8000" not in text
         config = folder / self.file
         config.write_text(text)
-        libraries = ":".join(str(path) for path in FOLDER.glob("usr/lib/*-linux-gnu"))
         self.log = open(folder / "proxy.log", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
             [program(name), *self.arguments(config, folder)], cwd=folder, stdin=subprocess.DEVNULL,
             stdout=self.log, stderr=self.log,
-            env={**os.environ, "LD_LIBRARY_PATH": libraries, "HOME": str(folder)})
+            env={**PROXY_PROGRAMS.environment(), "HOME": str(folder)})
         self.log_path = folder / "proxy.log"
         self.context = front.context()
         wait_until(self.answers, lambda: f"{name} answers: {self.log_path.read_text()}")

@@ -1,93 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three servers with one store behind HAProxy, as deploy/proxy/haproxy-replicas.cfg has it, while some of
-them are killed. `deploy/deps.sh proxies` unpacks HAProxy and Redis."""
+"""Three servers with one store behind HAProxy, while servers and the store are killed, servers are
+updated, each stands still for a while, and a server is cut off from the store. `deploy/deps.sh proxies`
+unpacks HAProxy and Redis; only root can lay the cables that are pulled."""
 
-import os
 import random
-import struct
-import subprocess
-import threading
 import time
+import warnings
 
 import httpx
 import pytest
 
 import harness
-from harness import GOLDEN, ROOT, unused_port, wait_until
+from harness import GOLDEN, wait_until
 from redis_store import Redis
-from session_helpers import GREEDY, cold
-from test_proxies import FOLDER, program
-from turn_history import Event, violations
+from replica_set import Cables, ReplicaSet
+from shared_sessions import SHORT, Clients, body, differences, leased, listed, texts_of, violations
+from stress_helpers import size
+from turn_history import CLAIMED, MADE, MISMATCH, READ, REFUSED, UNKNOWN, Event
+from turn_history import violations as violations_of
 
+MODEL = GOLDEN / "hybrid_regla"
 LEASE = 1
-CLIENTS, SESSIONS, KILLS = 6, 3, 10
-NAMES = [f"shared-{i}" for i in range(SESSIONS)]
-
-
-class Replicas:
-    """The servers at their ports, the store and the proxy."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.redis = Redis(folder)
-        self.ports = [unused_port() for _ in range(3)]
-        self.servers = [self.start(port) for port in self.ports]
-        self.port = unused_port()
-        text = (ROOT / "deploy" / "proxy" / "haproxy-replicas.cfg").read_text()
-        text = text.replace("bind :443 ssl crt /etc/ssl/regla/both.pem", f"bind 127.0.0.1:{self.port}")
-        for i, port in enumerate(self.ports):
-            text = text.replace(f"127.0.0.1:{8001 + i}", f"127.0.0.1:{port}")
-        config = folder / "haproxy.cfg"
-        config.write_text(text)
-        libraries = ":".join(str(path) for path in FOLDER.glob("usr/lib/*-linux-gnu"))
-        environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
-        checked = subprocess.run([program("haproxy"), "-c", "-f", config], env=environment,
-                                 capture_output=True, text=True, check=False)
-        assert checked.returncode == 0 and "WARNING" not in checked.stderr, checked.stderr
-        self.log = open(folder / "haproxy.log", "wb")  # noqa: SIM115
-        self.proxy = subprocess.Popen([program("haproxy"), "-db", "-f", config], env=environment,
-                                      stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-        self.url = f"http://127.0.0.1:{self.port}"
-        wait_until(lambda: self.get("/ready") == 200, "the proxy answers")
-
-    def start(self, port):
-        server = harness.Server(self.folder / f"server-{port}-{time.monotonic_ns()}.log",
-                                GOLDEN / "hybrid_regla", store=self.redis.location, lease=LEASE,
-                                port=port, threads=1)
-        server.ends_clean = False  # its port may be another's while it is dead
-        return server
-
-    def get(self, path):
-        try:
-            return httpx.get(self.url + path, trust_env=False).status_code
-        except httpx.TransportError:
-            return 0
-
-    def kill(self, index):
-        self.servers[index].process.kill()
-        self.servers[index].process.wait()
-        self.servers[index] = self.start(self.ports[index])
-
-    def log_of(self, port):
-        return "".join(path.read_text() for path in self.folder.glob(f"server-{port}-*.log"))
-
-    def stop(self):
-        self.proxy.kill()
-        self.proxy.wait()
-        for server in self.servers:
-            server.stop()
-        self.redis.stop()
+CLIENTS = size("CLIENTS", 32, 8, 32)
+SESSIONS = size("SESSIONS", 200, 40, 2000)
+TURNS = size("TURNS", 2000, 200, 20000)
+KILLS = size("KILLS", 10, 5, 100)
+CUT_SECONDS = size("CUT_SECONDS", 5, 5, 15)
 
 
 @pytest.fixture(scope="module")
-def replicas(tmp_path_factory):
-    running = Replicas(tmp_path_factory.mktemp("replicas"))
+def cables():
+    try:
+        laid = Cables(3)
+    except (PermissionError, FileNotFoundError) as error:
+        warnings.warn(f"no server is cut off from the store, since root is needed for that: {error}",
+                      stacklevel=1)
+        yield None
+        return
+    yield laid
+    laid.remove()
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory, cables):
+    running = ReplicaSet(tmp_path_factory.mktemp("replicas"), MODEL, cables=cables, lease=LEASE)
     yield running
     running.stop()
-
-
-def body(name, prompt, **fields):
-    return {"session_id": name, "prompt": prompt, "max_tokens": 4, **GREEDY, **fields}
 
 
 def test_a_session_stays_with_a_server(replicas):
@@ -107,103 +65,220 @@ def test_a_session_stays_with_a_server(replicas):
             wait_until(lambda name=name, home=homes[0]:
                        f"path=/v1/sessions/{name} " in replicas.log_of(home), "it is in the log")
             used.update(homes)
+            assert client.delete(f"/v1/sessions/{name}").status_code == 204
     assert len(used) == 3
 
 
-def read(client, name, events):
-    asked = time.monotonic()
-    reply = client.get(f"/v1/sessions/{name}")
-    if reply.status_code == 404:
-        return 0
-    if reply.status_code != 200:
-        return None
-    at = reply.json()["position"]
-    events.append(Event(asked, time.monotonic(), at, read=True))
-    return at
+class Faults:
+    """What happens to the servers and their store while the clients go on."""
+
+    def __init__(self, replicas, clients):
+        self.replicas, self.clients = replicas, clients
+        self.dice = random.Random(7)
+        self.events = []
+
+    def go_on(self, turns=20):
+        self.clients.wait_made(self.clients.made + turns)
+
+    def note(self, what):
+        self.events.append(f"{what} at {self.clients.made} turns")
+
+    @staticmethod
+    def rest(seconds):
+        ends = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() > ends, f"{seconds} s pass")
+
+    def kill(self, spared=None):
+        index = self.dice.choice([i for i in range(3) if i != spared])
+        self.note(f"kill {index}")
+        self.replicas.kill(index)
+
+    def kill_store(self):
+        self.note("kill the store")
+        self.replicas.redis.kill()
+        self.replicas.redis.start()
+
+    def update(self):
+        """A rolling restart."""
+        for index in range(3):
+            self.note(f"restart {index}")
+            self.replicas.restart(index)
+            self.go_on()
+
+    def stall(self):
+        """A server stands still for longer than its leases last, and then goes on as if nothing were."""
+        index = self.dice.randrange(3)
+        self.note(f"stop {index}")
+        with harness.stopped(self.replicas.servers[index]):  # in time all clients wait for it
+            self.rest(2 * LEASE)
+        self.go_on()
+
+    def cut_off(self):
+        """A server cannot reach the store, and all others can reach both."""
+        index = self.dice.randrange(3)
+        away = self.replicas.servers[index].tail(10**7).count("the store is away")
+        self.note(f"cut off {index}")
+        self.replicas.cables.pull(index)
+        try:
+            began = time.monotonic()
+            self.go_on()
+            self.kill(spared=index)
+            self.rest(began + CUT_SECONDS - time.monotonic())
+            self.go_on()
+        finally:
+            self.replicas.cables.plug(index)
+        assert self.replicas.servers[index].tail(10**7).count("the store is away") > away
+        assert self.replicas.servers[index].process.poll() is None
+        wait_until(lambda: self.replicas.servers[index].get("/v1/sessions").status_code == 200,
+                   "the store is back")
+
+    def stall_store(self):
+        """What it was asked meanwhile it does afterwards, though those who asked have given up."""
+        self.note("stop the store")
+        self.replicas.redis.pause()
+        try:
+            self.rest(2 * LEASE)
+        finally:
+            self.replicas.redis.resume()
+        self.go_on()
+
+    def spoil_states(self):
+        """The store drops some, and others are damaged: they are computed again."""
+        self.note("spoil states")
+        for key in self.replicas.redis.keys("regla:*:state*"):
+            if self.dice.random() < 1 / 2:
+                self.replicas.redis.ask("DEL", key)
+            elif key.endswith(b":0"):
+                self.replicas.redis.ask("SETRANGE", key, 300, b"damage")
+
+    def run(self):
+        """Kills at equal distances, and between them everything else."""
+        others = [self.update, self.kill_store, self.stall, self.spoil_states, self.stall_store]
+        kills = KILLS
+        if self.replicas.cables:
+            others.append(self.cut_off)
+            kills -= 1  # one is in it
+        for kill in range(kills):
+            self.clients.wait_made(TURNS * kill // kills)
+            self.go_on()
+            self.kill()
+            for other in others[len(others) * kill // kills:len(others) * (kill + 1) // kills]:
+                other()
+        self.clients.wait_made(TURNS)
 
 
-def take_turn(client, name, at, dice, events, statuses):
-    prompt = [dice.randrange(1, 200) for _ in range(3)]
-    asked = time.monotonic()
-    event = Event(asked, 0, at)
+def test_no_turn_is_lost_or_made_twice(replicas, server_factory):
+    clients = Clients(replicas, CLIENTS, SESSIONS)
+    faults = Faults(replicas, clients)
+    with clients:
+        faults.run()
+    print(f"\n{dict(clients.statuses)}\n{', '.join(faults.events)}")
+    for server in replicas.servers:
+        server.wait_idle()
+    wait_until(lambda: not leased(replicas.redis), "no lease is kept for nothing", 10 * LEASE)
+    texts = texts_of(replicas.redis)
+    assert sum(map(len, texts.values())) >= TURNS * SHORT
+    assert violations(clients, texts) == []
+    held = {name: len(tokens) for name, tokens in texts.items()}
+    for server in replicas.servers:
+        assert listed(server) == held
+    assert differences(server_factory(), clients, texts) == []
+
+
+# ---- the check finds what is wrong ----
+
+TOKENS = list(range(20))
+
+
+def made(asked, answered, start, end, tokens=TOKENS):
+    return Event(MADE, asked, answered, start, end - start, tokens[start:end])
+
+
+def unknown(asked, start, end, prompt=2, tokens=TOKENS):
+    return Event(UNKNOWN, asked, 0, start, end - start, tokens[start:start + prompt])
+
+
+def seen(asked, answered, at, kind=READ):
+    return Event(kind, asked, answered, at)
+
+
+GOOD = [made(0, 1, 0, 5), seen(2, 3, 5), unknown(4, 5, 9), seen(4, 6, 9), made(7, 8, 9, 20),
+        seen(4.5, 5, 5, MISMATCH), Event(CLAIMED, 5, 9, 5, 4, [5, 6]), Event(REFUSED, 4, 6, 5, 4, [70, 71])]
+
+
+@pytest.mark.parametrize("planted, said", [
+    ([Event(MADE, 9, 10, 20, 3, [1, 2, 3])], "acknowledged, and is not there"),
+    ([Event(MADE, 9, 10, 9, 3, [1, 2, 3])], "acknowledged, and is not there"),
+    ([made(8, 9, 9, 12)], "both acknowledged"),
+    ([Event(CLAIMED, 9, 10, 5, 4, [7, 8])], "acknowledged, and is not there"),
+    ([Event(CLAIMED, 3, 3.5, 5, 4, [5, 6])], "before the turn to 9 was asked for"),
+    ([Event(CLAIMED, 5, 6, 5, 4, [5, 6]), seen(7, 8, 5)], "9 was seen before a read at 5"),
+    ([seen(7, 8, 5)], "9 was seen before a read at 5"),
+    ([seen(9, 10, 9)], "20 was seen before a read at 9"),
+    ([seen(0.5, 0.7, 9)], "before the turn to 9 was asked for"),
+    ([seen(4, 5, 7)], "where no turn ends"),
+    ([seen(9, 10, 20, MISMATCH)], "no longer at 20"),
+    ([seen(3, 3.5, 5, MISMATCH)], "before the turn to 9 was asked for"),
+])
+def test_a_planted_event_is_found(planted, said):
+    assert violations_of(GOOD, TOKENS) == []
+    assert any(said in each for each in violations_of([*GOOD, *planted], TOKENS))
+
+
+def test_a_planted_turn_is_found():
+    """One that was refused and made after all, made twice, or asked for when it was too late."""
+    refused = [e if e.kind != UNKNOWN else Event(REFUSED, e.asked, 6, 5, 4, e.tokens) for e in GOOD]
+    assert "what begins at 5 was asked for by nobody" in violations_of(refused, TOKENS)
+    twice = [*TOKENS, *TOKENS[9:]]
+    assert "what begins at 20 was asked for by nobody" in violations_of(GOOD, twice)
+    late = [e if e.kind != UNKNOWN else unknown(9, 5, 9) for e in GOOD]
+    assert any("before the turn to 9 was asked for" in each for each in violations_of(late, TOKENS))
+
+
+@pytest.fixture
+def few_replicas(tmp_path):
+    running = ReplicaSet(tmp_path, MODEL, lease=LEASE)
+    yield running
+    running.stop()
+
+
+def test_a_store_that_forgets_is_found(few_replicas):
+    few_replicas.redis.settings["appendonly"] = "no"
+    few_replicas.redis.kill()
+    few_replicas.redis.start()
+    clients = Clients(few_replicas, 6, 8)
+    with clients:
+        clients.wait_made(60)
+        few_replicas.redis.kill()
+        few_replicas.redis.start()
+        clients.wait_made(clients.made + 60)
+    found = violations(clients, texts_of(few_replicas.redis))
+    assert any("acknowledged, and is not there" in each for each in found), found
+    assert any("was seen before a" in each for each in found), found
+
+
+def test_two_stores_are_found(few_replicas, tmp_path):
+    """As a store that was split would be, whose halves both take turns."""
+    (tmp_path / "other").mkdir()
+    other = Redis(tmp_path / "other")
     try:
-        reply = client.post("/v1/completions", json=body(name, prompt, expected_position=at))
-    except httpx.TransportError:
-        statuses.append("cut")
-        events.append(event)
-        return
-    statuses.append(reply.status_code)
-    event.answered = time.monotonic()
-    if reply.status_code == 200:
-        choice = reply.json()["choices"][0]
-        event.tokens = prompt + choice["token_ids"]
-        event.end = reply.json()["session"]["position"]
-        assert event.end == at + len(event.tokens)
-    events.append(event)
+        few_replicas.stores[0] = other.location
+        few_replicas.restart(0)
+        clients = Clients(few_replicas, 6, 8)
+        with clients:
+            clients.wait_made(200)
+        found = violations(clients, texts_of(few_replicas.redis))
+        assert any("acknowledged" in each for each in found), found
+    finally:
+        other.stop()
 
 
-def work(replicas, number, stop, histories, statuses):
-    dice = random.Random(number)
-    with httpx.Client(base_url=replicas.url, trust_env=False, timeout=60) as client:
-        while not stop.is_set():
-            name = dice.choice(NAMES)
-            try:
-                at = read(client, name, histories[name])
-            except httpx.TransportError:
-                continue
-            if at is not None:
-                take_turn(client, name, at, dice, histories[name], statuses)
-
-
-def tokens_of(redis, name):
-    key, = redis.keys(f"*:{name}}}:t")
-    raw = redis.ask("GET", key)
-    return list(struct.unpack(f"<{len(raw) // 4}i", raw))
-
-
-def check_texts(server, tokens, events):
-    """A sample of turns has the tokens of a run from the beginning."""
-    turns = [event for event in events if event.end is not None and not event.read]
-    for turn in random.Random(1).sample(turns, min(4, len(turns))):
-        choice = cold(server, tokens[:turn.start + 3], 4)
-        assert choice["token_ids"] == turn.tokens[3:]
-
-
-def test_kills_lose_and_double_nothing(replicas):
-    """Clients contend for sessions while servers are killed, and once the store is."""
-    stop, dice = threading.Event(), random.Random(7)
-    histories, statuses = {name: [] for name in NAMES}, []
-    clients = [threading.Thread(target=work, args=(replicas, i, stop, histories, statuses))
-               for i in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    for kill in range(KILLS):
-        done = len(statuses)
-        wait_until(lambda done=done: len(statuses) > done + 20, "clients go on")
-        replicas.kill(dice.randrange(3))
-        if kill == KILLS // 2:
-            replicas.redis.kill()
-            replicas.redis.start()
-    stop.set()
-    for client in clients:
-        client.join(120)
-        assert not client.is_alive()
-    assert set(statuses) <= {200, 409, 412, 502, 503, "cut"}, set(statuses)
-    assert statuses.count(200) > 50
-    for name in NAMES:
-        tokens = tokens_of(replicas.redis, name)
-        assert violations(histories[name], tokens) == []
-        check_texts(replicas.servers[0], tokens, histories[name])
-
-
-def test_the_check_finds_what_is_planted():
-    tokens = list(range(20))
-    good = [Event(0, 1, 0, 5, tokens[:5]), Event(2, 3, 5, read=True),
-            Event(4, 5, 5, 9, tokens[5:9]), Event(4, 6, 9)]
-    assert violations(good, tokens) == []
-    lost = [*good, Event(7, 8, 9, 12, [1, 2, 3])]
-    assert "is not there" in violations(lost, tokens)[0]
-    twice = [*good, Event(4, 5, 5, 8, tokens[5:8])]
-    assert any("both acknowledged" in each for each in violations(twice, tokens))
-    stale = [*good, Event(7, 8, 5, read=True)]
-    assert any("9 was seen before a read at 5" in each for each in violations(stale, tokens))
+def test_another_text_is_found(few_replicas, server_factory):
+    clients = Clients(few_replicas, 2, 2)
+    with clients:
+        clients.wait_made(20)
+    texts, alone = texts_of(few_replicas.redis), server_factory()
+    turn = next(e for e in clients.histories["shared-1"] if e.kind == MADE)
+    turn.text += "x"
+    found = differences(alone, clients, texts)
+    assert found == [f"shared-1: the turn at {turn.start} is another than on a server alone"]

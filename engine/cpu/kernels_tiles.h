@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What products by tiles (kernels_amx.h) take: x and weights in the order of tiles, and one row of
+ * x, which waits for memory and needs no tile.
+ *
+ * x comes in tiles of up to 16 rows, as even pieces of 16 as they come, and of each by blocks of 32
+ * inputs. A block of m rows is
+ *
+ *     bf16     [parts][m][32] bf16: x in one part, rounded (16bit), or in three (f32)
+ *     q8, q4   [FIXED_ENDS][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
+ *
+ * The three parts are the highest 8 bits of a number, of what is left, and the rest: their sum is
+ * the number exactly, and so is the product of each with a weight. q8 and q4 have the bits of
+ * kernels_vnni.h, whatever multiplies the bytes. */
+#ifndef ENGINE_CPU_KERNELS_TILES_H
+#define ENGINE_CPU_KERNELS_TILES_H
+
+#include "engine/cpu/kernels_vnni.h"
+#include "engine/cpu/tiles.h"
+
+/* In fixed point, what tiles multiply. */
+#define TILE_FORMATS (1u << WEIGHTS_Q8 | 1u << WEIGHTS_Q4)
+
+INLINE int parts_of(enum activation_format activations)
+{
+    return activations == ACTIVATIONS_16BIT ? 1 : MOST_PARTS;
+}
+
+/* Of a round of measure_tiles: four products of 16 x 16 x 32. */
+enum { TILES_ROUND_OPERATIONS = 4 * 2 * TILE_HEIGHT * 16 * 32 };
+
+/* ---- x ---- */
+
+/* bf16 in the upper halves of the dwords of low and then of high, one after the other. */
+INLINE __m512i upper_halves(__m512i low, __m512i high)
+{
+    const __m512i dwords = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i odd = _mm512_add_epi32(_mm512_mullo_epi32(dwords, _mm512_set1_epi32(0x40004)),
+                                         _mm512_set1_epi32(0x30001));
+    return _mm512_permutex2var_epi16(low, odd, high);
+}
+
+/* Rounded to bf16 in the upper half, as f32_to_bf16 does it. */
+INLINE __m512i round_upper(__m512 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(bits, _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff)));
+    return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits,
+                                _mm512_set1_epi32(0x400000));
+}
+
+/* Takes the highest part of each number, in the upper half; the number becomes the rest. */
+INLINE __m512i take_part(__m512 *x)
+{
+    const __m512i bits = _mm512_castps_si512(*x);
+    __m512i part = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
+    part = _mm512_mask_or_epi32(part, _mm512_cmp_ps_mask(*x, *x, _CMP_UNORD_Q), part,
+                                _mm512_set1_epi32(0x400000)); /* a NaN stays one */
+    *x = _mm512_sub_ps(*x, _mm512_castsi512_ps(part));
+    return part;
+}
+
+/* A block's n inputs of row i of m. */
+INLINE void part_block(const int parts, int m, int i, const float *x, int64_t n, float *out)
+{
+    __m512 numbers[2];
+    load_block(x, n, numbers);
+    for (int part = 0; part < parts; part++) {
+        __m512i pairs = parts == 1 ? upper_halves(round_upper(numbers[0]), round_upper(numbers[1]))
+                                   : upper_halves(take_part(&numbers[0]), take_part(&numbers[1]));
+        _mm512_storeu_si512(out + (part * m + i) * TILE_PAIRS, pairs);
+    }
+}
+
+/* Inputs [first, end) of rows, whose rows as arranged are `stride` floats. */
+INLINE void part_rows(const int parts, const float *x, int64_t x_stride, int rows, int64_t stride,
+                      int64_t first, int64_t end, float *out)
+{
+    const int64_t words = parts * TILE_PAIRS;
+    for (int r = 0, m; r < rows; r += m, out += m * stride) {
+        m = rows - r < TILE_HEIGHT ? rows - r : TILE_HEIGHT;
+        claim_lines(x + r * x_stride + first, x_stride, m, end - first,
+                    out + m * (first / 32) * words, m * ((end - first + 31) / 32) * words);
+        for (int64_t k = first; k < end; k += 32)
+            for (int i = 0; i < m; i++)
+                part_block(parts, m, i, x + (r + i) * x_stride + k, end - k,
+                           out + m * (k / 32) * words);
+    }
+}
+
+/* The same in fixed point. */
+INLINE void digit_rows(const int digits, const enum weight_format format, const float *x,
+                       int64_t x_stride, int rows, int64_t stride, int64_t first, int64_t end,
+                       int32_t *out)
+{
+    const int words = fixed_words(digits);
+    for (int r = 0, m; r < rows; r += m, out += m * stride) {
+        m = rows - r < TILE_HEIGHT ? rows - r : TILE_HEIGHT;
+        claim_lines(x + r * x_stride + first, x_stride, m, end - first,
+                    out + m * (first / 32) * words, m * ((end - first + 31) / 32) * words);
+        for (int i = 0; i < m; i++)
+            for (int64_t k = first; k < end; k += 32) {
+                int32_t *block = out + m * (k / 32) * words;
+                __m512 numbers[2];
+                load_block(x + (r + i) * x_stride + k, end - k, numbers);
+                fix_block(format, digits, m, numbers, block + i,
+                          (struct digit_place){block + FIXED_ENDS * m + 8 * i, 8 * m, 1});
+            }
+    }
+}
+
+static void kernel_arrange_tiles(const struct weight *weight, const float *x, int64_t x_stride,
+                                 int rows, int64_t first, int64_t end, float *out)
+{
+    int32_t *fixed = (int32_t *)(void *)out;
+    const int64_t blocks = panel_rows_of(WEIGHTS_Q8, weight->in);
+    if (weight->format == WEIGHTS_BF16 && weight->activations == ACTIVATIONS_16BIT)
+        part_rows(1, x, x_stride, rows, blocks * TILE_PAIRS, first, end, out);
+    else if (weight->format == WEIGHTS_BF16)
+        part_rows(MOST_PARTS, x, x_stride, rows, blocks * MOST_PARTS * TILE_PAIRS, first, end, out);
+    else if (rows == 1 || (TILE_FORMATS >> weight->format & 1) == 0)
+        kernel_arrange_vnni(weight, x, x_stride, rows, first, end, out);
+    else if (weight->format == WEIGHTS_Q8)
+        FOR_DIGITS(digit_rows, weight, WEIGHTS_Q8, x, x_stride, rows,
+                   blocks * fixed_words(digits_of(weight->activations)), first, end, fixed)
+    else
+        FOR_DIGITS(digit_rows, weight, WEIGHTS_Q4, x, x_stride, rows,
+                   blocks * fixed_words(digits_of(weight->activations)), first, end, fixed)
+}
+
+/* ---- weights ---- */
+
+/* A block of 32 inputs of two panels of bf16: tiles of pairs of inputs. */
+typedef uint32_t pair_tiles[PANEL_PAIR][2][TILE_PAIRS][16];
+
+/* n inputs from w on, the rest zero. */
+INLINE void pair_block(const unsigned char *w, int64_t n, pair_tiles out)
+{
+    for (int pair = 0; pair < TILE_PAIRS; pair++, w += 2 * ROW_BYTES)
+        for (int panel = 0; panel < PANEL_PAIR; panel++) {
+            struct two_inputs two = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+            if (2 * pair < n)
+                two = load_two(w + panel * LINE, 2 * pair + 1 < n);
+            _mm512_store_si512(out[panel][0][pair], two.low);
+            _mm512_store_si512(out[panel][1][pair], two.high);
+        }
+}
+
+/* ---- one row ---- */
+
+/* The numbers of a block of x: of each part those of even inputs, then of odd ones. */
+typedef float part_numbers[MOST_PARTS][2][TILE_PAIRS];
+
+/* sums [panels][2] += a block of x * 32 inputs of w, as tiles add them up (tiles.h): the two sums
+ * of a block begin at zero. */
+INLINE void add_pairs(const int parts, part_numbers x, const unsigned char *w, vec sums[4])
+{
+    vec even[MOST_PARTS][4], odd[MOST_PARTS][4];
+#pragma GCC unroll 12
+    for (int i = 0; i < parts * 4; i++)
+        even[i / 4][i % 4] = odd[i / 4][i % 4] = vec_set(0.0f);
+    for (int pair = 0; pair < TILE_PAIRS; pair++, w += 2 * ROW_BYTES) {
+        vec first[4], second[4];
+        if (pair % (ONE_ROW_INPUTS / 2) == 0)
+            ask_rows(WEIGHTS_BF16, w);
+        vec_load_bf16_pairs(w, &first[0], &first[1]);
+        vec_load_bf16_pairs(w + LINE, &first[2], &first[3]);
+#pragma GCC unroll 12
+        for (int i = 0; i < parts * 4; i++)
+            even[i / 4][i % 4] =
+                vec_fma(vec_set(x[i / 4][0][pair]), first[i % 4], even[i / 4][i % 4]);
+        vec_load_bf16_pairs(w + ROW_BYTES, &second[0], &second[1]);
+        vec_load_bf16_pairs(w + ROW_BYTES + LINE, &second[2], &second[3]);
+#pragma GCC unroll 12
+        for (int i = 0; i < parts * 4; i++)
+            odd[i / 4][i % 4] =
+                vec_fma(vec_set(x[i / 4][1][pair]), second[i % 4], odd[i / 4][i % 4]);
+    }
+#pragma GCC unroll 12
+    for (int i = 4 * parts - 1; i >= 0; i--)
+        sums[i % 4] += even[i / 4][i % 4] + odd[i / 4][i % 4];
+}
+
+INLINE void product_row_parts(const int parts, const struct product *p)
+{
+    _Alignas(LINE) unsigned char rest[32][ROW_BYTES];
+    _Alignas(LINE) part_numbers x;
+    const int64_t in = p->weight->in;
+    for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
+        const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
+        struct row rows[PANEL_PAIR] = {zero_row(), zero_row()};
+        vec sums[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
+        prepare_finish(p, panel);
+        prepare_finish(p, panel + 1);
+        for (int64_t k = 0; k < in; k += 32, w += 32 * ROW_BYTES) {
+            for (int part = 0; part < parts; part++) {
+                vec low, high;
+                vec_load_bf16_pairs(p->x + (k / 32 * parts + part) * TILE_PAIRS, &low, &high);
+                vec_store(x[part][0], low);
+                vec_store(x[part][1], high);
+            }
+            if (in - k < 32) {
+                memset(rest, 0, sizeof rest);
+                memcpy(rest, w, (size_t)(in - k) * ROW_BYTES);
+            }
+            add_pairs(parts, x, in - k < 32 ? rest[0] : w, sums);
+        }
+        for (int i = 0; i < 4; i++)
+            rows[i / 2].sums[i % 2] = sums[i];
+        finish_sums(p, panel, &rows[0]);
+        finish_sums(p, panel + 1, &rows[1]);
+    }
+}
+
+#endif

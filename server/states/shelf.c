@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/states/shelf.h"
+
+#include "server/states/shelf_place.h"
+#include "server/store/redis_link.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int shelf_open(struct shelf **out, const char *location, enum shelf_use use,
+               const unsigned char *secret, struct error *err)
+{
+    struct shelf *shelf = calloc(1, sizeof *shelf);
+    if (shelf != NULL) {
+        shelf->kind = redis_location(location) ? &shelf_store : &shelf_directory;
+        shelf->location = strdup(location);
+    }
+    if (shelf == NULL || shelf->location == NULL) {
+        shelf_close(shelf);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a place of sessions");
+    }
+    if (shelf->kind->open(shelf, use, secret, err) != 0) {
+        shelf_close(shelf);
+        return -1;
+    }
+    *out = shelf;
+    return 0;
+}
+
+void shelf_close(struct shelf *shelf)
+{
+    if (shelf == NULL)
+        return;
+    if (shelf->place != NULL)
+        shelf->kind->close(shelf);
+    free(shelf->location);
+    free(shelf->name);
+    free(shelf);
+}
+
+const char *shelf_name(const struct shelf *shelf)
+{
+    return shelf->name;
+}
+
+bool shelf_is_shared(const struct shelf *shelf)
+{
+    return shelf->kind == &shelf_store;
+}
+
+const unsigned char *shelf_secret(const struct shelf *shelf)
+{
+    return shelf->secret;
+}
+
+int shelf_each(struct shelf *shelf, bool whole, shelf_each_function *each, void *context,
+               int64_t *damaged, struct error *err)
+{
+    *damaged = 0;
+    return shelf->kind->each(shelf, whole, each, context, damaged, err);
+}
+
+int shelf_put(struct shelf *shelf, const struct shelf_session *session, bool replace,
+              enum shelf_outcome *outcome, struct error *err)
+{
+    return shelf->kind->put(shelf, session, replace, outcome, err);
+}
+
+int shelf_remove(struct shelf *shelf, const struct shelf_session *sessions, size_t count,
+                 enum shelf_outcome *outcomes, struct error *err)
+{
+    return shelf->kind->remove(shelf, sessions, count, outcomes, err);
+}
+
+int shelf_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err)
+{
+    *repair = (struct shelf_repair){0};
+    return shelf->kind->repair(shelf, repair, err);
+}

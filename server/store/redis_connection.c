@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/redis_connection.h"
+
+#include "engine/base/clock.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* The longest reply is a session with its tokens, or a list of names. */
+enum { MOST_REPLY_BYTES = 512 << 20, MOST_ELEMENTS = 1 << 20 };
+
+static const double SHORTEST_PAUSE = 0.05, LONGEST_PAUSE = 5;
+
+void redis_connection_init(struct redis_connection *connection, const struct redis_address *address,
+                           double timeout_s)
+{
+    *connection = (struct redis_connection){.address = *address, .timeout_s = timeout_s};
+}
+
+void redis_connection_close(struct redis_connection *connection)
+{
+    if (connection->context != NULL)
+        redisFree(connection->context);
+    connection->closed += connection->context != NULL;
+    connection->context = NULL;
+}
+
+static int lost(struct redis_connection *connection, struct error *err, const char *why)
+{
+    char reason[160];
+    snprintf(reason, sizeof reason, "%s", why);
+    redis_connection_close(connection);
+    return error_set(err, ERROR_IO, "%s: %s", connection->address.name, reason);
+}
+
+/* What is wrong with the connection, in words. */
+static const char *trouble(const redisContext *context)
+{
+    bool late = context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return late ? "no answer in time" : context->errstr;
+}
+
+#if HIREDIS_MAJOR == 0
+/* hiredis before 1.0 allocates as many elements as a reply says that it has. */
+static redisReplyObjectFunctions bounded;
+static void *(*create_array)(const redisReadTask *task, int elements);
+
+static void *create_bounded(const redisReadTask *task, int elements)
+{
+    return elements > MOST_ELEMENTS ? NULL : create_array(task, elements);
+}
+
+static void bound_elements(redisReader *reader)
+{
+    if (create_array == NULL) { /* the first is opened while no other thread has one */
+        bounded = *reader->fn;
+        create_array = bounded.createArray;
+        bounded.createArray = create_bounded;
+    }
+    reader->fn = &bounded;
+}
+#else
+static void bound_elements(redisReader *reader)
+{
+    reader->maxelements = MOST_ELEMENTS;
+}
+#endif
+
+void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
+                              struct error *err)
+{
+    static const char *const AWAY[] = {"LOADING",     "MASTERDOWN", "TRYAGAIN",
+                                       "CLUSTERDOWN", "BUSY ",      "READONLY"};
+    const char *text = reply->str, *name = connection->address.name;
+    enum error_code code = ERROR_INTERNAL;
+    for (size_t i = 0; i < sizeof AWAY / sizeof *AWAY; i++)
+        if (strncmp(text, AWAY[i], strlen(AWAY[i])) == 0)
+            code = ERROR_IO;
+    if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0 ||
+        strstr(text, "CROSSSLOT") != NULL)
+        error_set(
+            err, ERROR_UNSUPPORTED,
+            "%s is part of a cluster that does not say where its keys are: it said \"%.200s\"",
+            name, text);
+    else if (strstr(text, "OOM command not allowed") != NULL)
+        error_set(err, ERROR_NO_MEMORY, "%s is full: it said \"%.200s\"", name, text);
+    else
+        error_set(err, code, "%s refused: it said \"%.200s\"", name, text);
+}
+
+static int flush(struct redis_connection *connection, struct error *err)
+{
+    int done = 0;
+    while (!done)
+        if (redisBufferWrite(connection->context, &done) != REDIS_OK)
+            return lost(connection, err, trouble(connection->context));
+    return 0;
+}
+
+redisReply *redis_connection_take(struct redis_connection *connection, struct error *err)
+{
+    enum { PROGRESS_BYTES = 64 * 1024 };
+    void *reply = NULL;
+    double until = clock_seconds() + connection->timeout_s;
+    size_t mark = 0;
+    if (connection->context == NULL) {
+        error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+        return NULL;
+    }
+    bool flushed = false;
+    for (;;) {
+        if (redisGetReplyFromReader(connection->context, &reply) != REDIS_OK) {
+            lost(connection, err, connection->context->errstr);
+            return NULL;
+        }
+        if (reply != NULL)
+            break;
+        if (!flushed && flush(connection, err) != 0)
+            return NULL;
+        flushed = true;
+        size_t held = connection->context->reader->len;
+        if (held >= mark + PROGRESS_BYTES) {
+            mark = held;
+            until = clock_seconds() + connection->timeout_s;
+        }
+        bool over = held > MOST_REPLY_BYTES, late = clock_seconds() > until;
+        if (over || late || redisBufferRead(connection->context) != REDIS_OK) {
+            lost(connection, err,
+                 over   ? "its reply is longer than any that is expected"
+                 : late ? "no answer in time"
+                        : trouble(connection->context));
+            return NULL;
+        }
+    }
+    return reply;
+}
+
+int redis_connection_put(struct redis_connection *connection, const char *bytes, size_t size,
+                         struct error *err)
+{
+    if (connection->context == NULL)
+        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+    if (redisAppendFormattedCommand(connection->context, bytes, size) != REDIS_OK)
+        return lost(connection, err, "no memory for a command");
+    return 0;
+}
+
+redisReply *redis_connection_ask(struct redis_connection *connection,
+                                 const struct redis_command *command, struct error *err)
+{
+    if (connection->context == NULL) {
+        error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+        return NULL;
+    }
+    if (redisAppendCommandArgv(connection->context, command->count, (const char **)command->words,
+                               command->sizes) != REDIS_OK) {
+        lost(connection, err, "no memory for a command");
+        return NULL;
+    }
+    redisReply *reply = redis_connection_take(connection, err);
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
+        redis_connection_refused(connection, reply, err);
+        freeReplyObject(reply);
+        return NULL;
+    }
+    return reply;
+}
+
+static int ask_ok(struct redis_connection *connection, const struct redis_command *command,
+                  struct error *err)
+{
+    redisReply *reply = redis_connection_ask(connection, command, err);
+    freeReplyObject(reply);
+    return reply != NULL ? 0 : -1;
+}
+
+static int greet(struct redis_connection *connection, struct error *err)
+{
+    const struct redis_address *address = &connection->address;
+    struct redis_command command;
+    if (address->password[0] != 0) {
+        redis_command_begin(&command, "AUTH");
+        if (address->user[0] != 0)
+            redis_command_text(&command, address->user);
+        redis_command_text(&command, address->password);
+        if (ask_ok(connection, &command, err) != 0)
+            return -1;
+    }
+    if (address->database != 0) {
+        redis_command_begin(&command, "SELECT");
+        redis_command_number(&command, address->database);
+        if (ask_ok(connection, &command, err) != 0)
+            return -1;
+    }
+    redis_command_begin(&command, "PING");
+    return ask_ok(connection, &command, err);
+}
+
+static int connect_to(struct redis_connection *connection, struct error *err)
+{
+    const struct redis_address *address = &connection->address;
+    struct timeval limit = {(time_t)connection->timeout_s,
+                            (suseconds_t)(fmod(connection->timeout_s, 1) * 1e6)};
+    connection->context = address->path[0] != 0
+                              ? redisConnectUnixWithTimeout(address->path, limit)
+                              : redisConnectWithTimeout(address->host, address->port, limit);
+    if (connection->context == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory for a connection", address->name);
+    if (connection->context->err != 0)
+        return lost(connection, err, connection->context->errstr);
+    if (redisSetTimeout(connection->context, limit) != REDIS_OK)
+        return lost(connection, err, "cannot set its timeouts");
+    if (address->path[0] == 0)
+        redisEnableKeepAlive(connection->context);
+    bound_elements(connection->context->reader);
+    if (greet(connection, err) == 0)
+        return 0;
+    redis_connection_close(connection);
+    return -1;
+}
+
+/* Between half and all of it, so that many servers do not come at once. */
+static double some_of(double pause)
+{
+    uint16_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        random = UINT16_MAX;
+    return pause * (0.5 + 0.5 * random / UINT16_MAX);
+}
+
+int redis_connection_open(struct redis_connection *connection, bool hurry, struct error *err)
+{
+    if (connection->context != NULL)
+        return 0;
+    double now = clock_seconds();
+    if (!hurry && now < connection->retry_at)
+        return error_set(err, ERROR_IO, "%s: away; it is tried again in %.1f s",
+                         connection->address.name, connection->retry_at - now);
+    if (connect_to(connection, err) == 0) {
+        connection->pause = connection->retry_at = 0;
+        return 0;
+    }
+    connection->pause = fmin(fmax(2 * connection->pause, SHORTEST_PAUSE), LONGEST_PAUSE);
+    connection->retry_at = clock_seconds() + some_of(connection->pause);
+    return -1;
+}

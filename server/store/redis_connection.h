@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection to one Redis or Valkey, for one thread. It is made again when it is needed, with
+ * pauses that grow while the store is away. Replies are hostile: their bytes, their elements and
+ * the time that they take are bounded. Errors are ERROR_IO, or those of its greeting. */
+#ifndef SERVER_STORE_REDIS_CONNECTION_H
+#define SERVER_STORE_REDIS_CONNECTION_H
+
+#include "server/store/redis_address.h"
+#include "server/store/redis_command.h"
+
+#include <hiredis/hiredis.h>
+#include <stdint.h>
+
+struct redis_connection {
+    struct redis_address address;
+    double timeout_s;       /* without progress */
+    redisContext *context;  /* NULL: not connected */
+    uint64_t closed;        /* so often: what was sent before has no reply any more */
+    double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
+};
+
+void redis_connection_init(struct redis_connection *connection, const struct redis_address *address,
+                           double timeout_s);
+void redis_connection_close(struct redis_connection *connection);
+/* Connects, unless it is. hurry: whatever pause there is. */
+int redis_connection_open(struct redis_connection *connection, bool hurry, struct error *err);
+/* Puts a formatted command [size] behind those that are to be sent; it is open. */
+int redis_connection_put(struct redis_connection *connection, const char *bytes, size_t size,
+                         struct error *err);
+/* The next reply, which may be an error. NULL: none came, and the connection is closed. */
+redisReply *redis_connection_take(struct redis_connection *connection, struct error *err);
+/* Sends one command and takes its reply, where no other is under way. An error reply sets the
+ * error, and gives NULL. */
+redisReply *redis_connection_ask(struct redis_connection *connection,
+                                 const struct redis_command *command, struct error *err);
+
+/* Of an error reply: ERROR_IO where the store is away for now, ERROR_NO_MEMORY where it is full,
+ * ERROR_UNSUPPORTED where keys are in a place that they should not be, ERROR_INTERNAL else. */
+void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
+                              struct error *err);
+
+#endif

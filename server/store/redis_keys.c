@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/redis_keys.h"
+
+#include <stdio.h>
+
+void redis_key_session(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
+                       const char *id, const char *suffix)
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s:%s}%s", model, owner, id, suffix);
+}
+
+void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
+                     const char *name)
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}%s", model, owner, name);
+}
+
+void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model)
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s}:owners", model);
+}
+
+void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name, int64_t piece)
+{
+    int length = snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:state", model, name);
+    if (piece >= 0)
+        snprintf(key + length, (size_t)(REDIS_KEY_SIZE - length), ":%lld", (long long)piece);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The names of keys in Redis. What is in braces decides where a cluster puts a key: all of a
+ * session is together, all lists of an owner, all pieces of a state. */
+#ifndef SERVER_STORE_REDIS_KEYS_H
+#define SERVER_STORE_REDIS_KEYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { REDIS_KEY_SIZE = 256 };
+
+/* model: the fingerprint in hex. suffix: "" is the row, ":t" its tokens, ":c" its turns. */
+void redis_key_session(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
+                       const char *id, const char *suffix);
+/* name: ":sessions", the set of the names of the owner's sessions. */
+void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
+                     const char *name);
+/* The set of all owners. */
+void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model);
+/* piece < 0: of the head. */
+void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name, int64_t piece);
+
+#endif

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions in a cluster of Redis, and in a Redis with replicas of its own (--store-replicas)."""
+
+import pytest
+
+import harness
+from harness import check_error, wait_until
+from redis_store import LEASE, LONG, Cluster, Redis, in_background, position, turn
+from session_helpers import Session, cached
+
+pytestmark = pytest.mark.builds("dev", "asan")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    running = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def clustered(cluster, server_factory):
+    return [server_factory(store=cluster.location, lease=LEASE) for _ in range(2)]
+
+
+def key_of(cluster, name):
+    key, = cluster.keys(f"*:{name}}}")
+    return key
+
+
+def test_sessions_are_everywhere(clustered, cluster):
+    sessions = [Session(clustered[0], f"spread-{i}") for i in range(12)]
+    for round in range(3):
+        for i, session in enumerate(sessions):
+            session.server = clustered[(i + round) % 2]
+            session.append([10 + round, 11, 12], max_tokens=4)
+    holders = {cluster.holder(cluster.slot(key)) for key in cluster.keys("*:spread-*}")}
+    assert holders == {0, 1, 2}
+    for server in clustered:
+        listed = {card["id"]: card["position"] for card in server.get("/v1/sessions").json()["data"]}
+        assert all(listed[session.name] == len(session.ids) for session in sessions)
+    assert clustered[1].post("/v1/sessions/spread-0/fork", {"id": "spread-x"}).status_code == 201
+    for session in sessions:
+        assert clustered[0].http.delete(f"/v1/sessions/{session.name}").status_code == 204
+    assert all(b":spread-x}" in key for key in cluster.keys("*:spread-*}*"))
+
+
+def test_many_at_once(clustered):
+    """What goes to several nodes at the same time comes back to whom it belongs."""
+    def client(number):
+        for at in range(0, 28, 7):
+            reply = turn(clustered[number % 2], f"many-{number}", expected_position=at)
+            assert reply.status_code == 200 and reply.json()["session"]["position"] == at + 7
+        return True
+    assert all([result() for result in [in_background(lambda number=number: client(number))
+                                        for number in range(12)]])
+
+
+def test_a_state_moves_in_a_cluster(clustered, cluster):
+    held = turn(clustered[0], "moves", max_tokens=20).json()["session"]["position"]
+    wait_until(lambda: cluster.keys("*:state"), "the state is in the store")
+    assert cached(turn(clustered[1], "moves").json()) == held - 1
+
+
+def test_a_list_is_asked_for_where_it_goes(clustered, cluster):
+    """ASK while its slot moves, MOVED afterwards."""
+    turn(clustered[0], "listed")
+    names, = cluster.keys("*:sessions")
+    end = cluster.begin_to_move(cluster.slot(names))
+    for server in clustered:
+        assert "listed" in [card["id"] for card in server.get("/v1/sessions").json()["data"]]
+    end()
+    for server in clustered:
+        assert "listed" in [card["id"] for card in server.get("/v1/sessions").json()["data"]]
+    assert turn(clustered[1], "listed-2").status_code == 200
+    assert "listed-2" in [card["id"] for card in clustered[0].get("/v1/sessions").json()["data"]]
+
+
+def test_a_turn_outlives_the_move_of_its_slot(clustered, cluster):
+    """The lease was taken from one node, and the commit finds the other."""
+    result = in_background(lambda: turn(clustered[0], "travels", **LONG))
+    wait_until(lambda: cluster.keys("*:travels}"), "the lease is taken")
+    cluster.begin_to_move(cluster.slot(key_of(cluster, "travels")))()
+    reply = result()
+    assert reply.status_code == 200, reply.text
+    held = reply.json()["session"]["position"]
+    assert position(clustered[0], "travels") == position(clustered[1], "travels") == held
+
+
+def test_a_session_whose_slot_is_on_the_move(clustered, cluster):
+    """Half of its keys would be here and half there: it waits, and nothing is lost."""
+    turn(clustered[0], "between")
+    end = cluster.begin_to_move(cluster.slot(key_of(cluster, "between")))
+    check_error(turn(clustered[0], "between"), 503, "store_unavailable")
+    end()
+    wait_until(lambda: turn(clustered[1], "between", expected_position=7).status_code == 200,
+               "it is in one place")
+    assert position(clustered[0], "between") == 14
+
+
+def test_a_node_that_is_away(clustered, cluster):
+    """Sessions of other nodes go on."""
+    for i in range(12):
+        turn(clustered[0], f"node-{i}")
+    where = {i: cluster.holder(cluster.slot(key_of(cluster, f"node-{i}"))) for i in range(12)}
+    away = where[0]
+    cluster.nodes[away].kill()
+    for i in range(12):
+        reply = turn(clustered[i % 2], f"node-{i}", expected_position=7)
+        if where[i] == away:
+            check_error(reply, 503, "store_unavailable")
+        else:
+            assert reply.status_code == 200, reply.text
+    cluster.nodes[away].start()
+    wait_until(cluster.is_whole, "the node is back")
+    for i in range(12):
+        at = 7 if where[i] == away else 14
+        wait_until(lambda: turn(clustered[i % 2], f"node-{i}", expected_position=at).status_code
+                   == 200, "its sessions are back")
+
+
+# ---- replicas of the store ----
+
+@pytest.fixture
+def replicated(tmp_path):
+    """A Redis, and one that follows it."""
+    (tmp_path / "follower").mkdir()
+    (tmp_path / "leader").mkdir()
+    port = harness.unused_port()
+    leader = Redis(tmp_path / "leader", port=port, repl_diskless_sync_delay=0)
+    follower = Redis(tmp_path / "follower", replicaof=f"127.0.0.1 {port}")
+    wait_until(lambda: b"state=online" in leader.ask("INFO", "replication"), "it follows")
+    wait_until(lambda: leader.ask("WAIT", 1, 100) == 1, "it has all")
+    yield leader, follower
+    follower.stop()
+    leader.stop()
+
+
+def test_what_is_acknowledged_is_with_the_replicas(replicated, server_factory):
+    leader, follower = replicated
+    server = server_factory(store=leader.location, lease=LEASE, store_replicas=1)
+    assert turn(server, "kept").status_code == 200
+    assert [key for key in follower.keys("*:kept}") if follower.ask("HGET", key, "count") == b"7"]
+    follower.pause()
+    error = check_error(turn(server, "kept"), 503, "store_unavailable")
+    assert "0 of 1 replicas" in error["message"] and "may or may not" in error["message"]
+    check_error(server.http.delete("/v1/sessions/kept"), 503, "store_unavailable")
+    follower.resume()
+    wait_until(lambda: turn(server, "kept-2").status_code == 200, "the replica is back")
+
+
+def test_without_replicas_nothing_is_acknowledged(own_redis, server_factory):
+    server = server_factory(store=own_redis.location, lease=LEASE, store_replicas=1)
+    check_error(turn(server, "alone"), 503, "store_unavailable")
+    assert position(server, "alone") == 7  # it was made, as the error said it might

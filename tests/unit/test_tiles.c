@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order in which tiles of bf16 add up, against the same in plain C; and the processor's tiles
+ * against their emulation, where it has some. */
+#include "engine/base/half.h"
+#include "engine/base/threads.h"
+#include "engine/cpu/device.h"
+#include "tests/unit/ops_bench.h"
+
+#include <stdio.h>
+
+enum { IN = 333, OUT = 70, ROWS = 35 };
+
+/* y = x W^T, in bf16. */
+static void multiply(struct backend *backend, const float *w, int rows, float *x, float *y)
+{
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    struct weight *weight;
+    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, WEIGHTS_BF16, NULL) == 0);
+    const unsigned saved = threads_flush_denormals();
+    cpu_ops.matmul(backend, &(struct ops_matmul){
+                                .weight = weight, .num_rows = rows, .x = {x, IN}, .y = {y, OUT}});
+    threads_restore_float(saved);
+    cpu_ops.weight_free(backend, weight);
+}
+
+/* One tile's sum of up to 16 pairs: those of the first inputs, of the second, and both. */
+static float tile_sum(const float *x, const float *w, int n)
+{
+    float even = 0.0f, odd = 0.0f;
+    for (int k = 0; k < n; k++)
+        if (k % 2 == 0)
+            even = fmaf(x[k], w[k], even);
+        else
+            odd = fmaf(x[k], w[k], odd);
+    return even + odd;
+}
+
+static float upper_part(float x)
+{
+    return float_of_bits(bits_of_float(x) & 0xffff0000);
+}
+
+/* x [n] as parts whose sum it is; or, rounded, in one. */
+static int split(const float *x, int n, bool rounded, float parts[3][32])
+{
+    for (int k = 0; k < n; k++) {
+        float rest = x[k];
+        if (rounded)
+            parts[0][k] = bf16_to_f32(f32_to_bf16(x[k]));
+        for (int part = 0; !rounded && part < 3; part++) {
+            parts[part][k] = upper_part(rest);
+            rest -= parts[part][k];
+        }
+        cr_assert(rounded || rest == 0.0f, "%a: %a is left", (double)x[k], (double)rest);
+    }
+    return rounded ? 1 : 3;
+}
+
+static float expected_sum(const float *x, const float *w, bool rounded)
+{
+    float sum = 0.0f;
+    for (int k = 0; k < IN; k += 32) {
+        const int n = IN - k < 32 ? IN - k : 32;
+        float parts[3][32], weights[32];
+        for (int i = 0; i < n; i++)
+            weights[i] = bf16_to_f32(f32_to_bf16(w[k + i]));
+        for (int part = split(x + k, n, rounded, parts) - 1; part >= 0; part--)
+            sum += tile_sum(parts[part], weights, n);
+    }
+    return sum;
+}
+
+static void check_order(const char *set, enum activation_format activations)
+{
+    static const int rows[] = {1, 2, 15, 16, 17, 33, ROWS};
+    struct backend *backend = bench_open_rounding(set, 2, WEIGHTS_BF16, activations);
+    if (backend == NULL)
+        cr_skip_test("no %s", set);
+    float *x = bench_floats(ROWS * IN, -1, 1, 1), *w = bench_floats(OUT * IN, -1, 1, 2);
+    float *expected = bench_nans(ROWS * OUT);
+    for (int i = 0; i < ROWS * OUT; i++)
+        expected[i] =
+            expected_sum(x + i / OUT * IN, w + i % OUT * IN, activations == ACTIVATIONS_16BIT);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        float *y = bench_nans(ROWS * OUT);
+        multiply(backend, w, rows[r], x, y);
+        for (int i = 0; i < rows[r] * OUT; i++)
+            cr_assert(bits_of_float(y[i]) == bits_of_float(expected[i]),
+                      "%s, %s, %d rows: %d, %d is %a, expected %a", set,
+                      activation_format_name(activations), rows[r], i / OUT, i % OUT, (double)y[i],
+                      (double)expected[i]);
+        cr_assert(rows[r] == ROWS || isnan(y[rows[r] * OUT]), "written past row %d", rows[r]);
+        free(y);
+    }
+    free(x);
+    free(w);
+    free(expected);
+    cpu_ops.close(backend);
+}
+
+Test(tiles, emulated_ones_add_up_as_the_manual_says)
+{
+    check_order("amx_emulated", ACTIVATIONS_F32);
+    check_order("amx_emulated", ACTIVATIONS_16BIT);
+}
+
+Test(tiles, those_of_the_processor_add_up_as_the_manual_says)
+{
+    const char *refused = cpu_refused_set();
+    cr_assert(refused == NULL || strstr(refused, "other bits") == NULL, "%s", refused);
+    check_order("amx", ACTIVATIONS_F32);
+    check_order("amx", ACTIVATIONS_16BIT);
+}
+
+/* A set agrees with itself, and not with one that has another order: the check can fail. */
+Test(tiles, a_processor_that_adds_up_otherwise_is_found)
+{
+    struct kernels other;
+    if (instruction_set_choose("amx_emulated", NULL) == NULL)
+        cr_skip_test("no AVX-512 VNNI");
+    cr_expect(tiles_agree(kernels_amx_emulated, kernels_amx_emulated));
+    other = *kernels_avx512vnni;
+    cr_expect(!tiles_agree(&other, kernels_amx_emulated));
+}
+
+/* Numbers of all sizes, products under what is normal, infinities and NaN among them; of these not
+ * the payload. */
+Test(tiles, those_of_the_processor_have_the_bits_of_the_emulation)
+{
+    static const float scales[] = {1, 1e-20f, 1e-38f, 1e30f, 1e-30f, 1, 1e37f};
+    static const int rows[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, ROWS};
+    for (int rounds = 0; rounds < 2; rounds++) {
+        const enum activation_format activations = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
+        struct backend *one = bench_open_rounding("amx", 1, WEIGHTS_BF16, activations);
+        if (one == NULL)
+            cr_skip_test("no AMX");
+        struct backend *other = bench_open_rounding("amx_emulated", 1, WEIGHTS_BF16, activations);
+        float *x = bench_floats(ROWS * IN, -1, 1, 3), *w = bench_floats(OUT * IN, -1, 1, 4);
+        for (int i = 0; i < ROWS * IN; i++)
+            x[i] *= scales[i % (sizeof scales / sizeof *scales)];
+        for (int i = 0; i < OUT * IN; i++)
+            w[i] *= scales[i % 5];
+        x[4 * IN + 7] = INFINITY;
+        x[5 * IN + 40] = NAN;
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            float *y = bench_nans(ROWS * OUT), *z = bench_nans(ROWS * OUT);
+            multiply(one, w, rows[r], x, y);
+            multiply(other, w, rows[r], x, z);
+            for (int i = 0; i < rows[r] * OUT; i++)
+                cr_assert((isnan(y[i]) && isnan(z[i])) ||
+                              bits_of_float(y[i]) == bits_of_float(z[i]),
+                          "%d rows, %d, %d: %a, emulated %a", rows[r], i / OUT, i % OUT,
+                          (double)y[i], (double)z[i]);
+            free(y);
+            free(z);
+        }
+        free(x);
+        free(w);
+        cpu_ops.close(one);
+        cpu_ops.close(other);
+    }
+}
