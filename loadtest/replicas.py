@@ -31,6 +31,7 @@ from measure import ROOT, Failure, find_binary, machine, median, serving, thread
 import harness
 from redis_store import Redis
 from replica_set import ReplicaSet
+from stress_helpers import some_ids
 
 TINY = ROOT / "tests" / "golden" / "hybrid_regla"
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -80,10 +81,6 @@ class Client:
 
 def cached(reply):
     return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-def some_ids(dice, count, vocabulary):
-    return [dice.randrange(1, vocabulary) for _ in range(count)]
 
 
 def percentile(values, share):
@@ -188,7 +185,7 @@ def per_turn(name, redis, before, turns):
 
 
 def overhead_model(binary, model, options, vocabulary, turns):
-    """Turns of all sides in blocks, by turns, each of a session of its own."""
+    """All sides take turns in blocks."""
     dice = random.Random(1)
     with (tempfile.TemporaryDirectory() as folder, stored() as always,
           stored(appendfsync="everysec") as everysec,
@@ -199,21 +196,28 @@ def overhead_model(binary, model, options, vocabulary, turns):
         clients = {name: Client(server.port) for name, server in sides.items()}
         times = {name: [] for name in sides}
         stores = {"always": always, "everysec": everysec}
-        for client in clients.values():
-            client.turn("measured", some_ids(dice, 200, vocabulary))
+        def block_of(name, number):
+            """Each has a session of its own, whose first turn is not timed."""
+            clients[name].turn(f"block-{number}", some_ids(dice, 200, vocabulary))
+            for _ in range(options.block):
+                ids = some_ids(dice, 3, vocabulary)
+                times[name].append(clients[name].turn(f"block-{number}", ids)[0])
+        for name in sides:
+            block_of(name, -1)
+            times[name].clear()
         before = {name: (counts_of(redis), sum(thread_seconds(redis.process.pid).values()))
                   for name, redis in stores.items()}
-        for block in range(turns // options.block):
-            for name in list(sides)[::1 if block % 2 else -1]:
-                for _ in range(options.block):
-                    times[name].append(clients[name].turn("measured", some_ids(dice, 3, vocabulary))[0])
+        blocks = turns // options.block
+        for number in range(blocks):
+            for name in list(sides)[::1 if number % 2 else -1]:
+                block_of(name, number)
         rows = []
         for name in sides:
             row = {"side": name, "turns": len(times[name]), "p50_ms": 1e3 * median(times[name]),
                    "p99_ms": 1e3 * percentile(times[name], 0.99)}
             row["over_directory_p50_ms"] = row["p50_ms"] - 1e3 * median(times["directory"])
             rows.append(row)
-        return rows, [per_turn(name, redis, before[name], len(times[name]))
+        return rows, [per_turn(name, redis, before[name], len(times[name]) + blocks)
                       for name, redis in stores.items()]
 
 
