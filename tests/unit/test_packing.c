@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How blocks of weights become integers: that the search for scales and minima finds good ones. */
+#include "engine/base/half.h"
+#include "engine/ops/packing.h"
+#include "tests/unit/ops_bench.h"
+
+static double squared_error(const float *from, int n, float scale, float minimum)
+{
+    double sum = 0.0;
+    for (int i = 0; i < n; i++) {
+        const double quant = fmin(fmax(rint(((double)from[i] - minimum) / scale), 0.0), 15.0);
+        const double error = quant * scale + minimum - from[i];
+        sum += error * error;
+    }
+    return sum;
+}
+
+/* The error is that of the scale and minimum, and not above that of the range as it is. */
+static double check_q4(const float *from, int n, double *plain)
+{
+    struct quantized_integers q;
+    float lowest = INFINITY, highest = -INFINITY;
+    double sum = 0.0;
+    cr_assert(packing_quantize(WEIGHTS_Q4, from, n, &q));
+    const float scale = f16_to_f32(q.scale), minimum = f16_to_f32(q.minimum);
+    for (int i = 0; i < n; i++) {
+        const double error = (double)q.quants[i] * scale + minimum - from[i];
+        cr_assert(q.quants[i] >= 0 && q.quants[i] <= 15);
+        sum += error * error;
+        lowest = fminf(lowest, from[i]);
+        highest = fmaxf(highest, from[i]);
+    }
+    *plain = squared_error(from, n, f16_to_f32(f32_to_f16((highest - lowest) / 15)),
+                           f16_to_f32(f32_to_f16(lowest)));
+    /* where n divides 32 not, some numbers count twice in the search */
+    cr_assert(sum <= *plain * (32 % n == 0 ? 1.001 : 2.0), "%d: %g, plain %g", n, sum, *plain);
+    cr_assert(fabs(sum - squared_error(from, n, scale, minimum)) <= sum * 1e-3 + 1e-12);
+    return sum;
+}
+
+/* Numbers that are about normal, as weights are; whole blocks and shorter ones. */
+Test(packing, q4_searches_for_the_least_error)
+{
+    double all = 0.0, all_plain = 0.0;
+    float *numbers = bench_floats(20000 * 4, -1, 1, 19);
+    for (int block = 0; block < 600; block++) {
+        const int n = block % 4 == 3 ? 1 + block % 32 : 32;
+        float from[PACKING_BLOCK];
+        double plain;
+        for (int i = 0; i < n; i++) {
+            const float *four = numbers + (block * 32 + i) * 4;
+            from[i] = four[0] + four[1] + four[2] + four[3];
+        }
+        all += check_q4(from, n, &plain);
+        all_plain += plain;
+    }
+    cr_expect(all < 0.9 * all_plain, "%g, without a search %g", all, all_plain);
+    free(numbers);
+}
+
+/* Half a quant of the outermost number each would be the worst; the search is better than 31 even
+ * steps around 0. */
+Test(packing, q6_searches_for_the_least_error)
+{
+    double all = 0.0, plain = 0.0;
+    float *numbers = bench_floats(600 * PACKING_BLOCK * 4, -1, 1, 23);
+    for (int block = 0; block < 600; block++) {
+        const float size = ldexpf(1.0f, -(block % 12));
+        struct quantized_integers q;
+        float from[PACKING_BLOCK];
+        for (int i = 0; i < PACKING_BLOCK; i++) {
+            const float *four = numbers + (block * PACKING_BLOCK + i) * 4;
+            from[i] = (four[0] + four[1] + four[2] + four[3]) * size;
+        }
+        cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
+        for (int half = 0; half < 2; half++) {
+            double outermost = 0.0;
+            for (int i = half * 16; i < half * 16 + 16; i++)
+                outermost = fmax(outermost, fabs((double)from[i]));
+            for (int i = half * 16; i < half * 16 + 16; i++) {
+                const double wrong = fabs((double)packing_quant_value(WEIGHTS_Q6, &q, i) - from[i]);
+                const double even = remainder(from[i], outermost / 31);
+                cr_assert(q.quants[i] >= -32 && q.quants[i] <= 31);
+                cr_assert(wrong <= outermost / 16 + 0x1p-24 * 32, "%g of %g", wrong, outermost);
+                all += wrong * wrong / (size * size);
+                plain += even * even / (size * size);
+            }
+        }
+    }
+    cr_expect(all < 0.95 * plain, "%g, without a search %g", all, plain);
+    free(numbers);
+}
+
+Test(packing, q6_keeps_what_it_can_say)
+{
+    float from[PACKING_BLOCK];
+    struct quantized_integers q;
+    for (int i = 0; i < PACKING_BLOCK; i++) /* a factor of 127 and one of 2, if it is found */
+        from[i] = i < 16 ? (float)(i * 9 % 64 - 32) * 127 * 0x1p-10f : (float)(i % 3 - 1) * 0x1p-3f;
+    cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
+    for (int i = 0; i < 16; i++)
+        cr_assert_eq(packing_quant_value(WEIGHTS_Q6, &q, i), from[i]);
+    for (int i = 16; i < PACKING_BLOCK; i++)
+        cr_assert(fabsf(packing_quant_value(WEIGHTS_Q6, &q, i) - from[i]) <= 0x1p-3f / 32);
+    memset(from, 0, sizeof from);
+    cr_assert(packing_quantize(WEIGHTS_Q6, from, PACKING_BLOCK, &q));
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        cr_assert_eq(packing_quant_value(WEIGHTS_Q6, &q, i), 0.0f);
+}
+
+/* What four bits can say is kept: equal numbers, and steps of a scale. */
+Test(packing, q4_keeps_what_it_can_say)
+{
+    float equal[PACKING_BLOCK], steps[PACKING_BLOCK];
+    struct quantized_integers q;
+    for (int i = 0; i < PACKING_BLOCK; i++) {
+        equal[i] = 0.375f;
+        steps[i] = (float)(i * 7 % 16) * 0.25f - 3.0f;
+    }
+    cr_assert(packing_quantize(WEIGHTS_Q4, equal, PACKING_BLOCK, &q));
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        cr_assert_eq((float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum), 0.375f);
+    cr_assert(packing_quantize(WEIGHTS_Q4, steps, PACKING_BLOCK, &q));
+    for (int i = 0; i < PACKING_BLOCK; i++)
+        cr_assert_eq((float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum), steps[i]);
+}
