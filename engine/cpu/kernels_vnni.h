@@ -83,9 +83,9 @@ INLINE __m512i four_quants(const enum weight_format format, __m512i group, __m51
                          : four % 4 == 1 ? _mm512_slli_epi16(upper, 2)
                          : four % 4 == 2 ? upper
                                          : _mm512_srli_epi16(upper, 2);
-    const int low_or_high =
-        0xe4; /* bit by bit: of `high` where the third has none, else of `low` */
-    return _mm512_and_si512(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(15), low_or_high),
+    /* bit by bit: of `high` where the third has none, else of `low`; clang takes no variable */
+    enum { LOW_OR_HIGH = 0xe4 };
+    return _mm512_and_si512(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(15), LOW_OR_HIGH),
                             _mm512_set1_epi8(63));
 }
 
