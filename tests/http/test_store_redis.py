@@ -26,11 +26,17 @@ def test_a_session_goes_on_anywhere(replicas):
     assert position(replicas[0], "wanders") == position(replicas[1], "wanders") == len(session.ids)
 
 
-def test_a_state_moves_with_its_session(replicas, redis):
-    first = turn(replicas[0], "moves", max_tokens=20).json()
+@pytest.fixture
+def two(own_redis, server_factory):
+    """Servers with a store in which are no other states than the test's."""
+    return [server_factory(store=own_redis.location, lease=LEASE) for _ in range(2)]
+
+
+def test_a_state_moves_with_its_session(two, own_redis):
+    first = turn(two[0], "moves", max_tokens=20).json()
     held = first["session"]["position"]
-    wait_until(lambda: redis.keys("*:state"), "the state is in the store")
-    reply = turn(replicas[1], "moves").json()
+    wait_until(lambda: own_redis.keys("*:state"), "the state is in the store")
+    reply = turn(two[1], "moves").json()
     assert cached(reply) == held - 1  # all but the last token, which no step has taken yet
 
 
@@ -51,21 +57,21 @@ def test_states_may_stay_where_they_are(own_redis, server_factory):
     assert servers[0].http.delete("/v1/sessions/stays-put").status_code == 204
 
 
-def test_what_was_dropped_is_computed_again(replicas, redis):
-    session = Session(replicas[0], "dropped", [])
+def test_what_was_dropped_is_computed_again(two, own_redis):
+    session = Session(two[0], "dropped", [])
     session.append([3, 4, 5], max_tokens=20)
-    wait_until(lambda: redis.keys("*:state"), "the state is in the store")
-    for key in redis.keys("*:state*"):
-        redis.ask("DEL", key)
-    session.server = replicas[1]
+    wait_until(lambda: own_redis.keys("*:state"), "the state is in the store")
+    for key in own_redis.keys("*:state*"):
+        own_redis.ask("DEL", key)
+    session.server = two[1]
     session.append([6], max_tokens=6)
-    assert " warn " not in replicas[1].tail(10**6)  # the store may do that
-    wait_until(lambda: redis.keys("*:state:0"), "the state is in the store")
-    for key in redis.keys("*:state:0"):  # torn
-        redis.ask("SETRANGE", key, 300, b"damage")
-    session.server = replicas[0]
+    assert " warn " not in two[1].tail(10**6)  # the store may do that
+    wait_until(lambda: own_redis.keys("*:state:0"), "the state is in the store")
+    for key in own_redis.keys("*:state:0"):  # torn
+        own_redis.ask("SETRANGE", key, 300, b"damage")
+    session.server = two[0]
     session.append([7], max_tokens=6)
-    assert "cannot be read" in replicas[0].tail(10**6)
+    assert "cannot be read" in two[0].tail(10**6)
 
 
 def test_changes_are_seen_everywhere(replicas):
