@@ -120,7 +120,8 @@ get_arm() {
                    -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root)
     [ ! -d $folder ] || ! command -v qemu-aarch64 >/dev/null || return 0
     refresh
-    if ! apt-cache policy gcc-aarch64-linux-gnu | grep -q 'Candidate: [0-9]'; then
+    # Not by a pipe into grep -q: it would end apt-cache, and with it the pipe, in failure.
+    if [[ $(apt-cache policy gcc-aarch64-linux-gnu) != *'Candidate: '[0-9]* ]]; then
         echo "deps: apt has no gcc-aarch64-linux-gnu here: nothing will be built for Arm"
         return 0
     fi
