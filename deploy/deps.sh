@@ -48,6 +48,11 @@ installed() {
     dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
 }
 
+# Not by a pipe into grep -q: that would end apt-cache, and with it the pipe, in failure.
+has_package() {
+    [[ $(apt-cache policy "$1") == *'Candidate: '[0-9]* ]]
+}
+
 install() {
     local package missing=()
     for package in "$@"; do
@@ -105,7 +110,7 @@ unpack_proxies() {
 install_browser() {
     ! { installed chromium && installed chromium-driver; } || return 0
     refresh
-    if apt-cache policy chromium-driver | grep -q 'Candidate: [0-9]'; then
+    if has_package chromium-driver; then
         install chromium chromium-driver
     else
         echo "deps: apt has no chromium-driver here: the page's tests will be skipped"
@@ -120,8 +125,7 @@ get_arm() {
                    -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root)
     [ ! -d $folder ] || ! command -v qemu-aarch64 >/dev/null || return 0
     refresh
-    # Not by a pipe into grep -q: it would end apt-cache, and with it the pipe, in failure.
-    if [[ $(apt-cache policy gcc-aarch64-linux-gnu) != *'Candidate: '[0-9]* ]]; then
+    if ! has_package gcc-aarch64-linux-gnu; then
         echo "deps: apt has no gcc-aarch64-linux-gnu here: nothing will be built for Arm"
         return 0
     fi
