@@ -47,7 +47,7 @@ on_set() { # set
     local weights activations failed=0
     # shellcheck disable=SC2086
     set -- "$1" $(printf 'tests/golden/%s ' ${checked[*]})
-    emulated "$1" build/arm-test/regla info tests/golden/regla | grep -qw "$1" ||
+    emulated "$1" build/arm-test/regla info tests/golden/regla | grep -w "$1" >/dev/null ||
         { echo "FAIL  ${processor[$1]} does not run $1"; failed=1; }
     check "$1" tests/golden/*/ || failed=1
     check "$1" --reproducibility "${@:2}" || failed=1
