@@ -26,6 +26,7 @@ void redis_connection_close(struct redis_connection *connection)
         redisFree(connection->context);
     connection->closed += connection->context != NULL;
     connection->context = NULL;
+    connection->waits = false;
 }
 
 static int lost(struct redis_connection *connection, struct error *err, const char *why)
@@ -91,9 +92,11 @@ void redis_connection_refused(const struct redis_connection *connection, const r
         error_set(err, code, "%s refused: it said \"%.200s\"", name, text);
 }
 
-static int flush(struct redis_connection *connection, struct error *err)
+int redis_connection_flush(struct redis_connection *connection, struct error *err)
 {
     int done = 0;
+    if (connection->context == NULL)
+        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
     while (!done)
         if (redisBufferWrite(connection->context, &done) != REDIS_OK)
             return lost(connection, err, trouble(connection->context));
@@ -118,7 +121,7 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         }
         if (reply != NULL)
             break;
-        if (!flushed && flush(connection, err) != 0)
+        if (!flushed && redis_connection_flush(connection, err) != 0)
             return NULL;
         flushed = true;
         size_t held = connection->context->reader->len;
@@ -148,18 +151,22 @@ int redis_connection_put(struct redis_connection *connection, const char *bytes,
     return 0;
 }
 
+int redis_connection_append(struct redis_connection *connection,
+                            const struct redis_command *command, struct error *err)
+{
+    if (connection->context == NULL)
+        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+    if (redisAppendCommandArgv(connection->context, command->count, (const char **)command->words,
+                               command->sizes) != REDIS_OK)
+        return lost(connection, err, "no memory for a command");
+    return 0;
+}
+
 redisReply *redis_connection_ask(struct redis_connection *connection,
                                  const struct redis_command *command, struct error *err)
 {
-    if (connection->context == NULL) {
-        error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+    if (redis_connection_append(connection, command, err) != 0)
         return NULL;
-    }
-    if (redisAppendCommandArgv(connection->context, command->count, (const char **)command->words,
-                               command->sizes) != REDIS_OK) {
-        lost(connection, err, "no memory for a command");
-        return NULL;
-    }
     redisReply *reply = redis_connection_take(connection, err);
     if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
         redis_connection_refused(connection, reply, err);

@@ -9,6 +9,7 @@
 #include "server/store/redis_command.h"
 
 #include <hiredis/hiredis.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct redis_connection {
@@ -16,6 +17,7 @@ struct redis_connection {
     double timeout_s;       /* without progress */
     redisContext *context;  /* NULL: not connected */
     uint64_t closed;        /* so often: what was sent before has no reply any more */
+    bool waits;             /* for replicas: redis_replicas.h */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
 };
 
@@ -27,6 +29,11 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
 /* Puts a formatted command [size] behind those that are to be sent; it is open. */
 int redis_connection_put(struct redis_connection *connection, const char *bytes, size_t size,
                          struct error *err);
+/* The same of a command that is not formatted. */
+int redis_connection_append(struct redis_connection *connection,
+                            const struct redis_command *command, struct error *err);
+/* Sends what was put. Whoever takes a reply need not. */
+int redis_connection_flush(struct redis_connection *connection, struct error *err);
 /* The next reply, which may be an error. NULL: none came, and the connection is closed. */
 redisReply *redis_connection_take(struct redis_connection *connection, struct error *err);
 /* Sends one command and takes its reply, where no other is under way. An error reply sets the

@@ -159,22 +159,6 @@ static int format(const struct redis_command *command, char **bytes, size_t *siz
     return length > 0 ? 0 : -1;
 }
 
-/* That so many replicas are to have what came before over this connection. */
-static int put_wait(struct redis_connection *connection, int replicas, struct error *err)
-{
-    struct redis_command command;
-    char *bytes = NULL;
-    size_t size;
-    redis_command_begin(&command, "WAIT");
-    redis_command_number(&command, replicas);
-    redis_command_number(&command, (int64_t)(connection->timeout_s * 1e3 / 2));
-    if (format(&command, &bytes, &size) != 0)
-        return error_set(err, ERROR_IO, "no memory for a command");
-    int result = redis_connection_put(connection, bytes, size, err);
-    redisFreeCommand(bytes);
-    return result;
-}
-
 /* Where the command goes, connected. NULL, with the error: nowhere. */
 static struct redis_connection *find(struct redis_link *link, const struct redis_command *command,
                                      struct error *err)
@@ -212,11 +196,9 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
     struct redis_connection *connection = find(link, command, &err);
     if (connection != NULL && format(command, &bytes, &size) != 0)
         error_set(&err, ERROR_IO, "no memory for a command");
-    if (err.code == ERROR_NONE && redis_connection_put(connection, bytes, size, &err) == 0 &&
-        (command->replicas == 0 || put_wait(connection, command->replicas, &err) == 0)) {
+    if (err.code == ERROR_NONE && redis_connection_put(connection, bytes, size, &err) == 0) {
         pending->connection = connection;
         pending->closed = connection->closed;
-        pending->replicas = command->replicas;
     }
     snprintf(pending->why, sizeof pending->why, "%s", err.message);
     if (pending->connection != NULL && link->cluster != NULL) {
@@ -229,33 +211,13 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
 
 /* ---- receiving ---- */
 
-/* The reply, and that it is where it is to be. */
-static redisReply *take(struct redis_connection *connection, int replicas, struct error *err)
-{
-    redisReply *reply = redis_connection_take(connection, err);
-    if (reply == NULL || replicas == 0)
-        return reply;
-    redisReply *reached = redis_connection_take(connection, err);
-    bool told = reached != NULL && reached->type == REDIS_REPLY_INTEGER;
-    long long count = told ? reached->integer : 0;
-    freeReplyObject(reached);
-    if (told && (count >= replicas || reply->type == REDIS_REPLY_ERROR))
-        return reply;
-    freeReplyObject(reply);
-    if (reached != NULL)
-        error_set(err, ERROR_INVALID, "%s: %lld of %d replicas of the store have it",
-                  connection->address.name, count, replicas);
-    return NULL;
-}
-
 static int put_again(struct redis_connection *connection, const struct redis_pending *pending,
                      bool moved, struct error *err)
 {
     static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
     if (redis_connection_open(connection, false, err) != 0 ||
         (!moved && redis_connection_put(connection, ASKING, sizeof ASKING - 1, err) != 0) ||
-        redis_connection_put(connection, pending->bytes, pending->size, err) != 0 ||
-        (pending->replicas > 0 && put_wait(connection, pending->replicas, err) != 0))
+        redis_connection_put(connection, pending->bytes, pending->size, err) != 0)
         return -1;
     if (!moved) {
         redisReply *reply = redis_connection_take(connection, err);
@@ -298,9 +260,10 @@ static redisReply *follow(struct redis_link *link, const struct redis_pending *p
         else if (node == NULL)
             break;
         connection = again ? aside_of(link->cluster, connection) : &node->aside;
+        link->last = connection;
         freeReplyObject(reply);
         reply = put_again(connection, pending, moved, err) == 0
-                    ? take(connection, pending->replicas, err)
+                    ? redis_connection_take(connection, err)
                     : NULL;
     }
     if (begins(reply, "MOVED ") || begins(reply, "ASK ")) {
@@ -329,7 +292,8 @@ static redisReply *receive(struct redis_link *link, const struct redis_pending *
         error_set(err, ERROR_IO, "%s: the connection was lost", connection->address.name);
         return NULL;
     }
-    redisReply *reply = take(connection, pending->replicas, err);
+    redisReply *reply = redis_connection_take(connection, err);
+    link->last = connection;
     if (link->cluster != NULL) {
         if (connection->context == NULL)
             link->cluster->stale = true;
@@ -344,6 +308,7 @@ static redisReply *receive(struct redis_link *link, const struct redis_pending *
 
 redisReply *redis_link_receive(struct redis_link *link, struct error *err)
 {
+    link->last = NULL;
     if (link->count == 0) {
         link->unnoted -= link->unnoted > 0;
         error_set(err, ERROR_IO, "%s: no memory for a command", redis_link_name(link));

@@ -3,9 +3,8 @@
  * connection of its own. A command goes where its key is, and again where a node sends it on
  * (MOVED, ASK).
  *
- * Errors: ERROR_IO where the store is away, or what it has done is not known; ERROR_INVALID where
- * it has done it and too few of its replicas have it; ERROR_NO_MEMORY where it is full;
- * ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
+ * Errors: ERROR_IO where the store is away, or what it has done is not known; ERROR_NO_MEMORY where
+ * it is full; ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
 #ifndef SERVER_STORE_REDIS_LINK_H
 #define SERVER_STORE_REDIS_LINK_H
 
@@ -17,7 +16,6 @@ struct redis_pending {
     uint64_t closed;                     /* connection->closed at that time */
     char *bytes;                         /* [size] in a cluster, malloc'd: it may be sent on */
     size_t size;
-    int replicas;
     char why[200]; /* it could not be sent */
 };
 
@@ -27,7 +25,8 @@ struct redis_link {
     bool hurry;                    /* nodes are tried whatever pause there is */
     struct redis_pending *pending; /* [capacity]: `count` of them from `begin` on */
     size_t begin, count, capacity;
-    size_t unnoted; /* sent after these; for lack of memory they were not */
+    size_t unnoted;                /* sent after these; for lack of memory they were not */
+    struct redis_connection *last; /* that the last reply came over; NULL: none came */
 };
 
 void redis_link_init(struct redis_link *link, const struct redis_address *address,

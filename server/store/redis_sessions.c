@@ -5,6 +5,7 @@
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_quota.h"
+#include "server/store/redis_replicas.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
@@ -146,8 +147,6 @@ static void send_op(struct store_place *place, struct store_op *op)
             redis_command_number(&words.command, op->lease.version);
         break;
     }
-    if (is_lasting(op))
-        words.command.replicas = place->replicas;
     op->sends++;
     redis_link_send(&place->link, &words.command);
 }
@@ -175,11 +174,11 @@ static void take_conflict(struct store_op *op, const char *why)
     refuse(op, op->sends > 1 ? STORE_AWAY : STORE_CONFLICT, why);
 }
 
-static void take_commit(struct store_place *place, struct store_op *op, const redisReply *reply)
+static void take_commit(struct store_op *op, const redisReply *reply)
 {
     if (redis_rows_is(reply, 0, "done"))
-        redis_leases_drop(&place->leases, op->lease.holder);
-    else if (redis_rows_is(reply, 0, "lost"))
+        return;
+    if (redis_rows_is(reply, 0, "lost"))
         take_conflict(op, "its lease had ended, and another request has taken it");
     else if (redis_rows_is(reply, 0, "other") || redis_rows_is(reply, 0, "short"))
         take_conflict(op, "it is no longer what the request began with");
@@ -244,7 +243,7 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
 {
     switch (op->what) {
     case STORE_WRITE:
-        take_commit(place, op, reply);
+        take_commit(op, reply);
         break;
     case STORE_TAKE:
     case STORE_LOOK:
@@ -274,13 +273,13 @@ static void receive(struct store_place *place, struct store_op *op)
     redisReply *reply = redis_link_receive(&place->link, &failed);
     if (reply == NULL) {
         op->error = failed;
-        if (failed.code == ERROR_INVALID) /* done, and not by as many as are to have it */
-            op->refusal = STORE_AWAY;
         return;
     }
     error_clear(&op->error);
     take_reply(place, op, reply);
     freeReplyObject(reply);
+    if (is_lasting(op) && op->error.code == ERROR_NONE)
+        redis_replicas_note(place, op);
 }
 
 /* Sends those that are open, and takes their replies. */
@@ -298,9 +297,11 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
             receive(place, op);
         else
             op->error = err;
-        if (is_open(op) && err.code == ERROR_NONE)
-            err = op->error;
     }
+    redis_replicas_wait(place, first);
+    for (struct store_op *op = first; op != NULL && err.code == ERROR_NONE; op = op->next)
+        if (is_sent(op))
+            err = op->error;
     redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
@@ -324,6 +325,7 @@ static void begin(struct store_place *place, struct store_op *op)
     error_clear(&op->error);
     op->refusal = STORE_ACCEPTED;
     op->sends = 0;
+    op->route = (struct store_route){0};
     if (op->kind != STORE_SESSION || op->owner == NULL)
         error_set(&op->error, ERROR_INTERNAL, "expected an operation on a session by its name");
     else if (op->what == STORE_WRITE && (op->count > MOST_BYTES / (int64_t)sizeof *op->tokens ||

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions in a cluster of Redis, and in a Redis with replicas of its own (--store-replicas)."""
 
+import time
+
 import pytest
 
 import harness
@@ -154,3 +156,25 @@ def test_without_replicas_nothing_is_acknowledged(own_redis, server_factory):
     server = server_factory(store=own_redis.location, lease=LEASE, store_replicas=1)
     check_error(turn(server, "alone"), 503, "store_unavailable")
     assert position(server, "alone") == 7  # it was made, as the error said it might
+
+
+def test_changes_wait_for_replicas_together(own_redis, server_factory):
+    """A replica that is away holds up eight turns no longer than a few: one after the other they
+    would wait twice as long as is allowed here."""
+    wait = 2.5  # the most that there is
+    server = server_factory(store=own_redis.location, lease=10, store_replicas=1)
+    begun = time.monotonic()
+    turns = [in_background(lambda name=f"together-{i}": turn(server, name)) for i in range(8)]
+    for reply in [ended() for ended in turns]:
+        assert "0 of 1 replicas" in check_error(reply, 503, "store_unavailable")["message"]
+    assert time.monotonic() - begun < 5 * wait
+
+
+def test_what_was_refused_is_not_in_doubt_without_replicas(own_redis, server_factory):
+    """Another has taken the session: that is certain, whatever replicas have."""
+    server = server_factory(store=own_redis.location, lease=LEASE, store_replicas=1)
+    result = in_background(lambda: turn(server, "taken", **LONG))
+    wait_until(lambda: own_redis.keys("*:taken}"), "the lease is taken")
+    key, = own_redis.keys("*:taken}")
+    own_redis.ask("HSET", key, "fence", 1)
+    check_error(result(), 409, "session_conflict")
