@@ -256,3 +256,13 @@ def test_what_was_swept_does_not_count(own_redis, server_factory, page):
     check_error(turn(server, "new"), 429, "session_quota")
     age(own_redis, "old", 24 * 3600)
     wait_until(lambda: turn(server, "new").status_code == 200, "it is swept, or counted anew")
+
+
+def test_what_may_have_been_made_counts(own_redis, server_factory, page):
+    """Turns whose replicas lack are in the store, though their clients are told that they may not."""
+    server = server_factory(store=own_redis.location, lease=LEASE, session_quota=5 * page // 2,
+                            store_replicas=1)
+    for name in ("first", "second"):
+        check_error(turn(server, name), 503, "store_unavailable")
+    check_error(turn(server, "third"), 429, "session_quota")
+    assert {card["id"] for card in server.get("/v1/sessions").json()["data"]} == {"first", "second"}
