@@ -15,7 +15,7 @@ help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
 	@echo "make test          install what is missing; lint, build, unit, golden, HTTP: minutes"
 	@echo "                   (STAGES='lint unit' for some)"
-	@echo "make test-all      and all others: sanitizers, an emulated GPU and Arm, fuzz corpora, big clients, proxies, the page"
+	@echo "make test-all      and all others: sanitizers, an emulated GPU, fuzz corpora, big clients, proxies, the page"
 	@echo "make build         build/release/regla"
 	@echo "make cuda          build/cuda/regla, with the CUDA backend (needs nvcc)"
 	@echo "make deb           build/deb/*.deb: Debian packages of the server, and of its plots"

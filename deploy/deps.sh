@@ -123,7 +123,7 @@ get_arm() {
     local folder=tests/.arm root=$scratch/arm package
     local options=(-o "Dir::State=$root" -o "Dir::State::status=$root/status" -o "Dir::Cache=$root"
                    -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root)
-    [ ! -d $folder ] || ! command -v qemu-aarch64 >/dev/null || return 0
+    [ ! -d $folder ] || ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null || return 0
     refresh
     if ! has_package gcc-aarch64-linux-gnu; then
         echo "deps: apt has no gcc-aarch64-linux-gnu here: nothing will be built for Arm"

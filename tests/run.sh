@@ -102,8 +102,8 @@ stage_amx() {
         echo "SKIP  products by tiles: no avx512_vnni"
         return
     }
-    grep -qw amx_int8 /proc/cpuinfo && set="amx"
     build dev regla || return
+    [[ $(build/dev/regla info --preset regla-6l --json) == *'"instruction_set": "amx"'* ]] && set="amx"
     for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q6 16bit" "q4 f32" "q4 8bit"; do
         build/dev/regla check --instruction-set $set --bits-only --weights "${kind% *}" \
             --activations "${kind#* }" tests/golden/*/ | grep -v ^PASS

@@ -180,6 +180,9 @@ enum activation_format cpu_activations(const char *instruction_set, enum weight_
     const struct kernels *kernels = instruction_set_choose(instruction_set, &unknown);
     if (kernels == NULL || !instruction_set_rounds(kernels, weights))
         return ACTIVATIONS_F32;
+#if defined(__aarch64__)
+    return ACTIVATIONS_F32; /* nothing was measured there */
+#endif
     /* 8bit is faster still, but costs a real model 0.3 % of its perplexity. */
     if (activation_format_fits(ACTIVATIONS_8BIT, weights))
         return ACTIVATIONS_16BIT;

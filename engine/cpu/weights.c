@@ -267,8 +267,9 @@ int weights_create(struct weight **out, struct weight_chunk **last, struct threa
     if (biased)
         packing_biases(parts, num_parts, weight->bias);
     if (!pack_panels(weight, threads, parts, num_parts)) {
+        const enum weight_format packed = weight->format;
         weights_free(weight, last);
-        return packing_too_large(parts, rows, format, err);
+        return packing_too_large(parts, rows, packed, err);
     }
     *out = weight;
     return 0;

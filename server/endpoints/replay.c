@@ -512,7 +512,7 @@ static bool definite(enum api_code code)
 {
     int status = api_error_row(code)->status;
     return status >= 400 && status < 500 && code != API_SESSION_BUSY && code != API_QUEUE_FULL &&
-           code != API_SESSION_QUOTA;
+           code != API_SESSION_QUOTA && code != API_SESSION_CONFLICT && code != API_KEY_MISMATCH;
 }
 
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,

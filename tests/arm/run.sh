@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
-if [ "$(uname -m)" = aarch64 ] || ! [ -d tests/.arm ] || ! command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null; then
+if [ "$(uname -m)" = aarch64 ] || ! [ -d tests/.arm ] || ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then
     echo "SKIP  arm: needs gcc-aarch64-linux-gnu, qemu-user and tests/.arm (deploy/deps.sh arm), on another machine than an Arm"
     exit 0
 fi
@@ -39,8 +39,9 @@ formats_of() { # set
     echo "f32 f32"
     echo "f16 f32"
     echo "q8 f32"
+    echo "q6 f32"
     echo "q4 f32"
-    [ "$1" = neon ] || printf '%s\n' "q8 16bit" "q8 8bit" "q4 8bit"
+    [ "$1" = neon ] || printf '%s\n' "q8 16bit" "q8 8bit" "q4 16bit" "q4 8bit"
     [ "$1" != neonmm ] || echo "bf16 16bit"
 }
 on_set() { # set

@@ -347,8 +347,16 @@ def test_an_older_copy_is_told_of(replicas, redis):
     turn(replicas[0], "older")
     for key, value in rows.items():
         redis.ask("RESTORE", key, 0, value, "REPLACE")
-    error = check_error(turn(replicas[0], "older"), 409, "session_conflict")
+    keyed = {"session_id": "older", "prompt": [5], "max_tokens": 4, **GREEDY}
+    headers = {"Idempotency-Key": "of an older copy"}
+    error = check_error(replicas[0].post("/v1/completions", keyed, headers=headers), 409,
+                        "session_conflict")
     assert "older copy" in error["message"]
+    # Nothing was made, so the key is free for the next attempt.
+    assert replicas[0].post("/v1/completions", keyed, headers=headers).status_code == 200
+    for key, value in rows.items():
+        redis.ask("RESTORE", key, 0, value, "REPLACE")
+    check_error(turn(replicas[0], "older"), 409, "session_conflict")
     assert turn(replicas[0], "older", expected_position=7).status_code == 200
 
 

@@ -312,6 +312,29 @@ static int multiply(struct backend *backend, enum weight_format format, const st
     return 0;
 }
 
+/* A file may have a matrix in bf16 beside blocks. Rounded inputs are asked for those. */
+Test(gemm, bf16_beside_blocks_is_not_rounded)
+{
+    enum { ROWS = 5, IN = 96, OUT = 64 };
+    float *x = bench_floats(ROWS * IN, -1, 1, 17), *w = bench_floats(OUT * IN, -1, 1, 18);
+    float *y = bench_nans(ROWS * OUT), *other = bench_nans(ROWS * OUT);
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    struct backend *exact = bench_open(bench_rounding_set, 1);
+    struct backend *rounding =
+        bench_open_rounding(bench_rounding_set, 1, WEIGHTS_Q8, ACTIVATIONS_16BIT);
+    if (rounding != NULL) {
+        cr_assert(multiply(exact, WEIGHTS_BF16, &matrix, ROWS, x, y, NULL) == 0);
+        cr_assert(multiply(rounding, WEIGHTS_BF16, &matrix, ROWS, x, other, NULL) == 0);
+        cr_expect(memcmp(y, other, ROWS * OUT * sizeof *y) == 0);
+        cpu_ops.close(rounding);
+    }
+    cpu_ops.close(exact);
+    free(x);
+    free(w);
+    free(y);
+    free(other);
+}
+
 /* The bounds above do not tell 16 bits of q8's inputs from more of them. */
 Test(gemm, rounded_inputs_give_other_numbers_than_f32)
 {
