@@ -70,6 +70,13 @@ static void bound_elements(redisReader *reader)
 }
 #endif
 
+/* A key of another type, or a script that met what is no number. */
+static bool is_damage(const char *text)
+{
+    return strstr(text, "WRONGTYPE") != NULL ||
+           (strstr(text, "user_script") != NULL && strstr(text, "attempt to ") != NULL);
+}
+
 void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
                               struct error *err)
 {
@@ -89,7 +96,8 @@ void redis_connection_refused(const struct redis_connection *connection, const r
     else if (strstr(text, "OOM command not allowed") != NULL)
         error_set(err, ERROR_NO_MEMORY, "%s is full: it said \"%.200s\"", name, text);
     else
-        error_set(err, code, "%s refused: it said \"%.200s\"", name, text);
+        error_set(err, is_damage(text) ? ERROR_INVALID : code, "%s refused: it said \"%.200s\"",
+                  name, text);
 }
 
 int redis_connection_flush(struct redis_connection *connection, struct error *err)

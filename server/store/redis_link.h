@@ -4,7 +4,7 @@
  * (MOVED, ASK).
  *
  * Errors: ERROR_IO where the store is away, or what it has done is not known; ERROR_NO_MEMORY where
- * it is full; ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
+ * it is full; ERROR_INVALID where a key is damaged; ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
 #ifndef SERVER_STORE_REDIS_LINK_H
 #define SERVER_STORE_REDIS_LINK_H
 

@@ -130,8 +130,9 @@ const char redis_script_forget[] = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) ==
                                    "return {'done'}\n";
 
 const char redis_script_due[] =
-    NOW "return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text((now - ARGV[1]) / 1000),\n"
-        "                  'WITHSCORES', 'LIMIT', 0, ARGV[2])\n";
+    NOW "return {text(now), redis.call('ZRANGEBYSCORE', KEYS[1], '-inf',\n"
+        "                             text((now - ARGV[1]) / 1000), 'WITHSCORES',\n"
+        "                             'LIMIT', 0, ARGV[2])}\n";
 
 /* ---- an owner's quota ---- */
 
@@ -147,7 +148,7 @@ const char redis_script_size[] =
     "local function count(bytes)\n"                                                      \
     "  if bytes == 0 then redis.call('HDEL', KEYS[1], ARGV[1])\n"                        \
     "  else redis.call('HSET', KEYS[1], ARGV[1], text(bytes)) end\n"                     \
-    "  redis.call('HSET', KEYS[1], '', text(tonumber(all or 0) - (own or 0) + bytes))\n" \
+    "  if all then redis.call('HSET', KEYS[1], '', text(all - (own or 0) + bytes)) end\n" \
     "  return {'done'}\n"                                                                \
     "end\n"
 
@@ -157,11 +158,19 @@ const char redis_script_reserve[] =
           "if bytes > ARGV[3] - others then return {'full', text(others)} end\n"
           "return count(bytes)\n";
 
-const char redis_script_count[] = COUNT "if not all then return {'done'} end\n"
-                                        "return count(tonumber(ARGV[2]))\n";
+const char redis_script_count[] = COUNT "return count(tonumber(ARGV[2]))\n";
 
 const char redis_script_recount[] = COUNT "if (own or '') ~= ARGV[2] then return {'done'} end\n"
                                           "return count(tonumber(ARGV[3]))\n";
+
+const char redis_script_total[] =
+    "local sum, all = 0, redis.call('HGETALL', KEYS[1])\n"
+    "for i = 1, #all, 2 do\n"
+    "  if all[i] == '' then return {'done'} end\n"
+    "  sum = sum + all[i + 1]\n"
+    "end\n"
+    "redis.call('HSET', KEYS[1], '', string.format('%.0f', sum))\n"
+    "return {'done'}\n";
 
 /* ---- replies to requests with an Idempotency-Key ---- */
 

@@ -33,7 +33,8 @@ extern const char redis_script_names[];
 /* ARGV: a name and its time, as redis_script_names gave them. Takes the name out, unless it was put
  * there again. */
 extern const char redis_script_forget[];
-/* ARGV: time to live in ms, how many at most. {name, time, ...} of those that may have lived it. */
+/* ARGV: time to live in ms, how many at most. {now in ms, {name, time, ...}} of those that may have
+ * lived it. */
 extern const char redis_script_due[];
 
 /* Of a request with an Idempotency-Key. ARGV: hash of its body, holder, lease in ms. {"new"}: it is
@@ -58,5 +59,7 @@ extern const char redis_script_reserve[];
 extern const char redis_script_count[];
 /* ARGV: a name, bytes as they were seen ("": none), bytes. The same, unless that has changed. */
 extern const char redis_script_recount[];
+/* All have been counted: "" is their sum. */
+extern const char redis_script_total[];
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_redis.h"
 
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "server/log.h"
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 void redis_place_tell(struct store_place *place, const struct error *err)
 {
@@ -28,6 +30,22 @@ void redis_place_tell(struct store_place *place, const struct error *err)
     if (away != place->away)
         store_accounts_away(place->accounts, away);
     place->away = away;
+}
+
+void redis_place_tell_damage(struct store_place *place, const char *owner, const char *name,
+                             const struct error *err)
+{
+    const double pause = 60;
+    struct error told = *err;
+    double now = clock_seconds(),
+           *at = &place->damage_told[XXH3_64bits_withSeed(name, strlen(name),
+                                                          XXH3_64bits(owner, strlen(owner))) %
+                                     REDIS_TOLD];
+    if (*at > 0 && now < *at + pause)
+        return;
+    *at = now;
+    error_prefix(&told, "%s of owner %s", name, owner);
+    log_message(LOG_LEVEL_ERROR, "damage in the store is stepped over: %s", told.message);
 }
 
 /* ---- opening ---- */
