@@ -42,8 +42,8 @@ redisReply *redis_connection_ask(struct redis_connection *connection,
                                  const struct redis_command *command, struct error *err);
 
 /* Of an error reply: ERROR_IO where the store is away for now, ERROR_NO_MEMORY where it is full,
- * ERROR_UNSUPPORTED where keys are in a place that they should not be, ERROR_INVALID where a key has
- * what none of ours has, ERROR_INTERNAL else. */
+ * ERROR_UNSUPPORTED where keys are in a place that they should not be, ERROR_INVALID where a key
+ * has what none of ours has, ERROR_INTERNAL else. */
 void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
                               struct error *err);
 

@@ -104,8 +104,7 @@ static bool send_recount(const struct recount *recount, size_t at, int64_t bytes
     return true;
 }
 
-static void recount_some(const struct recount *recount, size_t at, size_t behind,
-                         struct error *err)
+static void recount_some(const struct recount *recount, size_t at, size_t behind, struct error *err)
 {
     int64_t bytes[SOME_WORDS / 2];
     size_t sent = 0;
@@ -150,8 +149,7 @@ static void ask_total(struct store_place *place, const char *owner, struct error
 }
 
 /* Those that are counted; of an owner of whom nothing is, all that there are. */
-static void recount_all(struct store_place *place, const char *owner, bool first,
-                        struct error *err)
+static void recount_all(struct store_place *place, const char *owner, bool first, struct error *err)
 {
     char key[REDIS_KEY_SIZE];
     struct redis_command command;
