@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct shelf_shared {
     struct store_place *place;
@@ -65,7 +66,13 @@ static int run(struct shelf *shelf, struct store_op *op, const struct shelf_sess
     op->owner = session->meta.owner;
     op->id = session->meta.id;
     memcpy(shared->place->model, session->model, sizeof shared->place->model);
-    redis_sessions_run(shared->place, op);
+    struct store_op *ended = redis_sessions_run(shared->place, op);
+    while (ended == NULL) {
+        const double wait = redis_sessions_due_in(shared->place);
+        const struct timespec pause = {0, (long)(wait * 1e9)}; /* which is less than a second */
+        nanosleep(&pause, NULL);
+        ended = redis_sessions_run(shared->place, NULL);
+    }
     if (op->error.code == ERROR_NONE || op->refusal == STORE_BUSY || op->refusal == STORE_CONFLICT)
         return 0;
     *err = op->error;

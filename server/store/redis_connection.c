@@ -37,11 +37,13 @@ static int lost(struct redis_connection *connection, struct error *err, const ch
     return error_set(err, ERROR_IO, "%s: %s", connection->address.name, reason);
 }
 
-/* What is wrong with the connection, in words. */
-static const char *trouble(const redisContext *context)
+/* What is wrong with the connection, in words. late: no answer came. */
+static const char *trouble(struct redis_connection *connection, bool late)
 {
-    bool late = context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
-    return late ? "no answer in time" : context->errstr;
+    const redisContext *context = connection->context;
+    connection->silent =
+        late || (context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK));
+    return connection->silent ? "no answer in time" : context->errstr;
 }
 
 #if HIREDIS_MAJOR == 0
@@ -107,7 +109,7 @@ int redis_connection_flush(struct redis_connection *connection, struct error *er
         return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
     while (!done)
         if (redisBufferWrite(connection->context, &done) != REDIS_OK)
-            return lost(connection, err, trouble(connection->context));
+            return lost(connection, err, trouble(connection, false));
     return 0;
 }
 
@@ -140,9 +142,8 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         bool over = held > MOST_REPLY_BYTES, late = clock_seconds() > until;
         if (over || late || redisBufferRead(connection->context) != REDIS_OK) {
             lost(connection, err,
-                 over   ? "its reply is longer than any that is expected"
-                 : late ? "no answer in time"
-                        : trouble(connection->context));
+                 over ? "its reply is longer than any that is expected"
+                      : trouble(connection, late));
             return NULL;
         }
     }
@@ -256,6 +257,7 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
                          connection->address.name, connection->retry_at - now);
     if (connect_to(connection, err) == 0) {
         connection->pause = connection->retry_at = 0;
+        connection->silent = false;
         return 0;
     }
     connection->pause = fmin(fmax(2 * connection->pause, SHORTEST_PAUSE), LONGEST_PAUSE);

@@ -18,6 +18,7 @@ struct redis_connection {
     redisContext *context;  /* NULL: not connected */
     uint64_t closed;        /* so often: what was sent before has no reply any more */
     bool waits;             /* for replicas: redis_replicas.h */
+    bool silent;            /* it was closed since nothing came in time */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
 };
 

@@ -17,6 +17,7 @@ enum { REDIS_RECOUNTS = 64, REDIS_TOLD = 64 };
 
 struct store_place {
     struct redis_link link;
+    struct redis_away absent; /* of both links, where it is a cluster */
     struct redis_leases leases;
     struct engine *engine; /* for states; NULL: sessions alone */
     int32_t vocab_size;    /* of its model */
@@ -26,6 +27,8 @@ struct store_place {
     double lease_s, ttl_s;
     int replicas; /* of the store's own, that are to have a change before it is acknowledged */
     int64_t quota_bytes;
+    struct store_op *kept;            /* changes whose end is not known: redis_sessions.h */
+    double kept_until;                /* clock_seconds(): then they are sent again */
     double recounted[REDIS_RECOUNTS]; /* clock_seconds(), by owner: redis_quota.h */
     double damage_told[REDIS_TOLD];   /* clock_seconds(), by name */
     double sweep_at;                  /* clock_seconds() */

@@ -135,6 +135,7 @@ struct store_op {
     int64_t from;             /* session: so many of its tokens are in the database as they are */
     int64_t turns_from;       /* the same of its turns */
     int sends;                /* shared: so often, all but the last without a reply */
+    double until;             /* shared: clock_seconds(), until when it is sent again */
     struct store_route route; /* shared: the store's */
     bool fresh;               /* session: it is not in the database */
     bool cuts;                /* session: tokens or turns that are in the database go */

@@ -121,6 +121,58 @@ def test_a_node_that_is_away(clustered, cluster):
                    == 200, "its sessions are back")
 
 
+def seconds_of(function):
+    begun = time.monotonic()
+    function()
+    return time.monotonic() - begun
+
+
+# A command waits for so long, with leases of twice as long and more.
+SILENCE = 5
+
+
+def test_a_node_that_hangs(cluster, server_factory):
+    """It is waited for once. Then its sessions are refused at once, and those of others go on."""
+    server = server_factory(store=cluster.location, lease=2 * SILENCE)
+    for i in range(12):
+        turn(server, f"hang-{i}").raise_for_status()
+    others = [i for i in range(12) if cluster.holder(cluster.slot(key_of(cluster, f"hang-{i}"))) != 0]
+    stuck = next(i for i in range(12) if i not in others)
+    cluster.nodes[0].pause()
+    check_error(turn(server, f"hang-{stuck}"), 503, "store_unavailable")
+    assert server.metric("regla_store_away") == 1
+
+    def go_on():
+        for i in others:
+            assert turn(server, f"hang-{i}", expected_position=7).status_code == 200
+            check_error(turn(server, f"hang-{stuck}"), 503, "store_unavailable")
+            check_error(server.get(f"/v1/sessions/hang-{stuck}"), 503, "store_unavailable")
+    assert len(others) > 1 and seconds_of(go_on) < SILENCE / 2
+    cluster.nodes[0].resume()
+    wait_until(lambda: turn(server, f"hang-{stuck}", expected_position=7).status_code == 200, "it is back")
+    wait_until(lambda: server.metric("regla_store_away") == 0, "all of it is back")
+
+
+def test_a_commit_to_a_node_that_hangs(cluster, server_factory):
+    """It is sent again for as long as its lease lasts; others do not wait for it."""
+    server = server_factory(store=cluster.location, lease=2 * SILENCE)
+    for i in range(12):
+        turn(server, f"commit-{i}").raise_for_status()
+    where = {i: cluster.holder(cluster.slot(key_of(cluster, f"commit-{i}"))) for i in range(12)}
+    stuck, other = (next(i for i in where if (where[i] == 0) == hangs) for hangs in (True, False))
+    result = in_background(lambda: turn(server, f"commit-{stuck}", **LONG))
+    wait_until(lambda: cluster.nodes[0].ask("HGET", key_of(cluster, f"commit-{stuck}"), "holder"),
+               "the lease is taken")
+    cluster.nodes[0].pause()
+    begun, waits = time.monotonic(), []
+    while time.monotonic() - begun < 2.5 * SILENCE:
+        waits.append(seconds_of(lambda: turn(server, f"commit-{other}").raise_for_status()))
+    cluster.nodes[0].resume()
+    assert sum(wait > SILENCE / 2 for wait in waits) <= 1, waits
+    assert result().status_code in (200, 503)
+    wait_until(lambda: server.get(f"/v1/sessions/commit-{stuck}").status_code == 200, "it is back")
+
+
 # ---- replicas of the store ----
 
 @pytest.fixture
