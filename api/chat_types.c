@@ -120,10 +120,12 @@ static unsigned kinds_of(struct way *way, const json_t *schema)
     const json_t *values = json_object_get(schema, "enum");
     const json_t *constant = json_object_get(schema, "const");
     unsigned kinds = kind_named(json_string_value(type));
-    if (json_is_false(schema))
-        return NOTHING_NEW;
     if (!enter(way, 1 + json_array_size(type) + json_array_size(values) / 8))
         return 0;
+    if (json_is_false(schema)) {
+        way->depth--;
+        return NOTHING_NEW;
+    }
     for (size_t i = 0; i < json_array_size(type); i++)
         kinds |= kind_named(json_string_value(json_array_get(type, i)));
     if (!kinds) {

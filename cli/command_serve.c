@@ -39,6 +39,7 @@ struct serve_options {
     const char *state_dir, *store, *session_durability;
     double session_ttl, lease;
     int64_t store_replicas;
+    const char *store_states;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -134,6 +135,9 @@ static const struct option ITEMS[] = {
     {"store-replicas", OPTION_INTEGER, FIELD(store_replicas), "replicas", "0", 0, 64, NULL,
      "with --store: how many of the store's own replicas are to have a change before it is "
      "acknowledged; fewer: 503"},
+    {"store-states", OPTION_CHOICE, FIELD(store_states), NULL, "on", 0, 0, "on|off",
+     "on: with --store, the deepest state of a session is in the store, too; off: another server "
+     "computes it again from the tokens"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
      "commit|memory",
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
@@ -370,6 +374,8 @@ static struct server_options server_options(const struct serve_options *options)
                    .shared = options->store != NULL,
                    .lease_s = options->lease,
                    .store_replicas = (int)options->store_replicas,
+                   .local_states =
+                       options->store != NULL && strcmp(options->store_states, "off") == 0,
                    .disk_bytes = options->disk_state,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,

@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs;
-# proxies: nginx, HAProxy, Caddy and Redis for `make test-all`; page: Chromium for it, where it is a package of Debian.
-# Usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
+# proxies: nginx, HAProxy, Caddy and Redis for `make test-all`; page: Chromium for it, where it is a package of Debian;
+# arm: a compiler for 64-bit Arm, the libraries for it and qemu, where apt has them.
+# Usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy|arm      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(gcc libc6-dev make cmake pkg-config
-          libmicrohttpd-dev libgnutls28-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsqlite3-dev
-          libhiredis-dev libcairo2-dev fonts-dejavu-core)
+libraries=(libc6-dev libmicrohttpd-dev libgnutls28-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+           libsqlite3-dev libhiredis-dev libcairo2-dev)
+packages=(gcc make cmake pkg-config "${libraries[@]}" fonts-dejavu-core)
 case ${1:-} in
 serve) ;;
 cuda) packages+=(g++) ;;
@@ -18,8 +19,9 @@ test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certific
 proxies) packages=(openssl) ;;
 page) packages=() ;;
 tidy) packages+=(clang-tidy) ;;
+arm) packages=(make cmake pkg-config) ;;
 *)
-    echo "usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy" >&2
+    echo "usage: deploy/deps.sh serve|cuda|deb|test|proxies|page|tidy|arm" >&2
     exit 2
     ;;
 esac
@@ -44,6 +46,11 @@ refresh() {
 
 installed() {
     dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
+}
+
+# Not by a pipe into grep -q: that would end apt-cache, and with it the pipe, in failure.
+has_package() {
+    [[ $(apt-cache policy "$1") == *'Candidate: '[0-9]* ]]
 }
 
 install() {
@@ -103,11 +110,44 @@ unpack_proxies() {
 install_browser() {
     ! { installed chromium && installed chromium-driver; } || return 0
     refresh
-    if apt-cache policy chromium-driver | grep -q 'Candidate: [0-9]'; then
+    if has_package chromium-driver; then
         install chromium chromium-driver
     else
         echo "deps: apt has no chromium-driver here: the page's tests will be skipped"
     fi
+}
+
+# The compiler is a package of this machine; the libraries are of another, so they are only unpacked, by an apt
+# that looks at a folder of its own.
+get_arm() {
+    local folder=tests/.arm root=$scratch/arm package
+    local options=(-o "Dir::State=$root" -o "Dir::State::status=$root/status" -o "Dir::Cache=$root"
+                   -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root)
+    [ ! -d $folder ] || ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null || return 0
+    refresh
+    if ! has_package gcc-aarch64-linux-gnu; then
+        echo "deps: apt has no gcc-aarch64-linux-gnu here: nothing will be built for Arm"
+        return 0
+    fi
+    install gcc-aarch64-linux-gnu qemu-user
+    [ ! -d $folder ] || return 0
+    echo "deps: unpacking the libraries of arm64 into $folder"
+    mkdir -p "$root/lists/partial" "$root/archives/partial"
+    : >"$root/status"
+    # Lists that have nothing for arm64 are no reason to stop.
+    apt-get -qq "${options[@]}" update >"$log" 2>&1 || true
+    if ! apt-get -qq -y "${options[@]}" --no-install-recommends --download-only install \
+        "${libraries[@]}" libcriterion-dev >>"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        echo "deps: apt has no libraries of arm64 here: nothing will be built for Arm"
+        return 0
+    fi
+    rm -rf $folder.new
+    mkdir $folder.new
+    for package in "$root"/archives/*.deb; do
+        dpkg-deb --extract "$package" $folder.new
+    done
+    mv $folder.new $folder
 }
 
 unpack() { # package, folder
@@ -136,3 +176,4 @@ fi
 [ "$1" != test ] && [ "$1" != proxies ] || unpack_redis
 [ "$1" != proxies ] || unpack_proxies
 [ "$1" != page ] || install_browser
+[ "$1" != arm ] || get_arm

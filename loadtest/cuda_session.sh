@@ -534,7 +534,7 @@ stage_time() {
 # nine tenths of the memory that is free for its states, and leaves too little for others beside it.
 stage_prompts() {
     local library weights products
-    if ! "$regla" bench --help | grep -q -- --products; then
+    if ! "$regla" bench --help | grep -- --products >/dev/null; then
         left_out prompts "regla bench has no --products"
         return
     fi

@@ -323,6 +323,60 @@ static void state_families(struct family *family, const struct metrics *metrics,
            memory->store_full);
 }
 
+static void store_operations(struct family *family, const struct metrics_store *store)
+{
+    static const char *const kinds[NUM_STORE_METRICS] = {"session", "checkpoint", "reply"};
+    static const char *const results[NUM_STORE_RESULTS] = {"done", "busy", "conflict", "away",
+                                                           "failed"};
+    char more[64];
+    begin(family, "regla_store_operations_total", "counter",
+          "Operations of the store, by what they are of and how they ended.");
+    for (int kind = 0; kind < NUM_STORE_METRICS; kind++)
+        for (int result = 0; result < NUM_STORE_RESULTS; result++) {
+            snprintf(more, sizeof more, ",kind=\"%s\",result=\"%s\"", kinds[kind], results[result]);
+            sample(family, more, (double)store->kinds[kind].ended[result]);
+        }
+    begin(family, "regla_store_operation_seconds_total", "counter",
+          "Time of these operations, with what they waited for others.");
+    for (int kind = 0; kind < NUM_STORE_METRICS; kind++) {
+        snprintf(more, sizeof more, ",kind=\"%s\"", kinds[kind]);
+        sample(family, more, store->kinds[kind].seconds);
+    }
+    begin(family, "regla_store_operations_waiting", "gauge",
+          "Operations of the store that wait or are under way.");
+    for (int kind = 0; kind < NUM_STORE_METRICS; kind++) {
+        snprintf(more, sizeof more, ",kind=\"%s\"", kinds[kind]);
+        sample(family, more, (double)store->kinds[kind].waiting);
+    }
+}
+
+static void store_families(struct family *family, const struct metrics_store *store)
+{
+    const struct {
+        const char *name;
+        int64_t count;
+    } states[] = {{"written", store->written}, {"read", store->read}, {"gone", store->gone}};
+    store_operations(family, store);
+    begin(family, "regla_store_states_total", "counter",
+          "States written to the store and read from it; gone: wanted, and dropped or damaged.");
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        char more[64];
+        snprintf(more, sizeof more, ",event=\"%s\"", states[i].name);
+        sample(family, more, (double)states[i].count);
+    }
+    single(family, "regla_store_away", "gauge", "1: the store that servers share is away.",
+           store->away);
+    single(family, "regla_store_returns_total", "counter", "How often that store was back.",
+           (double)store->returns);
+    single(family, "regla_store_leases", "gauge", "Leases of sessions that this server holds.",
+           (double)store->leases);
+    single(family, "regla_store_leases_lost_total", "counter",
+           "Leases that ended before this server gave them back.", (double)store->leases_lost);
+    single(family, "regla_store_older_copies_total", "counter",
+           "Sessions that the store had older than this server had seen them.",
+           (double)store->older_copies);
+}
+
 static void generation_families(struct family *family, const struct metrics *metrics)
 {
     begin(family, "regla_generation_tokens_per_second", "histogram",
@@ -496,6 +550,7 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
                      &m->batch_tokens);
     memory_families(&family, &memory, view);
     state_families(&family, m, &memory);
+    store_families(&family, &view->store);
     generation_families(&family, m);
     grammar_families(&family, m);
     single(&family, "regla_queue_requests", "gauge", "Places of the queue that are taken.",

@@ -41,6 +41,20 @@ struct metrics_tier {
     int64_t checkpoints, bytes, budget_bytes;
 };
 
+enum { NUM_STORE_METRICS = 3, NUM_STORE_RESULTS = 5 };
+
+/* Of the store (server/store/store_op.h), by kind of what is kept and by how its operations ended,
+ * in the order of metrics.c; all 0 without a store. */
+struct metrics_store {
+    struct {
+        int64_t ended[NUM_STORE_RESULTS], waiting;
+        double seconds;
+    } kinds[NUM_STORE_METRICS];
+    int64_t written, read, gone; /* states */
+    int64_t returns, leases, leases_lost, older_copies;
+    bool away;
+};
+
 /* As the engine thread knows it, after each of its turns. */
 struct metrics_memory {
     struct engine_memory device;
@@ -114,6 +128,7 @@ struct metrics_view {
     int kv_page_tokens;    /* tokens of one */
     const char *kv_format; /* its name */
     bool reuses_prefixes;
+    struct metrics_store store;
 };
 
 void metrics_write(struct strbuf *out, struct metrics *metrics, const struct metrics_view *view);

@@ -404,9 +404,7 @@ int server_load(struct server *server, struct error *err)
     keeping.reply_context = service->replay;
     if (states_open(service, &keeping, err))
         return -1;
-    /* In a shared store a turn says whose request's it was; replies stay with who made them. */
-    replay_attach(service->replay, keeping.shared ? NULL : service->store,
-                  &service->replies_waiting);
+    replay_attach(service->replay, service->store, &service->replies_waiting);
     if (credentials_name(server->credentials, name_owners, service, err))
         return -1;
     report_orphans(service);

@@ -16,6 +16,7 @@ cd "$(dirname "$0")/.."
 test_rows=(deps "lint build" "unit golden" http)
 rest_rows=(deps page "clients cuda-build deploy" "amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
+alone=(arm) # only by name: it takes long
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -101,9 +102,9 @@ stage_amx() {
         echo "SKIP  products by tiles: no avx512_vnni"
         return
     }
-    grep -qw amx_int8 /proc/cpuinfo && set="amx"
     build dev regla || return
-    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q4 f32" "q4 8bit"; do
+    [[ $(build/dev/regla info --preset regla-6l --json) == *'"instruction_set": "amx"'* ]] && set="amx"
+    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q6 16bit" "q4 f32" "q4 8bit"; do
         build/dev/regla check --instruction-set $set --bits-only --weights "${kind% *}" \
             --activations "${kind#* }" tests/golden/*/ | grep -v ^PASS
         [ "${PIPESTATUS[0]}" -eq 0 ] || return
@@ -146,6 +147,8 @@ stage_asan-golden() { build/asan/regla check tests/golden/*/; }
 stage_asan-http() { http asan 1200; }
 stage_tsan-build() { build tsan regla; }
 stage_tsan-http() { http tsan 2400; }
+# The build for 64-bit Arm, under qemu.
+stage_arm() { deploy/deps.sh arm && tests/arm/run.sh; }
 stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
@@ -181,7 +184,7 @@ test) rows=("${test_rows[@]}") ;;
 rest) rows=("${rest_rows[@]}") ;;
 all) rows=("${test_rows[@]}" "${rest_rows[@]:1}") ;;
 *)
-    known=" ${test_rows[*]} ${rest_rows[*]:1} "
+    known=" ${test_rows[*]} ${rest_rows[*]:1} ${alone[*]} "
     for stage in "$@"; do
         if [[ $known != *" $stage "* ]]; then
             echo "run.sh: no stage $stage (known:$known)" >&2

@@ -105,8 +105,14 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
                              const struct matrix *parts, int num_parts, int heads,
                              enum weight_format format, struct error *err)
 {
-    return weights_create(out, &backend->chunk, backend->threads, parts, num_parts, heads, format,
-                          backend->activations, err);
+    if (weights_create(out, &backend->chunk, backend->threads, parts, num_parts, heads, format,
+                       backend->activations, err) != 0)
+        return -1;
+    /* What was asked for is for the model's format. For a matrix that the file has in bf16 beside
+     * blocks the processor may have no products, and a set's bits may not depend on that. */
+    if ((*out)->format == WEIGHTS_BF16 && backend->weights != WEIGHTS_BF16)
+        (*out)->activations = ACTIVATIONS_F32;
+    return 0;
 }
 
 static void cpu_weight_free(struct backend *backend, struct weight *weight)
@@ -260,7 +266,7 @@ static const char *cpu_unit(const struct backend *backend, enum weight_format we
 static const char *cpu_measured_unit(const struct backend *backend, enum weight_format weights)
 {
     const char *unit = cpu_unit(backend, weights);
-    return backend->kernels->tiles && strncmp(unit, "AMX", 3) == 0 ? unit : UNIT_F32;
+    return (backend->kernels->tiles >> weights & 1) != 0 ? unit : UNIT_F32;
 }
 
 static int cpu_threads(const struct backend *backend)
@@ -274,12 +280,19 @@ static int check_activations(const struct backend *backend, enum weight_format w
     if (backend->activations == ACTIVATIONS_F32 ||
         instruction_set_rounds(backend->kernels, weights))
         return 0;
-    return error_set(
-        err, ERROR_UNSUPPORTED,
-        "activations: %s with weights in %s needs AVX-512 %s, expected f32 where there "
-        "is %s without it",
-        activation_format_name(backend->activations), weight_format_name(weights),
-        weight_format_block(weights) > 1 ? "VNNI" : "BF16", backend->kernels->name);
+    const bool blocks = weight_format_block(weights) > 1;
+#if defined(__aarch64__)
+    const char *needed = weights == WEIGHTS_Q6 ? "AVX-512 VNNI of x86-64"
+                         : blocks              ? "SDOT"
+                                               : "BFMMLA";
+#else
+    const char *needed = blocks ? "AVX-512 VNNI" : "AVX-512 BF16";
+#endif
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "activations: %s with weights in %s needs %s, expected f32 where there is %s "
+                     "without it",
+                     activation_format_name(backend->activations), weight_format_name(weights),
+                     needed, backend->kernels->name);
 }
 
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err)

@@ -81,6 +81,10 @@ void cpu_angles(struct backend *, const struct ops_angles *);
 void cpu_positions(struct backend *, const struct ops_positions *);
 void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
 /* product.c */
+/* The panels of one task of a product, of `panels` over all heads: whole pairs, a whole number of
+ * tasks for each thread where there are so many. */
+int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t panel_bytes,
+                            int num_rows, int threads);
 void cpu_matmul(struct backend *, const struct ops_matmul *);
 /* conv.c */
 void cpu_conv(struct backend *, const struct ops_conv *);

@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #include <errno.h>
 #include <pthread.h>
@@ -111,6 +113,12 @@ static bool runs(const struct kernels *kernels)
                __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (kernels == kernels_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#elif defined(__aarch64__)
+    const unsigned long matrices = HWCAP2_I8MM | HWCAP2_BF16;
+    if (kernels == kernels_neonmm)
+        return runs(kernels_neondot) && (getauxval(AT_HWCAP2) & matrices) == matrices;
+    if (kernels == kernels_neondot)
+        return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
     return true;
 }
@@ -118,13 +126,12 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return fixes_inputs(kernels, weights) || kernels->tiles ||
-           (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
+    const bool pairs =
+        kernels->tiles != 0 || (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
-    (void)kernels;
-    (void)weights;
-    return false;
+    const bool pairs = kernels == kernels_neonmm && weights != WEIGHTS_Q6; /* which is f32 there */
 #endif
+    return fixes_inputs(kernels, weights) || pairs;
 }
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
@@ -132,6 +139,7 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
     /* what runs everywhere comes before the emulated one: that is for those who name it */
     const struct kernels *const all[] = {kernels_amx,        kernels_zen4,        kernels_zen5,
                                          kernels_avx512vnni, kernels_avx512,      kernels_avx2,
+                                         kernels_neonmm,     kernels_neondot,     kernels_neon,
                                          kernels_generic,    kernels_amx_emulated};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))
@@ -145,12 +153,18 @@ const char *instruction_set_unit(const struct kernels *kernels, enum weight_form
                                  enum activation_format activations)
 {
     const bool fixed = fixes_inputs(kernels, weights);
-    if (kernels->tiles && (fixed || weights == WEIGHTS_BF16))
+    if ((kernels->tiles >> weights & 1) != 0)
         return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_BF16;
+#if defined(__aarch64__)
+    const bool matrices = kernels == kernels_neonmm;
+    const char *integers = matrices ? "NEON I8MM" : "NEON dot product", *pairs = "NEON BF16";
+#else
+    const char *integers = "AVX-512 VNNI", *pairs = "AVX-512 BF16";
+#endif
     if (fixed)
-        return "AVX-512 VNNI";
+        return integers;
     return activation_format_fits(activations, weights) && activations == ACTIVATIONS_16BIT
-               ? "AVX-512 BF16"
+               ? pairs
                : UNIT_F32;
 }
 
@@ -166,6 +180,9 @@ enum activation_format cpu_activations(const char *instruction_set, enum weight_
     const struct kernels *kernels = instruction_set_choose(instruction_set, &unknown);
     if (kernels == NULL || !instruction_set_rounds(kernels, weights))
         return ACTIVATIONS_F32;
+#if defined(__aarch64__)
+    return ACTIVATIONS_F32; /* nothing was measured there */
+#endif
     /* 8bit is faster still, but costs a real model 0.3 % of its perplexity. */
     if (activation_format_fits(ACTIVATIONS_8BIT, weights))
         return ACTIVATIONS_16BIT;

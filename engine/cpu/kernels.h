@@ -171,8 +171,7 @@ struct kernels {
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
     unsigned fixes; /* formats whose products take x in fixed point: a bit each, or none */
-    bool
-        tiles; /* AMX multiplies bf16 and what is in fixed point: x comes as kernels_tiles.h says */
+    unsigned tiles; /* formats that AMX multiplies: a bit each, or none (kernels_tiles.h) */
     /* for rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
@@ -212,14 +211,14 @@ static inline bool fixes_inputs(const struct kernels *kernels, enum weight_forma
 /* Whether they take it as one or more numbers in bf16, whatever the number of rows. */
 static inline bool parts_inputs(const struct kernels *kernels, enum weight_format format)
 {
-    return kernels->tiles && format == WEIGHTS_BF16;
+    return format == WEIGHTS_BF16 && (kernels->tiles >> format & 1) != 0;
 }
 
 /* The most floats that 32 numbers of x take as `arrange` writes them. */
 static inline size_t arranged_most(const struct kernels *kernels)
 {
     /* they and their sum; or their parts, of two bytes each */
-    return kernels->tiles ? MOST_PARTS * Q8_BLOCK / 2 : Q8_BLOCK + 1;
+    return kernels->tiles != 0 ? MOST_PARTS * Q8_BLOCK / 2 : Q8_BLOCK + 1;
 }
 
 /* The floats of a row of x, as `arrange` writes it. */
@@ -247,6 +246,9 @@ extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;
 extern const struct kernels *const kernels_avx512;
 extern const struct kernels *const kernels_avx2;
+extern const struct kernels *const kernels_neonmm;
+extern const struct kernels *const kernels_neondot;
+extern const struct kernels *const kernels_neon;
 extern const struct kernels *const kernels_generic;
 
 #endif

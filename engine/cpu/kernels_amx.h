@@ -121,7 +121,7 @@ INLINE void AMX(product_pairs)(const int parts, const struct product *p)
 {
     enum { CHUNK = 16 }; /* blocks: 32 KiB of a panel */
     _Alignas(LINE) pair_tiles tiles[CHUNK];
-    float sums[PANEL_PAIR][PANEL_SUMS];
+    _Alignas(LINE) float sums[PANEL_PAIR][PANEL_SUMS];
     AMX_STATE state;
     const int64_t in = p->weight->in, blocks = (in + 31) / 32;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
@@ -130,8 +130,8 @@ INLINE void AMX(product_pairs)(const int parts, const struct product *p)
         for (int64_t from = 0, count; from < blocks; from += count) {
             count = blocks - from < CHUNK ? blocks - from : CHUNK;
             for (int64_t b = 0; b < count; b++, w += 32 * ROW_BYTES) {
-                for (int i = 0; i < 32; i++)
-                    ask_tile(w + i * ROW_BYTES + TILE_AHEAD, true);
+                for (int line = 0; line < 32 * ROW_BYTES; line += LINE)
+                    ask_tile(w + line + TILE_AHEAD, true);
                 pair_block(w, in - (from + b) * 32, tiles[b]);
             }
             AMX(multiply_chunk)(&state, parts, p, from, count, tiles, sums[0]);
@@ -193,18 +193,20 @@ INLINE void AMX(multiply_bytes)(AMX_STATE *state, const enum weight_format forma
     }
 }
 
-/* What a block adds to row i of m, for 16 outputs. */
+/* What a block adds to row i of m, for 16 outputs. p has them in its first half, whichever they
+ * are: an index that is no constant would keep it in memory. */
 INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits, int m, int i,
                           const int32_t *x, const byte_sums sums, const unsigned char *w,
                           vec scales, int half, vec sum)
 {
+    const unsigned char *minima = w + half * 16 * sizeof(uint16_t);
     __m512i p[MOST_DIGITS][2];
     start_sums(format, digits, m, 0, p, x + i);
 #pragma GCC unroll 3
     for (int d = 0; d < digits; d++)
-        p[d][half] = _mm512_add_epi32(p[d][half], _mm512_load_si512(sums[d][i]));
-    const __m512 value = part_value(format, digits, 0, p, w, half, _mm512_setzero_ps());
-    return end_block(format, m, value, x + i, w, scales, half, sum);
+        p[d][0] = _mm512_add_epi32(p[d][0], _mm512_load_si512(sums[d][i]));
+    const __m512 value = part_value(format, digits, 0, p, w, 0, _mm512_setzero_ps());
+    return end_block(format, m, value, x + i, minima, scales, 0, sum);
 }
 
 /* sums [m][32], of which 16 columns, (+)= x * the blocks of a panel from w on, of which every other
@@ -250,7 +252,7 @@ INLINE void AMX(product_bytes)(const int digits, const enum weight_format format
     const int32_t *inputs = (const int32_t *)(const void *)p->x;
     const int64_t blocks = panel_rows_of(format, p->weight->in);
     const int rows = p->num_rows, columns = 2 * PANEL_PAIR;
-    float sums[PANEL_PAIR][PANEL_SUMS];
+    _Alignas(LINE) float sums[PANEL_PAIR][PANEL_SUMS];
     AMX_STATE state;
     int shaped = 0;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {

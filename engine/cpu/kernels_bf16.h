@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with bf16 weights and x rounded to bf16 (ACTIVATIONS_16BIT), on CPUs that multiply pairs
- * of bf16 (AVX-512 BF16).
+ * of bf16 (AVX-512 BF16, Arm's BF16).
  *
  * Per output, over pairs of inputs, whatever the number of rows: acc = vdpbf16ps(acc, x, w). It
- * adds both products of the pair, rounded to even; denormals of f32 count as zero. This needs half
+ * adds both products of the pair, rounded to even; denormals of f32 count as zero. Arm's BFDOT
+ * rounds to odd, and BFMMLA (kernels_matrices.h) is two of it. This needs half
  * of the multiplications of kernels_product.h and is otherwise like it: weights lie in memory as
  * they do for f32 activations, and two inputs' rows become pairs in registers.
  *
@@ -14,9 +15,14 @@
 
 #include "engine/cpu/kernels_product.h"
 
+#if defined(__AVX512F__)
 #include <immintrin.h>
-
 #define BF16 __attribute__((target("avx512bf16")))
+typedef __m512i vec_pairs;
+#else
+typedef int32x4_t vec_pairs;
+#define BF16 /* the file's flags say it */
+#endif
 #define BF16_INLINE BF16 INLINE
 
 enum { PAIRS_BLOCK = 128 }; /* inputs of a tile on their way */
@@ -24,6 +30,7 @@ enum { PAIRS_BLOCK = 128 }; /* inputs of a tile on their way */
 /* Packs numbers [n, m] of a tile of x into out [ceil(n / 2), m], dwords of two inputs each. */
 BF16 static void round_pairs(int m, int64_t n, const float *numbers, float *out)
 {
+#if defined(__AVX512F__)
     int64_t k = 0;
     if (m == 1)
         for (; k + 32 <= n; k += 32, out += 16) {
@@ -41,6 +48,14 @@ BF16 static void round_pairs(int m, int64_t n, const float *numbers, float *out)
             _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high)), 16));
         _mm512_mask_storeu_epi32(out, present, pairs);
     }
+#else
+    for (int64_t k = 0; k < n; k += 2, out += m)
+        for (int i = 0; i < m; i++) {
+            const uint32_t low = f32_to_bf16(numbers[k * m + i]);
+            const uint32_t high = k + 1 < n ? f32_to_bf16(numbers[(k + 1) * m + i]) : 0;
+            out[i] = float_of_bits(high << 16 | low);
+        }
+#endif
 }
 
 static void kernel_arrange_bf16(const struct weight *weight, const float *x, int64_t x_stride,
@@ -61,25 +76,37 @@ static void kernel_arrange_bf16(const struct weight *weight, const float *x, int
     }
 }
 
-/* The weights of two inputs for columns j and j + 16 of a panel, 16 outputs each, as they lie in
+/* The weights of two inputs for columns j and j + 16 of a panel, LANES outputs each, as they lie in
  * memory. The second input is zero past the last. */
 struct two_inputs {
-    __m512i low, high;
+    vec_pairs low, high;
 };
 
 INLINE struct two_inputs load_two(const unsigned char *row, bool both)
 {
+    vec_pairs first, second = {0};
+    memcpy(&first, row, sizeof first);
+    if (both)
+        memcpy(&second, row + ROW_BYTES, sizeof second);
+#if defined(__AVX512F__)
     const __mmask32 upper = 0xaaaaaaaa;
-    __m512i first = _mm512_loadu_si512(row);
-    __m512i second = both ? _mm512_loadu_si512(row + ROW_BYTES) : _mm512_setzero_si512();
     return (struct two_inputs){
         _mm512_mask_blend_epi16(upper, first, _mm512_slli_epi32(second, 16)),
         _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(first, 16), second)};
+#else
+    const int16x8_t one = vreinterpretq_s16_s32(first), two = vreinterpretq_s16_s32(second);
+    return (struct two_inputs){vreinterpretq_s32_s16(vtrn1q_s16(one, two)),
+                               vreinterpretq_s32_s16(vtrn2q_s16(one, two))};
+#endif
 }
 
-BF16_INLINE __m512 multiply_two(__m512 sum, __m512i w, __m512i x)
+BF16_INLINE vec multiply_two(vec sum, vec_pairs w, vec_pairs x)
 {
+#if defined(__AVX512F__)
     return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
+#else
+    return vbfdotq_f32(sum, vreinterpretq_bf16_s32(w), vreinterpretq_bf16_s32(x));
+#endif
 }
 
 /* sum [m][pairs] += two inputs of x [m] * w. both: there is a second input. */
@@ -88,16 +115,17 @@ BF16_INLINE void tile_two(const int m, const int pairs, const float *x, const un
 {
 #pragma GCC unroll 2
     for (int j = 0; j < pairs; j++) {
-        struct two_inputs w = load_two(row + (pair + j) * 64, both);
+        struct two_inputs w = load_two(row + (pair + j) * (int)sizeof(vec), both);
 #pragma GCC unroll 16
         for (int i = 0; i < m; i++) {
-            __m512i input = _mm512_castps_si512(_mm512_set1_ps(x[i]));
+            vec_pairs input = (vec_pairs)vec_set(x[i]);
             sum[i * pairs + j][0] = multiply_two(sum[i * pairs + j][0], w.low, input);
             sum[i * pairs + j][1] = multiply_two(sum[i * pairs + j][1], w.high, input);
         }
     }
 }
 
+#if defined(__AVX512F__) /* Arm has tiles by BFMMLA */
 /* Like panel_tile (kernels_panel.h). */
 BF16_INLINE void pair_tile(const int m, const int pairs, const float *x, int64_t n,
                            const unsigned char *w, struct ahead ahead, int pair, float *sums,
@@ -127,9 +155,19 @@ BF16 static void pair_rows(int m, const float *x, int64_t n, const unsigned char
                  pair_tile(M, pairs_at_once(WEIGHTS_BF16, M), x, n, w, ahead, p, sums, add))
 }
 
+#endif
+
+/* A pair of the sums of one row [2], as a tile has them. */
+static inline vec (*row_sums(struct row *rows, int pair))[2]
+{
+    return (vec(*)[2])(void *)&rows[pair / PAIRS].sums[pair % PAIRS * 2];
+}
+
 /* Like product_row. */
 BF16 static void pair_row(const struct product *p)
 {
+    enum { AT_ONCE = ONE_ROW_INPUTS < 2 ? 2 : ONE_ROW_INPUTS };
+    const int pairs = PANEL_PAIR * PAIRS;
     const int64_t n = p->weight->in;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
         struct row rows[PANEL_PAIR];
@@ -140,27 +178,29 @@ BF16 static void pair_row(const struct product *p)
         }
         const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
         int64_t k = 0;
-        for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
+        for (; k + AT_ONCE <= n; k += AT_ONCE) {
             ask_rows(WEIGHTS_BF16, w + k * ROW_BYTES);
 #pragma GCC unroll 8
-            for (int u = 0; u < ONE_ROW_INPUTS; u++)
-                tile_two(1, 1, p->x + k / 2 + u / 2, w + (k + u / 2 * 2) * ROW_BYTES, u % 2, true,
-                         &rows[u % 2].sums);
+            for (int u = 0; u < AT_ONCE / 2 * pairs; u++)
+                tile_two(1, 1, p->x + k / 2 + u / pairs, w + (k + u / pairs * 2) * ROW_BYTES,
+                         u % pairs, true, row_sums(rows, u % pairs));
         }
         for (; k < n; k += 2)
-#pragma GCC unroll 2
-            for (int i = 0; i < PANEL_PAIR; i++)
-                tile_two(1, 1, p->x + k / 2, w + k * ROW_BYTES, i, k + 1 < n, &rows[i].sums);
+#pragma GCC unroll 8
+            for (int u = 0; u < pairs; u++)
+                tile_two(1, 1, p->x + k / 2, w + k * ROW_BYTES, u, k + 1 < n, row_sums(rows, u));
 #pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_sums(p, panel + i, &rows[i]);
     }
 }
 
+#if defined(__AVX512F__)
 static void product_pairs(const struct product *p)
 {
     static const struct product_way way = {pair_row, 2, .rows = pair_rows};
     product_by(&way, p);
 }
+#endif
 
 #endif

@@ -9,8 +9,8 @@
  *     q8, q4   [FIXED_ENDS][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
  *
  * The three parts are the highest 8 bits of a number, of what is left, and the rest: their sum is
- * the number exactly, and so is the product of each with a weight. q8 and q4 have the bits of
- * kernels_vnni.h, whatever multiplies the bytes. */
+ * a finite number exactly, unless it is tiny, and so is the product of each with a weight. q8 and
+ * q4 have the bits of kernels_vnni.h, whatever multiplies the bytes. */
 #ifndef ENGINE_CPU_KERNELS_TILES_H
 #define ENGINE_CPU_KERNELS_TILES_H
 

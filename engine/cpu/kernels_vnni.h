@@ -21,6 +21,7 @@
 #define ENGINE_CPU_KERNELS_VNNI_H
 
 #include "engine/cpu/kernels_bf16.h"
+#include "engine/cpu/kernels_fixed.h"
 
 #include <immintrin.h>
 
@@ -30,178 +31,13 @@
 #define VNNI __attribute__((target("avx512vnni")))
 #define VNNI_INLINE VNNI INLINE
 
-/* Rows of a tile: 24 sums in registers. */
-INLINE int vnni_rows_of(const int digits)
-{
-    return FIXED_ROWS / digits;
-}
-
-/* Takes the lowest digit, -128..127, of each number; the number becomes the rest. */
-static inline __m512i take_digit(__m512i *number)
-{
-    __m512i digit = _mm512_srai_epi32(_mm512_slli_epi32(*number, 24), 24);
-    *number = _mm512_srai_epi32(_mm512_sub_epi32(*number, digit), 8);
-    return digit;
-}
-
-/* A tile of x in fixed point has, per block of 32 inputs, fixed_words dwords of each of its m rows;
- * row i's are at i, m apart. x = (d[0] + 256 d[1] + 65536 d[2]) * scale with digits in -128..127.
- * So x / scale is at most +-8355711, in two digits +-32639, in one +-127, and the error is half of
- * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
- *
- * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
- * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, -32
- * times those of each half for q6's, or with minima the sum of x in f32; the digits, all d[0]
- * first, four inputs to a dword. */
-INLINE int fixed_four(const int m, const int d, const int four)
-{
-    return (FIXED_ENDS + 8 * d + four) * m;
-}
-
-/* The sum of a block's inputs counts so much less, and its minima more: it may be larger than any
- * float. */
-#define MINIMA_INPUT 0x1p-5f
-#define MINIMA_SCALE 0x1p5f
-
-/* Where a row's digits of a block go: the dwords of the first, then of each next `digit` dwords on;
- * its fours are `four` dwords apart. */
-struct digit_place {
-    int32_t *at;
-    int digit, four;
-};
-
-/* Parts of a block, with sums of their own: halves with a factor each in q6, else one. */
-INLINE int block_parts(const enum weight_format format)
-{
-    return format == WEIGHTS_Q6 ? 2 : 1;
-}
-
-/* Writes the dwords behind the scale. sums: of all digits; top: of the third. */
-INLINE void write_sums(const enum weight_format format, const int m, const __m512i sums[2],
-                       const __m512i top[2], float scale, int32_t *out)
-{
-    const int parts = block_parts(format);
-    for (int i = 0; i < parts; i++) {
-        __m512i all = parts == 2 ? sums[i] : _mm512_add_epi32(sums[0], sums[1]);
-        __m512i highest = parts == 2 ? top[i] : _mm512_add_epi32(top[0], top[1]);
-        all = _mm512_sub_epi32(all, _mm512_slli_epi32(highest, 16));
-        const int32_t low = _mm512_reduce_add_epi32(all);
-        const int32_t high = _mm512_reduce_add_epi32(highest);
-        const float whole = (float)high * 65536.0f + (float)low;
-        const bool minima = weight_format_minimum(format);
-        const int offset = format == WEIGHTS_Q6 ? -32 : -128;
-        out[2 * i * m] =
-            minima ? (int32_t)bits_of_float(whole * MINIMA_INPUT * scale) : offset * low;
-        out[(2 * i + 1) * m] = minima ? 0 : offset * high;
-    }
-}
-
-/* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows: all but the digits
- * m apart. */
-INLINE void fix_block(const enum weight_format format, const int digits, const int m,
-                      const __m512 x[2], int32_t *out, const struct digit_place to)
-{
-    const int32_t most = digits == 1 ? 127 : digits == 2 ? 32639 : 8355711;
-    __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
-    __m512i bits = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), positive),
-                                    _mm512_and_si512(_mm512_castps_si512(x[1]), positive));
-    float largest = float_of_bits((uint32_t)_mm512_reduce_max_epu32(bits));
-    bool finite = largest < INFINITY;
-    float inverse = finite && largest >= 0x1p-100f ? (float)most / largest : 0.0f;
-    __m512i top = _mm512_set1_epi32(most), numbers[2];
-    for (int i = 0; i < 2; i++) {
-        __m512 scaled = _mm512_mul_ps(x[i], _mm512_set1_ps(inverse));
-        numbers[i] = finite ? _mm512_cvtps_epi32(scaled) : _mm512_setzero_si512();
-        numbers[i] = _mm512_min_epi32(numbers[i], top);
-        numbers[i] = _mm512_max_epi32(numbers[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
-    }
-    __m512i sums[2] = {numbers[0], numbers[1]}, top_sums[2] = {_mm512_setzero_si512()};
-    top_sums[1] = top_sums[0];
-    for (int d = 0; d < digits; d++) {
-        int8_t bytes[Q8_BLOCK];
-        __m512i low = take_digit(&numbers[0]), high = take_digit(&numbers[1]);
-        if (d == MOST_DIGITS - 1) {
-            top_sums[0] = low;
-            top_sums[1] = high;
-        }
-        _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(low));
-        _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
-#pragma GCC unroll 8
-        for (int four = 0; four < 8; four++)
-            memcpy(to.at + d * to.digit + four * to.four, bytes + 4 * four, 4);
-    }
-    float scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
-    out[0] = (int32_t)bits_of_float(scale);
-    write_sums(format, m, sums, top_sums, scale, out + m);
-}
-
-/* The first 32 of n numbers, zero past the last. */
-INLINE void load_block(const float *x, int64_t n, __m512 numbers[2])
-{
-    const uint32_t present = n >= 32 ? UINT32_MAX : (1u << n) - 1;
-    for (int half = 0; half < 2; half++)
-        numbers[half] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + 16 * half);
-}
-
-/* Row i of a tile of m. */
-INLINE void fix_row(const enum weight_format format, const int digits, const int m, int i,
-                    const float *x, int64_t n, int32_t *out)
-{
-    for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
-        __m512 numbers[2];
-        load_block(x + k, n - k, numbers);
-        fix_block(format, digits, m, numbers, out + i,
-                  (struct digit_place){out + i + fixed_four(m, 0, 0), 8 * m, m});
-    }
-}
-
-/* Inputs [first, end) of n. */
-INLINE void fix_rows(const int digits, const enum weight_format format, const float *x,
-                     int64_t x_stride, int rows, int64_t n, int64_t first, int64_t end,
-                     int32_t *out)
-{
-    const int64_t words = (n + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
-    const int64_t before = first / Q8_BLOCK * fixed_words(digits), count = end - first;
-    const int64_t claimed = (count + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
-    for (int r = 0, m; r < rows; r += m, out += m * words) {
-        const float *tile = x + r * x_stride + first;
-        m = rows - r < vnni_rows_of(digits) ? rows - r : vnni_rows_of(digits);
-        claim_lines(tile, x_stride, m, count, out + m * before, m * claimed);
-        if (m == 1)
-            fix_row(format, digits, 1, 0, tile, count, out + before);
-        else
-            for (int i = 0; i < m; i++)
-                fix_row(format, digits, m, i, tile + i * x_stride, count, out + m * before);
-    }
-}
-
-/* Calls with the number of digits of a weight's activations as a constant. */
-#define FOR_DIGITS(function, weight, ...)       \
-    switch (digits_of((weight)->activations)) { \
-    case 1:                                     \
-        function(1, __VA_ARGS__);               \
-        break;                                  \
-    case 2:                                     \
-        function(2, __VA_ARGS__);               \
-        break;                                  \
-    default:                                    \
-        function(MOST_DIGITS, __VA_ARGS__);     \
-        break;                                  \
-    }
-
 static void kernel_arrange_vnni(const struct weight *weight, const float *x, int64_t x_stride,
                                 int rows, int64_t first, int64_t end, float *out)
 {
-    int32_t *fixed = (int32_t *)(void *)out;
-    if (weight->format == WEIGHTS_Q8) {
-        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q8, x, x_stride, rows, weight->in, first, end, fixed)
-    } else if (weight->format == WEIGHTS_Q6) {
-        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q6, x, x_stride, rows, weight->in, first, end, fixed)
-    } else if (weight->format == WEIGHTS_Q4) {
-        FOR_DIGITS(fix_rows, weight, WEIGHTS_Q4, x, x_stride, rows, weight->in, first, end, fixed)
-    } else {
+    if (VNNI_FORMATS >> weight->format & 1)
+        arrange_fixed(weight, x, x_stride, rows, first, end, out);
+    else
         kernel_arrange_bf16(weight, x, x_stride, rows, first, end, out);
-    }
 }
 
 /* q6's factors count so much less, and its scales more: their products with x's stay normal. */
@@ -247,9 +83,9 @@ INLINE __m512i four_quants(const enum weight_format format, __m512i group, __m51
                          : four % 4 == 1 ? _mm512_slli_epi16(upper, 2)
                          : four % 4 == 2 ? upper
                                          : _mm512_srli_epi16(upper, 2);
-    const int low_or_high =
-        0xe4; /* bit by bit: of `high` where the third has none, else of `low` */
-    return _mm512_and_si512(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(15), low_or_high),
+    /* bit by bit: of `high` where the third has none, else of `low`; clang takes no variable */
+    enum { LOW_OR_HIGH = 0xe4 };
+    return _mm512_and_si512(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(15), LOW_OR_HIGH),
                             _mm512_set1_epi8(63));
 }
 
@@ -349,8 +185,10 @@ VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, con
         const __m512i uppers[2] = {upper_dwords(format, w, part, 0),
                                    upper_dwords(format, w, part, 1)};
         start_sums(format, digits, 1, part, p, x);
+        const int end =
+            (part + 1) * groups / parts; /* not in the loop: sanitizers add checks to it */
 #pragma GCC unroll 8
-        for (int group = part * groups / parts; group < (part + 1) * groups / parts; group++) {
+        for (int group = part * groups / parts; group < end; group++) {
             ask_block(w, 2 * group);
             ask_block(w, 2 * group + 1);
             __m512i low = _mm512_loadu_si512(group_dwords(w, group));
@@ -416,8 +254,9 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++)
             start_sums(format, digits, m, part, p[i], x + i);
+        const int end = (part + 1) * 8 / parts;
 #pragma GCC unroll 8
-        for (int four = part * 8 / parts; four < (part + 1) * 8 / parts; four++) {
+        for (int four = part * 8 / parts; four < end; four++) {
             const uint8_t(*group)[4] = group_dwords(w, four / fours);
             __m512i low = four_quants(format, _mm512_loadu_si512(group), uppers[0], four);
             __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), uppers[1], four);
@@ -471,7 +310,7 @@ VNNI_INLINE void vnni_rows(const enum weight_format format, const int digits, in
                            int64_t ahead, float *sums)
 {
     FOR_ROWS(m, 1, TILE_ROWS,
-             if (M <= vnni_rows_of(digits))
+             if (M <= fixed_rows_of(digits))
                  vnni_tile(format, digits, M, x, n, pair, panels, ahead, sums))
 }
 
@@ -480,7 +319,7 @@ VNNI_INLINE void vnni_rows(const enum weight_format format, const int digits, in
 VNNI_INLINE void product_rows_vnni(const int digits, const enum weight_format format,
                                    const struct product *p)
 {
-    const int most = vnni_rows_of(digits), rows = p->num_rows, m = rows < most ? rows : most;
+    const int most = fixed_rows_of(digits), rows = p->num_rows, m = rows < most ? rows : most;
     const int32_t *x = (const int32_t *)(const void *)p->x;
     float sums[PANEL_PAIR][PANEL_SUMS];
     int64_t blocks = (p->weight->in + 31) / 32;

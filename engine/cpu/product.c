@@ -11,17 +11,23 @@ enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 200 * 1024, TASKS_OF_T
 /* Fewest that a thread arranges. */
 enum { ARRANGED_INPUTS = 64 };
 
+int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t panel_bytes,
+                            int num_rows, int threads)
+{
+    int64_t task = num_rows >= MANY_ROWS ? MANY_ROWS_PANELS : TASK_BYTES / panel_bytes;
+    int64_t share = panels / (TASKS_OF_THREAD * threads);
+    task = task < share ? task : share;
+    int64_t together = panels_together(format);
+    task = task / together * together;
+    return task > together ? task : together;
+}
+
 static int64_t panels_of_task(const struct backend *backend, const struct weight *weight,
                               int num_rows)
 {
-    int64_t panels =
-        num_rows >= MANY_ROWS ? MANY_ROWS_PANELS : TASK_BYTES / (int64_t)weight->panel_bytes;
-    int64_t share =
-        weight->panels * weight->heads / (TASKS_OF_THREAD * threads_count(backend->threads));
-    panels = panels < share ? panels : share;
-    int64_t together = panels_together(weight->format);
-    panels = panels / together * together;
-    return panels > together ? panels : together;
+    return product_task_panels(weight->format, weight->panels * weight->heads,
+                               (int64_t)weight->panel_bytes, num_rows,
+                               threads_count(backend->threads));
 }
 
 /* Tells each thread where its share of the next product begins, as threads_run will cut it. */
@@ -104,7 +110,7 @@ static void arrange(struct backend *backend, struct product_job *job)
     const bool fixed = fixes_inputs(job->kernels, weight->format);
     job->arranged = backend->arranged;
     job->arranged_stride = arranged_row(job->kernels, weight);
-    job->arranged_rows = fixed && !job->kernels->tiles ? FIXED_ROWS : BLOCK_ROWS;
+    job->arranged_rows = fixed && job->kernels->tiles == 0 ? FIXED_ROWS : BLOCK_ROWS;
     assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
            backend->arranged_floats);
     int groups = (a->num_rows + job->arranged_rows - 1) / job->arranged_rows;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The portable kernels: vectors of four, no fused multiply-add unless every machine has it. */
+/* The portable kernels: vectors of four, no fused multiply-add. */
 #include "engine/cpu/simd.h"
 
 static const struct kernels table = KERNELS_TABLE("generic", kernel_product, kernel_arrange, 0);

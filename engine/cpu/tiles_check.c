@@ -88,7 +88,8 @@ bool tiles_agree(const struct kernels *one, const struct kernels *other)
         multiply(one, &weight, check, check->y[0]);
         multiply(other, &weight, check, check->y[1]);
         threads_restore_float(saved);
-        same = memcmp(check->y[0], check->y[1], sizeof check->y[0]) == 0;
+        const void *bits = check->y[0], *expected = check->y[1];
+        same = memcmp(bits, expected, sizeof check->y[0]) == 0;
     }
     free(check);
     return same;

@@ -73,6 +73,36 @@ static inline vec vec_load_bf16(const uint16_t *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
+#elif defined(FOR_NEON)
+#include <arm_neon.h>
+typedef float32x4_t vec;
+enum { LANES = 4, TILE_ROWS = 12 };
+
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+static inline vec vec_set(float x)
+{
+    return vdupq_n_f32(x);
+}
+
+static inline vec vec_max(vec a, vec b) /* vmaxq_f32 has another idea of NaN */
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+
+static inline vec vec_load_f16(const uint16_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+
 #else
 typedef float vec __attribute__((vector_size(16)));
 enum { LANES = 4, TILE_ROWS = 4 };

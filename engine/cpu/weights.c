@@ -33,6 +33,11 @@ struct packing {
     atomic_bool too_large; /* a number for the format */
 };
 
+struct touching {
+    const struct weight *weight;
+    int shares;
+};
+
 /* numbers: 32 outputs, n inputs of each from input k on, the others zero. */
 typedef float numbers[PANEL][PACKING_BLOCK];
 
@@ -152,6 +157,21 @@ static void pack_panel(void *context, int task, int thread)
         atomic_store_explicit(&packing->too_large, true, memory_order_relaxed);
 }
 
+/* Writes to each page of a thread's share of the panels, which then lies in the memory beside the
+ * thread that will read it, where there are several. Products cut their panels so too. */
+static void touch_share(void *context, int task, int thread)
+{
+    enum { PAGE = 4096 };
+    const struct touching *touching = context;
+    const struct weight *weight = touching->weight;
+    (void)thread;
+    size_t from = weight->bytes / (size_t)touching->shares * (size_t)task;
+    size_t end = task + 1 == touching->shares ? weight->bytes
+                                              : weight->bytes / (size_t)touching->shares + from;
+    for (volatile unsigned char *data = weight->data; from < end; from += PAGE)
+        data[from] = 0;
+}
+
 /* In batches, so that only some of a large matrix is in memory twice, as the file has it and
  * packed. False: a number is too large for the format. */
 static bool pack_panels(struct weight *weight, struct threads *threads, const struct matrix *parts,
@@ -164,6 +184,9 @@ static bool pack_panels(struct weight *weight, struct threads *threads, const st
     const int batch =
         weight->heads > 1 || panel >= batch_bytes ? total : (int)(batch_bytes / panel);
     struct packing packing = {.weight = weight, .parts = parts};
+    struct touching touching = {weight, threads_count(threads)};
+    if (touching.shares > 1 && weight->chunk != NULL)
+        threads_run(threads, touch_share, &touching, touching.shares);
     packing_ahead(parts, num_parts, 0, (int64_t)batch * PANEL);
     for (; packing.first < total; packing.first += batch) {
         const int64_t row = (int64_t)packing.first * PANEL, rows = (int64_t)batch * PANEL;
@@ -244,8 +267,9 @@ int weights_create(struct weight **out, struct weight_chunk **last, struct threa
     if (biased)
         packing_biases(parts, num_parts, weight->bias);
     if (!pack_panels(weight, threads, parts, num_parts)) {
+        const enum weight_format packed = weight->format;
         weights_free(weight, last);
-        return packing_too_large(parts, rows, format, err);
+        return packing_too_large(parts, rows, packed, err);
     }
     *out = weight;
     return 0;

@@ -201,6 +201,9 @@ static bool pack_block(struct packing *packing, int64_t index, unsigned char *ou
         struct quantized_integers w[FRAGMENT_OUTPUTS] = {};
         const bool fits =
             packing_blocks(weight->format, packing->parts, head * weight->out + row, rows, k, n, w);
+        for (int output = 0; output < FRAGMENT_OUTPUTS; output++)
+            for (int64_t input = n; input < BLOCK_INPUTS; input++)
+                w[output].quants[input] = 0;
         pack(w, out);
         return fits;
     }

@@ -26,8 +26,7 @@
 
 /* a * b + c with one rounding if the instruction set has it, else with two; never left to the
  * compiler. */
-#if defined(__CUDACC__) || defined(REGLA_CUDA_EMULATION) || defined(__FMA__) || \
-    defined(__ARM_FEATURE_FMA)
+#if defined(__CUDACC__) || defined(REGLA_CUDA_EMULATION) || defined(__FMA__) || defined(FOR_NEON)
 #define FORMULA_FMA(a, b, c) fmaf((a), (b), (c))
 #else
 #define FORMULA_FMA(a, b, c) ((a) * (b) + (c))

@@ -329,11 +329,13 @@ static float scale_q6(const float *from)
 static bool quantize_q6(const float *from, struct quantized_integers *out)
 {
     enum { MOST = 127 };
-    float scales[2], sum = 0.0f;
+    const float most = 0x1p40f; /* past every scale, and squared errors do not overflow yet */
+    float scales[2];
+    bool fits = true;
     for (int i = 0; i < PACKING_BLOCK; i++)
-        sum += from[i] * 0.0f;
+        fits = fits && fabsf(from[i]) <= most; /* not NaN either */
     *out = (struct quantized_integers){0};
-    if (sum != 0.0f) /* NaN: one is not finite */
+    if (!fits)
         return false;
     for (int half = 0; half < 2; half++)
         scales[half] = scale_q6(from + half * PACKING_BLOCK / 2);

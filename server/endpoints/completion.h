@@ -9,6 +9,7 @@
 
 struct completion_stream;
 struct replay_entry;
+struct replay_reply;
 
 /* How an endpoint reads its requests and writes its replies: functions of api/ (completion.h,
  * completion_reply.h, sse.h say what each does). */
@@ -36,6 +37,7 @@ struct completion {
     /* The HTTP thread's while the client is connected; then of the thread that works on the job. */
     struct completion_stream *stream; /* NULL: none is asked for */
     struct replay_entry *replay;      /* where the reply is to be kept; NULL: nowhere */
+    struct replay_reply *kept;        /* what another server has answered; NULL: nothing */
     struct store_reply claim;         /* with it and a session: what its turn is to say */
     bool left; /* under the ticket's lock: the client has left; its stream is still recorded */
 };

@@ -129,7 +129,9 @@ static void answer(struct http_request *request, struct completion *completion)
         return;
     take_request_id(request, job);
     /* A job that failed before it was accepted has a status of its own, stream or not. */
-    if (stream)
+    if (completion->kept)
+        idempotency_repeat(request, completion->kept);
+    else if (stream)
         http_reply_stream(request, read_stream);
     else if (job->task.error.code != API_OK)
         http_reply_error(request, &job->task.error);

@@ -20,10 +20,15 @@ int idempotency_begin(struct http_request *request, struct replay_entry **entry,
         return -1;
     if (!kept)
         return 0;
-    struct http_kept again = {kept->status, kept->error, kept->stream, kept->data, kept->length};
-    http_reply_kept(request, &again);
+    idempotency_repeat(request, kept);
     replay_reply_release(kept);
     return 0;
+}
+
+void idempotency_repeat(struct http_request *request, const struct replay_reply *kept)
+{
+    struct http_kept again = {kept->status, kept->error, kept->stream, kept->data, kept->length};
+    http_reply_kept(request, &again);
 }
 
 void idempotency_refuse(struct http_request *request, struct replay_entry *entry,

@@ -12,6 +12,9 @@
 int idempotency_begin(struct http_request *request, struct replay_entry **entry,
                       struct api_error *err);
 
+/* Replies as before. */
+void idempotency_repeat(struct http_request *request, const struct replay_reply *kept);
+
 /* Replies with the error. Keeps it in the entry (NULL: there is none) if the same request would get
  * it again. */
 void idempotency_refuse(struct http_request *request, struct replay_entry *entry,

@@ -1,6 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/metrics_page.h"
 
+#include "server/store/store.h"
+
+#include <string.h>
+
+_Static_assert((int)NUM_STORE_METRICS == (int)NUM_STORE_KINDS, "kinds of both");
+_Static_assert((int)NUM_STORE_RESULTS == (int)NUM_STORE_ENDS, "ends of both");
+
+static void describe_store(struct metrics_store *out, const struct store_report *store)
+{
+    *out = (struct metrics_store){.written = store->states_written,
+                                  .read = store->states_read,
+                                  .gone = store->states_gone,
+                                  .returns = store->returns,
+                                  .leases = store->leases,
+                                  .leases_lost = store->leases_lost,
+                                  .older_copies = store->older_copies,
+                                  .away = store->away};
+    for (int kind = 0; kind < NUM_STORE_KINDS; kind++) {
+        out->kinds[kind].waiting = store->counts[kind].waiting;
+        out->kinds[kind].seconds = store->counts[kind].seconds;
+        memcpy(out->kinds[kind].ended, store->counts[kind].ended, sizeof out->kinds[kind].ended);
+    }
+}
+
 void metrics_page_handle(struct http_request *request)
 {
     struct service *service = request->service;
@@ -18,6 +42,12 @@ void metrics_page_handle(struct http_request *request)
         view.kv_page_tokens = info->kv_page_tokens;
         int64_t page = (int64_t)info->kv_bytes_per_token * info->kv_page_tokens;
         view.kv_pages = page > 0 ? view.state_budget_bytes / page : 0;
+        if (service
+                ->store) { /* as it is now: its threads work while the engine's has nothing to do */
+            struct store_report store;
+            store_report(service->store, &store);
+            describe_store(&view.store, &store);
+        }
     }
     admission_read(&service->admission, &view.queue_requests, &view.queue_tokens, &view.body_bytes);
     struct strbuf body = {0};

@@ -356,10 +356,28 @@ static void run_parse(struct task *task)
     }
 }
 
+/* Whether another server has the request, or its reply. */
+static void on_asked(void *context, struct replay_reply *kept, const struct api_error *err)
+{
+    struct completion *completion = context;
+    if (kept || err)
+        completion->replay = NULL;
+    completion->kept = kept;
+    if (kept)
+        done(completion);
+    else if (err)
+        refuse(completion, err);
+    else
+        to_workers(completion, run_parse);
+}
+
 void pipeline_start(struct completion *completion)
 {
     struct task *task = &completion->job.task;
     ticket_hold(&task->ticket);
+    if (completion->replay &&
+        replay_ask(task->service->replay, completion->replay, on_asked, completion))
+        return;
     if (completion->format->parse_works || task->body.length > TASK_SHORT_BODY_BYTES)
         to_workers(completion, run_parse);
     else
@@ -370,6 +388,8 @@ static void destroy(struct task *task)
 {
     struct completion *completion = of_task(task);
     completion_stream_free(completion);
+    if (completion->kept)
+        replay_reply_release(completion->kept);
     job_clear(&completion->job);
 }
 

@@ -16,9 +16,10 @@ struct replay_entry {
     struct replay_entry *next;          /* in its bucket */
     struct replay_entry *older, *newer; /* of those that have been answered, by last use */
     XXH128_hash_t body;
-    struct replay_reply *reply; /* NULL: still at work */
-    double expires;             /* clock_seconds() */
-    bool worked;                /* what it asks for has been done, whatever becomes of the reply */
+    struct replay_reply *reply;   /* NULL: still at work */
+    double expires;               /* clock_seconds() */
+    char holder[STORE_NAME_SIZE]; /* in a store that servers share; "": it does not know of it */
+    bool worked; /* what it asks for has been done, whatever becomes of the reply */
     size_t bucket;
     size_t name_length;
     char name[]; /* [name_length] owner, path and key, a NUL after each */
@@ -31,6 +32,10 @@ struct kept_op {
     struct kept_op *before, *next; /* in the list of those whose clients wait */
     replay_after *after;           /* NULL: nobody waits (any more) */
     void *context;
+    struct replay_entry *entry; /* that is asked for; NULL: none is */
+    replay_asked *asked;
+    void *asked_context;
+    atomic_bool over; /* of two who end it: the store, and who gave up waiting for it */
     struct store_reply reply;
     struct replay_reply *held; /* its bytes; NULL: the reply is to be removed */
     char name[];               /* [reply.name_length] */
@@ -38,6 +43,7 @@ struct kept_op {
 
 struct replay {
     struct store *store;  /* NULL: none */
+    bool shared;          /* by other servers */
     _Atomic int *waiting; /* clients */
     double lifetime_s;
     pthread_mutex_t lock; /* of all that follows */
@@ -138,6 +144,21 @@ static struct kept_op *kept_op_create(struct replay *replay, const struct store_
     return kept;
 }
 
+/* With the lock held: somebody waits for it. after NULL: nobody does. */
+static void wait_for(struct replay *replay, struct kept_op *kept, replay_after *after,
+                     void *context)
+{
+    kept->after = after;
+    kept->context = context;
+    if (!after)
+        return;
+    atomic_fetch_add(replay->waiting, 1);
+    kept->next = replay->waited;
+    if (kept->next)
+        kept->next->before = kept;
+    replay->waited = kept;
+}
+
 /* With the lock held: who waits for it, who from now on does not any more. */
 static replay_after *take_after(struct replay *replay, struct kept_op *kept)
 {
@@ -210,6 +231,8 @@ struct store_reply replay_claim(const struct replay *replay, const struct replay
 /* With the lock held: the store is to forget it, as memory does. */
 static void forget(struct replay *replay, const struct replay_entry *entry)
 {
+    if (replay->shared) /* it is the others', too */
+        return;
     struct store_reply reply = {.name = entry->name, .name_length = entry->name_length};
     struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
     if (kept)
@@ -227,20 +250,14 @@ static bool write_through(struct replay *replay, const struct replay_entry *entr
     reply.stream = entry->reply->stream;
     reply.data = entry->reply->data;
     reply.length = entry->reply->length;
-    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
+    bool wanted = replay->store && (!replay->shared || entry->holder[0]);
+    struct kept_op *kept = wanted ? kept_op_create(replay, &reply, on_stored) : NULL;
     if (!kept)
         return false;
+    memcpy(kept->op.lease.holder, entry->holder, sizeof entry->holder);
     kept->held = entry->reply;
     atomic_fetch_add(&entry->reply->references, 1);
-    kept->after = after;
-    kept->context = context;
-    if (after) {
-        atomic_fetch_add(replay->waiting, 1);
-        kept->next = replay->waited;
-        if (kept->next)
-            kept->next->before = kept;
-        replay->waited = kept;
-    }
+    wait_for(replay, kept, after, context);
     store_write(replay->store, &kept->op);
     return true;
 }
@@ -248,6 +265,7 @@ static bool write_through(struct replay *replay, const struct replay_entry *entr
 void replay_attach(struct replay *replay, struct store *store, _Atomic int *waiting)
 {
     replay->store = store;
+    replay->shared = store && store_is_shared(store);
     replay->waiting = waiting;
 }
 
@@ -394,6 +412,18 @@ void replay_worked(struct replay *replay, struct replay_entry *entry)
     pthread_mutex_unlock(&replay->lock);
 }
 
+/* With the lock held: the store is to know that the request has no reply. */
+static void drop_shared(struct replay *replay, struct replay_entry *entry)
+{
+    struct store_reply reply = replay_claim(replay, entry);
+    struct kept_op *kept = entry->holder[0] ? kept_op_create(replay, &reply, on_stored) : NULL;
+    if (!kept) /* it does not know of it; or for lack of memory not before this server ends */
+        return;
+    memcpy(kept->op.lease.holder, entry->holder, sizeof entry->holder);
+    entry->holder[0] = 0;
+    store_remove(replay->store, &kept->op);
+}
+
 /* Without memory for that the request stays as one at work: it had better be refused than be done
  * twice. */
 void replay_drop(struct replay *replay, struct replay_entry *entry)
@@ -401,6 +431,7 @@ void replay_drop(struct replay *replay, struct replay_entry *entry)
     struct replay_reply *lost =
         entry->worked ? copy_reply(replay, entry, (struct replay_reply){0}, NULL) : NULL;
     pthread_mutex_lock(&replay->lock);
+    drop_shared(replay, entry);
     if (lost)
         answer(replay, entry, lost, replay->lifetime_s);
     else if (!entry->worked)
@@ -481,7 +512,7 @@ static bool definite(enum api_code code)
 {
     int status = api_error_row(code)->status;
     return status >= 400 && status < 500 && code != API_SESSION_BUSY && code != API_QUEUE_FULL &&
-           code != API_SESSION_QUOTA;
+           code != API_SESSION_QUOTA && code != API_SESSION_CONFLICT && code != API_KEY_MISMATCH;
 }
 
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,
@@ -507,4 +538,107 @@ int64_t replay_bytes(struct replay *replay)
     int64_t bytes = replay->bytes;
     pthread_mutex_unlock(&replay->lock);
     return bytes;
+}
+
+/* ---- a store that servers share ---- */
+
+/* The server ends: the answer of the store comes too late. */
+static void give_up_asking(void *context)
+{
+    struct kept_op *kept = context;
+    struct api_error err = {0};
+    replay_drop(kept->replay, kept->entry);
+    kept->entry = NULL;
+    api_error_set(&err, API_DRAINING, NULL, "the server is shutting down");
+    kept->asked(kept->asked_context, NULL, &err);
+    if (atomic_exchange(&kept->over, true))
+        free(kept);
+}
+
+/* What another server has answered; the entry is over. NULL, with the error: it is not to be had.
+ */
+static struct replay_reply *take_found(struct kept_op *kept, struct api_error *err)
+{
+    struct replay *replay = kept->replay;
+    const struct store_reply *found = kept->op.found;
+    struct replay_reply what = {.status = found->status,
+                                .error = code_named(found->error),
+                                .stream = found->stream,
+                                .length = found->length};
+    struct replay_reply *reply =
+        found->status > 0 ? copy_reply(replay, kept->entry, what, found->data) : NULL;
+    if (!reply) {
+        replay_drop(replay, kept->entry);
+        api_error_set(err, API_KEY_LOST, "Idempotency-Key",
+                      "the request with this Idempotency-Key has been carried out, and its reply "
+                      "is too large to be kept here");
+        return NULL;
+    }
+    atomic_fetch_add(&reply->references, 1);
+    pthread_mutex_lock(&replay->lock);
+    /* The analyzer does not know that the caller holds a reference, and oldest is another then. */
+    // NOLINTBEGIN(clang-analyzer-unix.Malloc)
+    answer(replay, kept->entry, reply, (double)(found->expires_ns - wall_ns()) * 1e-9);
+    while (replay->bytes > replay->max_bytes)
+        take_out(replay, replay->oldest);
+    pthread_mutex_unlock(&replay->lock);
+    return reply;
+    // NOLINTEND(clang-analyzer-unix.Malloc)
+}
+
+/* -1, with the error: the request is not to be carried out here. */
+static int check_refusal(const struct store_op *op, struct api_error *err)
+{
+    if (op->refusal == STORE_BUSY)
+        return api_error_set(err, API_KEY_IN_FLIGHT, "Idempotency-Key",
+                             "the request with this Idempotency-Key is still being answered by "
+                             "another server");
+    if (op->refusal == STORE_KEY_OTHER)
+        return api_error_set(err, API_KEY_MISMATCH, "Idempotency-Key",
+                             "this Idempotency-Key was sent with another body");
+    return 0;
+}
+
+static void on_asked(struct store_op *op)
+{
+    struct kept_op *kept = (struct kept_op *)op;
+    struct replay *replay = kept->replay;
+    struct replay_reply *reply = NULL;
+    struct api_error err = {0};
+    pthread_mutex_lock(&replay->lock);
+    bool waits = take_after(replay, kept) != NULL;
+    pthread_mutex_unlock(&replay->lock);
+    if (waits) {
+        if (op->found)
+            reply = take_found(kept, &err);
+        else if (check_refusal(op, &err))
+            replay_drop(replay, kept->entry);
+        else if (op->error.code == ERROR_NONE)
+            memcpy(kept->entry->holder, op->lease.holder, sizeof kept->entry->holder);
+        kept->asked(kept->asked_context, reply, err.code == API_OK ? NULL : &err);
+        atomic_fetch_sub(replay->waiting, 1);
+    }
+    free(op->found);
+    op->found = NULL;
+    if (waits || atomic_exchange(&kept->over, true))
+        free(kept);
+}
+
+bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,
+                void *context)
+{
+    struct store_reply reply = replay_claim(replay, entry);
+    struct kept_op *kept = replay->shared ? kept_op_create(replay, &reply, on_asked) : NULL;
+    if (!kept || !store_random_name(kept->op.lease.holder)) {
+        free(kept);
+        return false; /* without memory it is known here alone */
+    }
+    kept->entry = entry;
+    kept->asked = asked;
+    kept->asked_context = context;
+    pthread_mutex_lock(&replay->lock);
+    wait_for(replay, kept, give_up_asking, kept);
+    store_take(replay->store, &kept->op);
+    pthread_mutex_unlock(&replay->lock);
+    return true;
 }

@@ -53,6 +53,14 @@ struct replay_request {
 int replay_begin(struct replay *replay, const struct replay_request *request,
                  struct replay_entry **entry, struct replay_reply **kept, struct api_error *err);
 
+/* Where servers share the store: asks it for a request that is new here, since another may be at
+ * work on it, or have its reply. False: there is nothing to ask. Else `asked` is called by the
+ * engine thread, without anything if the request is to go on (also where the store is away); or
+ * the entry is over, with the reply, which is the callee's to release, or with the error. */
+typedef void replay_asked(void *context, struct replay_reply *kept, const struct api_error *err);
+bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,
+                void *context);
+
 /* That the request has been carried out: for the store, with what it has done. Borrows from the
  * entry. */
 struct store_reply replay_claim(const struct replay *replay, const struct replay_entry *entry);

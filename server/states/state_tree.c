@@ -445,6 +445,8 @@ int64_t state_tree_soon_stored(struct state_tree *tree, struct space *space, con
 void state_tree_find_shared(struct state_tree *tree, struct space *space, const int32_t *tokens,
                             int64_t position)
 {
+    if (!tree->files) /* it is computed again */
+        return;
     checkpoint_files_find_shared(tree->files, space, tokens, position);
     tiers_bound_texts(&tree->tiers);
 }

@@ -36,7 +36,7 @@ static void open_memory(struct opening *opening)
     struct state_tree_options growing = {.reuse = options->reuse,
                                          .host_budget_bytes = options->host_bytes,
                                          .interval_tokens = options->interval_tokens,
-                                         .store = service->store,
+                                         .store = options->local_states ? NULL : service->store,
                                          .files_bytes = options->files_bytes,
                                          .texts_bytes = options->texts_bytes};
     if (opening->result || service->sessions)

@@ -17,6 +17,7 @@ struct states_options {
     bool shared;            /* other servers use it at the same time */
     double lease_s;         /* store_options */
     int store_replicas;     /* store_options.replicas */
+    bool local_states;      /* where servers share the store: states stay here */
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;

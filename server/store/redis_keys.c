@@ -15,6 +15,12 @@ void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *ow
     snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}%s", model, owner, name);
 }
 
+void redis_key_reply(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
+                     const char *hash)
+{
+    snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s:%s}:idem", model, owner, hash);
+}
+
 void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model)
 {
     snprintf(key, REDIS_KEY_SIZE, "regla:{%s}:owners", model);

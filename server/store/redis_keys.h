@@ -15,6 +15,9 @@ void redis_key_session(char key[REDIS_KEY_SIZE], const char *model, const char *
 /* name: ":sessions", the set of the names of the owner's sessions. */
 void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
                      const char *name);
+/* Of a request with an Idempotency-Key. hash: of its name. */
+void redis_key_reply(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
+                     const char *hash);
 /* The set of all owners. */
 void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model);
 /* piece < 0: of the head. */

@@ -3,7 +3,6 @@
 
 #include "server/log.h"
 #include "server/store/redis_rows.h"
-#include "server/store/redis_scripts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +16,17 @@ static int renew(struct redis_leases *leases, const struct redis_lease *lease, s
 {
     struct redis_command command;
     redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_renew);
+    redis_command_text(&command, lease->script);
     redis_command_number(&command, 1);
     redis_command_text(&command, lease->key);
     redis_command_text(&command, lease->holder);
     redis_command_number(&command, (int64_t)(leases->lease_s * 1e3));
     redisReply *reply = redis_link_ask(&leases->link, &command, err);
-    if (reply != NULL && redis_rows_is(reply, 0, "lost"))
-        redis_leases_drop(leases, lease->holder);
+    if (reply != NULL && redis_rows_is(reply, 0, "lost") &&
+        redis_leases_drop(leases, lease->holder)) {
+        struct store_accounts *accounts = leases->accounts;
+        store_accounts_count(accounts, &accounts->report.leases_lost, 1);
+    }
     freeReplyObject(reply);
     return reply != NULL ? 0 : -1;
 }
@@ -88,10 +90,11 @@ static void *leases_main(void *context)
 }
 
 int redis_leases_start(struct redis_leases *leases, const struct redis_address *address,
-                       double lease_s, double timeout_s, struct error *err)
+                       double lease_s, double timeout_s, struct store_accounts *accounts,
+                       struct error *err)
 {
     pthread_condattr_t monotonic;
-    *leases = (struct redis_leases){.lease_s = lease_s};
+    *leases = (struct redis_leases){.lease_s = lease_s, .accounts = accounts};
     redis_link_init(&leases->link, address, timeout_s);
     pthread_mutex_init(&leases->mutex, NULL);
     pthread_condattr_init(&monotonic);
@@ -122,21 +125,23 @@ void redis_leases_stop(struct redis_leases *leases)
 }
 
 int redis_leases_add(struct redis_leases *leases, const char *key, const char *holder,
-                     struct error *err)
+                     const char *script, struct error *err)
 {
     struct redis_lease *lease = malloc(sizeof *lease);
     if (lease == NULL)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a lease");
+    lease->script = script;
     snprintf(lease->key, sizeof lease->key, "%s", key);
     snprintf(lease->holder, sizeof lease->holder, "%s", holder);
     pthread_mutex_lock(&leases->mutex);
     lease->next = leases->first;
     leases->first = lease;
     pthread_mutex_unlock(&leases->mutex);
+    store_accounts_count(leases->accounts, &leases->accounts->report.leases, 1);
     return 0;
 }
 
-void redis_leases_drop(struct redis_leases *leases, const char *holder)
+bool redis_leases_drop(struct redis_leases *leases, const char *holder)
 {
     pthread_mutex_lock(&leases->mutex);
     struct redis_lease **link = &leases->first;
@@ -146,5 +151,9 @@ void redis_leases_drop(struct redis_leases *leases, const char *holder)
     if (lease != NULL)
         *link = lease->next;
     pthread_mutex_unlock(&leases->mutex);
+    if (lease == NULL)
+        return false;
+    store_accounts_count(leases->accounts, &leases->accounts->report.leases, -1);
     free(lease);
+    return true;
 }

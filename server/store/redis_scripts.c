@@ -162,3 +162,31 @@ const char redis_script_count[] = COUNT "if not all then return {'done'} end\n"
 
 const char redis_script_recount[] = COUNT "if (own or '') ~= ARGV[2] then return {'done'} end\n"
                                           "return count(tonumber(ARGV[3]))\n";
+
+/* ---- replies to requests with an Idempotency-Key ---- */
+
+const char redis_script_reply_take[] =
+    "local h = redis.call('HMGET', KEYS[1], 'body', 'holder', 'status', 'error', 'stream', "
+    "'data')\n"
+    "local left = string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), 0))\n"
+    "if h[1] and h[1] ~= ARGV[1] then return {'other'} end\n"
+    "if h[1] and h[2] and h[2] ~= ARGV[2] then return {'running', left} end\n"
+    "if h[1] and h[3] then return {'reply', h[3], h[4], h[5], h[6], left} end\n"
+    "redis.call('HSET', KEYS[1], 'body', ARGV[1], 'holder', ARGV[2])\n"
+    "redis.call('PEXPIRE', KEYS[1], ARGV[3])\n"
+    "return {'new'}\n";
+
+#define IF_HELD "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return {'lost'} end\n"
+
+const char redis_script_reply_renew[] = IF_HELD "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+                                                "return {'done'}\n";
+
+const char redis_script_reply_keep[] =
+    IF_HELD "redis.call('HSET', KEYS[1], 'status', ARGV[3], 'error', ARGV[4], 'stream', ARGV[5],\n"
+            "           'data', ARGV[6])\n"
+            "redis.call('HDEL', KEYS[1], 'holder')\n"
+            "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+            "return {'done'}\n";
+
+const char redis_script_reply_drop[] = IF_HELD "redis.call('DEL', KEYS[1])\n"
+                                               "return {'done'}\n";

@@ -36,6 +36,17 @@ extern const char redis_script_forget[];
 /* ARGV: time to live in ms, how many at most. {name, time, ...} of those that may have lived it. */
 extern const char redis_script_due[];
 
+/* Of a request with an Idempotency-Key. ARGV: hash of its body, holder, lease in ms. {"new"}: it is
+ * the holder's now; {"other"}: another body; {"running", ms left}; or {"reply", status, error,
+ * whether it is a stream, bytes, ms left}. */
+extern const char redis_script_reply_take[];
+/* ARGV: holder, lease in ms. As redis_script_renew. */
+extern const char redis_script_reply_renew[];
+/* ARGV: holder, time to live in ms, status, error, whether it is a stream, bytes. */
+extern const char redis_script_reply_keep[];
+/* ARGV: holder. It has no reply. */
+extern const char redis_script_reply_drop[];
+
 /* {tokens, bytes of turns} of a session's row; {"busy"} while somebody works on it. */
 extern const char redis_script_size[];
 

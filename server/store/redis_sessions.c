@@ -5,6 +5,7 @@
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_quota.h"
+#include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <xxhash.h>
 
 /* How long a change is sent again whose end is not known, at most. */
 enum { MOST_REPEAT_SECONDS = 10 };
@@ -69,13 +69,11 @@ static struct redis_command *begin_script(struct words *words, const struct stor
  * request's body, and until when that is known. */
 static void name_key(struct words *words, const struct store_reply *key)
 {
-    XXH128_hash_t hash = XXH3_128bits(key->name, key->name_length);
-    snprintf(words->field, FIELD_SIZE, "k:%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
-             (uint64_t)hash.low64);
-    char *at = words->value;
-    for (size_t i = 0; i < STORE_BODY_BYTES; i++)
-        at += snprintf(at, 3, "%02x", key->body[i]);
-    snprintf(at, VALUE_SIZE - 2 * STORE_BODY_BYTES, ":%lld",
+    char hash[REDIS_HASH_SIZE];
+    redis_replies_hash(key, hash);
+    snprintf(words->field, FIELD_SIZE, "k:%s", hash);
+    redis_replies_body(key, words->value);
+    snprintf(words->value + 2 * STORE_BODY_BYTES, VALUE_SIZE - 2 * STORE_BODY_BYTES, ":%lld",
              (long long)(key->expires_ns / 1000000));
 }
 
@@ -232,10 +230,12 @@ static void take_row(struct store_place *place, struct store_op *op, const redis
         op->seen = STORE_SEEN_OTHER;
         if (redis_rows_take(op, reply, BEFORE, place->vocab_size) != 0)
             return;
-        if (op->lease.version < known)
+        if (op->lease.version < known) {
+            store_accounts_count(place->accounts, &place->accounts->report.older_copies, 1);
             refuse(op, STORE_CONFLICT,
                    "the store has an older copy of it than this server has seen: turns that were "
                    "acknowledged are gone");
+        }
     }
     take_key(op, reply);
 }
@@ -312,8 +312,8 @@ static void end_take(struct store_place *place, struct store_op *op)
     struct error lacking = ERROR_INIT;
     redis_key_session(key, place->model, op->owner, op->id, "");
     if (op->lease.fence == 0 ||
-        (op->error.code == ERROR_NONE &&
-         redis_leases_add(&place->leases, key, op->lease.holder, &op->error) == 0))
+        (op->error.code == ERROR_NONE && redis_leases_add(&place->leases, key, op->lease.holder,
+                                                          redis_script_renew, &op->error) == 0))
         return;
     redis_command_text(begin_script(&words, place, op, redis_script_give), op->lease.holder);
     freeReplyObject(redis_link_ask(&place->link, &words.command, &lacking));

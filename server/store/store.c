@@ -101,6 +101,7 @@ static void tell(struct store *store, struct store_op *first)
 {
     for (struct store_op *op = first, *next; op != NULL; op = next) {
         next = op->next;
+        store_accounts_end(&store->accounts, op);
         queue_put(&store->ended, op);
     }
     pthread_cond_signal(&store->has_ended);
@@ -271,6 +272,7 @@ bool store_random_name(char name[STORE_NAME_SIZE])
 static void submit(struct store *store, struct store_op *op, enum store_what what)
 {
     op->what = what;
+    store_accounts_begin(&store->accounts, op);
     pthread_mutex_lock(&store->mutex);
     bool later =
         op->kind == STORE_CHECKPOINT && (what == STORE_WRITE || queue_has(&store->background, op));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_accounts.h"
 
+#include "engine/base/clock.h"
+
 void store_accounts_init(struct store_accounts *accounts, int64_t budget_bytes)
 {
     *accounts =
@@ -37,6 +39,60 @@ void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, i
         accounts->report.disk_free -= bytes;
     *(kind == STORE_SESSION ? &accounts->report.sessions : &accounts->report.checkpoint_files) +=
         count;
+    pthread_mutex_unlock(&accounts->mutex);
+}
+
+void store_accounts_count(struct store_accounts *accounts, int64_t *number, int64_t change)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    *number += change;
+    pthread_mutex_unlock(&accounts->mutex);
+}
+
+void store_accounts_begin(struct store_accounts *accounts, struct store_op *op)
+{
+    op->begun = clock_seconds();
+    store_accounts_count(accounts, &accounts->report.counts[op->kind].waiting, 1);
+}
+
+static enum store_end end_of(const struct store_op *op)
+{
+    if (op->error.code == ERROR_NONE)
+        return STORE_END_DONE;
+    switch (op->refusal) {
+    case STORE_BUSY:
+        return STORE_END_BUSY;
+    case STORE_AWAY:
+        return STORE_END_AWAY;
+    case STORE_CONFLICT:
+    case STORE_KEY_DONE:
+    case STORE_KEY_OTHER:
+        return STORE_END_CONFLICT;
+    default:
+        return STORE_END_FAILED;
+    }
+}
+
+void store_accounts_end(struct store_accounts *accounts, const struct store_op *op)
+{
+    struct store_report *report = &accounts->report;
+    const bool done = op->error.code == ERROR_NONE, state = op->kind == STORE_CHECKPOINT;
+    pthread_mutex_lock(&accounts->mutex);
+    struct store_counts *counts = &report->counts[op->kind];
+    counts->waiting--;
+    counts->ended[end_of(op)]++;
+    counts->seconds += clock_seconds() - op->begun;
+    report->states_written += state && done && op->what == STORE_WRITE;
+    report->states_read += state && done && op->what == STORE_READ;
+    report->states_gone += state && !done && op->what == STORE_READ;
+    pthread_mutex_unlock(&accounts->mutex);
+}
+
+void store_accounts_away(struct store_accounts *accounts, bool away)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    accounts->report.returns += accounts->report.away && !away;
+    accounts->report.away = away;
     pthread_mutex_unlock(&accounts->mutex);
 }
 

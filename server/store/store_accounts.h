@@ -24,6 +24,13 @@ void store_accounts_pend(struct store_accounts *accounts, int64_t bytes);
 /* So many bytes, and sessions or files of checkpoints, have come (< 0: gone). */
 void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, int64_t bytes,
                         int64_t count);
+/* Changes a number of the report that nobody else changes but by this function. */
+void store_accounts_count(struct store_accounts *accounts, int64_t *number, int64_t change);
+/* An operation begins to wait; it has ended. */
+void store_accounts_begin(struct store_accounts *accounts, struct store_op *op);
+void store_accounts_end(struct store_accounts *accounts, const struct store_op *op);
+/* The store has gone away, or is back. */
+void store_accounts_away(struct store_accounts *accounts, bool away);
 /* An operation has failed. Returns -1. */
 int store_accounts_fail(struct store_accounts *accounts);
 

@@ -14,7 +14,7 @@
 /* A session has tokens and META, but no state. A checkpoint has tokens and a state, and is a state
  * file (engine/state_file.h). A reply is what a request with an Idempotency-Key got. Sessions and
  * replies are in a database: what is asked of them at about the same time shares a commit. */
-enum store_kind { STORE_SESSION, STORE_CHECKPOINT, STORE_REPLY };
+enum store_kind { STORE_SESSION, STORE_CHECKPOINT, STORE_REPLY, NUM_STORE_KINDS };
 /* What a change writes to the database's log besides what it adds: its row, its last part, and
  * pages that point to them. And what is left of the disk for deletions. */
 enum { STORE_LOG_BYTES = 5 * 4096, STORE_RESERVE_BYTES = 64 * 1024 };
@@ -86,7 +86,7 @@ struct store_lease {
 /* Why a store that servers share did not do it, where that is no failure. */
 enum store_refusal {
     STORE_ACCEPTED,
-    STORE_BUSY,      /* another server has the lease */
+    STORE_BUSY,      /* another server has the lease, or is at work on the request */
     STORE_CONFLICT,  /* another server has changed it, or it is an older copy */
     STORE_AWAY,      /* the store cannot be reached: a write may have been made */
     STORE_KEY_DONE,  /* the request with this Idempotency-Key has made its turn */
@@ -95,8 +95,9 @@ enum store_refusal {
 };
 
 /* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a
- * session and the session, look gets the session alone, give gives the lease back, list gets all of
- * an owner, reserve takes of the owner's quota. */
+ * session and the session, or of a request with an Idempotency-Key and its reply, look gets the
+ * session alone, give gives the lease back, list gets all of an owner, reserve takes of the owner's
+ * quota. */
 enum store_what {
     STORE_WRITE,
     STORE_READ,
@@ -141,15 +142,18 @@ struct store_op {
     int64_t bytes;        /* removal: of the file, as far as known; write: the store sets it */
     int64_t modified_ns;  /* touch, and the last use of a session: since 1970; 0: now */
     enum store_what what; /* the store's */
+    double begun;         /* clock_seconds(); the store's */
     /* A session of a store that servers share. */
-    const char *owner, *id;   /* instead of the name; borrowed until done */
-    struct store_lease lease; /* write, remove, give: as it was taken; take: the store sets it, but
-                                 for the version that is known */
-    int64_t state;            /* write: position of the deepest state that will be there; 0: none */
-    bool uses;                /* look: the session is used now */
-    double used;              /* take, look: its last use, in seconds since 1970 by the store */
-    enum store_seen seen;     /* take, look: what is there */
-    struct store_row *rows;   /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
+    const char *owner, *id;    /* instead of the name; borrowed until done */
+    struct store_lease lease;  /* write, remove, give: as it was taken; take: the store sets it, but
+                                  for the version that is known */
+    struct store_reply *found; /* take of a reply: what was kept, malloc'd with its data; the caller
+                                  frees it. NULL: none, the request is the holder's */
+    int64_t state;          /* write: position of the deepest state that will be there; 0: none */
+    bool uses;              /* look: the session is used now */
+    double used;            /* take, look: its last use, in seconds since 1970 by the store */
+    enum store_seen seen;   /* take, look: what is there */
+    struct store_row *rows; /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
     size_t num_rows;
     enum store_refusal refusal; /* with an error */
     int64_t busy_ms;            /* STORE_BUSY: what is left of the other's lease; 0: not known */
@@ -159,6 +163,22 @@ struct store_op {
 };
 
 void store_rows_free(struct store_row *rows, size_t count);
+
+/* How operations ended. */
+enum store_end {
+    STORE_END_DONE,
+    STORE_END_BUSY,
+    STORE_END_CONFLICT,
+    STORE_END_AWAY,
+    STORE_END_FAILED,
+    NUM_STORE_ENDS
+};
+
+/* What is counted of a kind of what is kept: since the start, but for those that wait. */
+struct store_counts {
+    int64_t ended[NUM_STORE_ENDS], waiting;
+    double seconds; /* from when they were begun until they ended */
+};
 
 struct store_report {
     /* Of all files, what was set aside and other models' too. The database counts as long as it
@@ -170,6 +190,14 @@ struct store_report {
     bool failing;      /* the disk, or SQLite, refused the last commit of sessions */
     bool full;         /* the last commit found no room, on the disk or in the budget */
     int64_t disk_free; /* where the files lie, as of the last write; INT64_MAX: not known */
+    struct store_counts counts[NUM_STORE_KINDS]; /* by enum store_kind */
+    int64_t states_written, states_read,
+        states_gone; /* gone: dropped or damaged when it was wanted */
+    /* Where servers share the store. */
+    bool away;
+    int64_t returns;             /* how often it was back */
+    int64_t leases, leases_lost; /* held now; lost since the start */
+    int64_t older_copies;        /* sessions that were found older than this server had seen them */
 };
 
 #endif

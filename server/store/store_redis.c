@@ -5,6 +5,7 @@
 #include "engine/model/model.h"
 #include "server/log.h"
 #include "server/store/redis_owners.h"
+#include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/redis_states.h"
@@ -24,6 +25,8 @@ void redis_place_tell(struct store_place *place, const struct error *err)
         log_message(LOG_LEVEL_ERROR, "the store is away: %s; it is tried again", err->message);
     else if (!away && place->away)
         log_message(LOG_LEVEL_INFO, "%s: the store is back", redis_link_name(&place->link));
+    if (away != place->away)
+        store_accounts_away(place->accounts, away);
     place->away = away;
 }
 
@@ -166,7 +169,8 @@ static int open_place(struct store_place *place, const char *location, const uns
     for (size_t node = 0; node < redis_link_nodes(&place->link); node++)
         if (check_settings(place, node, err) != 0)
             return -1;
-    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, err);
+    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, place->accounts,
+                              err);
 }
 
 int redis_place_open(struct store_place **out, const char *location, double lease_s,
@@ -219,6 +223,23 @@ static int redis_scan(struct store_place *place, const struct store_options *opt
 
 /* ---- the rest ---- */
 
+/* Sessions and replies apart; afterwards in one list again, whose first is as before. */
+static void redis_run_rows(struct store_place *place, struct store_op *first)
+{
+    struct store_op *lists[2] = {NULL, NULL}, **last[2] = {&lists[0], &lists[1]};
+    for (struct store_op *op = first, *next; op != NULL; op = next) {
+        int which = op->kind == STORE_REPLY;
+        next = op->next;
+        op->next = NULL;
+        *last[which] = op;
+        last[which] = &op->next;
+    }
+    redis_sessions_run(place, lists[0]);
+    redis_replies_run(place, lists[1]);
+    int which = first != NULL && first->kind == STORE_REPLY;
+    *last[which] = lists[!which];
+}
+
 /* Whether it is back, though nobody asks for anything; and sessions that have lived their time. */
 static void redis_tidy(struct store_place *place)
 {
@@ -242,7 +263,7 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .read = redis_states_read,
                                           .remove = redis_states_remove,
                                           .touch = redis_states_touch,
-                                          .run_rows = redis_sessions_run,
+                                          .run_rows = redis_run_rows,
                                           .tidy_rows = redis_tidy,
                                           .secret = redis_secret,
                                           .close = redis_place_close};

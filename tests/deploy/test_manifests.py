@@ -164,7 +164,7 @@ def read_envoy(text):
 def test_envoy_has_the_fields():
     text = (DEPLOY / "proxy" / "envoy-replicas.yaml").read_text()
     cluster, = read_envoy(text).static_resources.clusters
-    assert cluster.common_lb_config.consistent_hashing_lb_config.hash_balance_factor.value == 150
+    assert cluster.common_lb_config.consistent_hashing_lb_config.hash_balance_factor.value == 200
     assert cluster.health_checks[0].http_health_check.path == "/ready"
     assert len(cluster.load_assignment.endpoints[0].lb_endpoints) == 3
     for right, wrong in (("num_retries: 2", "num_retry: 2"), ("RING_HASH", "RING"),

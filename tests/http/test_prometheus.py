@@ -156,7 +156,8 @@ def test_the_metrics_are_clean(prometheus, server):
 
 
 def test_the_configuration_and_the_rules_are_clean():
-    assert "SUCCESS" in promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    for name in ("prometheus.yml", "prometheus-replicas.yml"):
+        assert "SUCCESS" in promtool("check", "config", DEPLOY / "prometheus" / name)
     assert "SUCCESS" in promtool("check", "rules", RULES)
 
 

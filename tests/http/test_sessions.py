@@ -394,7 +394,7 @@ def test_the_openai_client(server):
 
 def test_the_session_in_a_header(server):
     """X-Session-Id means session_id: proxies choose a server by it."""
-    headers, body = {"X-Session-Id": "headed"}, {"prompt": [5, 6], "max_tokens": 2}
+    headers, body = {"X-Session-Id": "headed"}, {"prompt": [5, 6], "max_tokens": 2, "ignore_eos": True}
     reply = server.post("/v1/completions", body, headers=headers)
     assert reply.json()["session"] == {**reply.json()["session"], "id": "headed", "position": 4}
     reply = server.post("/v1/completions", {**body, "session_id": "headed", "expected_position": 4},

@@ -138,7 +138,8 @@ def replicated(tmp_path):
 
 def test_what_is_acknowledged_is_with_the_replicas(replicated, server_factory):
     leader, follower = replicated
-    server = server_factory(store=leader.location, lease=LEASE, store_replicas=1)
+    # A quarter of a lease is what a commit waits for replicas, whose disks take their time.
+    server = server_factory(store=leader.location, lease=4 * LEASE, store_replicas=1)
     assert turn(server, "kept").status_code == 200
     assert [key for key in follower.keys("*:kept}") if follower.ask("HGET", key, "count") == b"7"]
     follower.pause()

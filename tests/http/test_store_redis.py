@@ -26,29 +26,52 @@ def test_a_session_goes_on_anywhere(replicas):
     assert position(replicas[0], "wanders") == position(replicas[1], "wanders") == len(session.ids)
 
 
-def test_a_state_moves_with_its_session(replicas, redis):
-    first = turn(replicas[0], "moves", max_tokens=20).json()
+@pytest.fixture
+def two(own_redis, server_factory):
+    """Servers with a store in which are no other states than the test's."""
+    return [server_factory(store=own_redis.location, lease=LEASE) for _ in range(2)]
+
+
+def test_a_state_moves_with_its_session(two, own_redis):
+    first = turn(two[0], "moves", max_tokens=20).json()
     held = first["session"]["position"]
-    wait_until(lambda: redis.keys("*:state"), "the state is in the store")
-    reply = turn(replicas[1], "moves").json()
+    wait_until(lambda: own_redis.keys("*:state"), "the state is in the store")
+    reply = turn(two[1], "moves").json()
     assert cached(reply) == held - 1  # all but the last token, which no step has taken yet
 
 
-def test_what_was_dropped_is_computed_again(replicas, redis):
-    session = Session(replicas[0], "dropped", [])
+def test_states_may_stay_where_they_are(own_redis, server_factory):
+    """Another server computes the session again, with the same bits."""
+    servers = [server_factory(store=own_redis.location, lease=LEASE, store_states="off")
+               for _ in range(2)]
+    session = Session(servers[0], "stays-put", [])
     session.append([3, 4, 5], max_tokens=20)
-    wait_until(lambda: redis.keys("*:state"), "the state is in the store")
-    for key in redis.keys("*:state*"):
-        redis.ask("DEL", key)
-    session.server = replicas[1]
+    reply = turn(servers[0], "stays-put").json()
+    assert cached(reply) == len(session.ids) - 1  # its own states it has
+    session.ids += [5, 6, 7, *reply["choices"][0]["token_ids"]]
+    assert cached(turn(servers[1], "stays-put", store=False).json()) == 0
+    session.server = servers[1]
     session.append([6], max_tokens=6)
-    assert " warn " not in replicas[1].tail(10**6)  # the store may do that
-    wait_until(lambda: redis.keys("*:state:0"), "the state is in the store")
-    for key in redis.keys("*:state:0"):  # torn
-        redis.ask("SETRANGE", key, 300, b"damage")
-    session.server = replicas[0]
+    assert not own_redis.keys("*:state*")
+    assert servers[1].post("/v1/sessions/stays-put/rewind", {"position": 5}).status_code == 200
+    assert servers[0].http.delete("/v1/sessions/stays-put").status_code == 204
+
+
+def test_what_was_dropped_is_computed_again(two, own_redis):
+    session = Session(two[0], "dropped", [])
+    session.append([3, 4, 5], max_tokens=20)
+    wait_until(lambda: own_redis.keys("*:state"), "the state is in the store")
+    for key in own_redis.keys("*:state*"):
+        own_redis.ask("DEL", key)
+    session.server = two[1]
+    session.append([6], max_tokens=6)
+    assert " warn " not in two[1].tail(10**6)  # the store may do that
+    wait_until(lambda: own_redis.keys("*:state:0"), "the state is in the store")
+    for key in own_redis.keys("*:state:0"):  # torn
+        own_redis.ask("SETRANGE", key, 300, b"damage")
+    session.server = two[0]
     session.append([7], max_tokens=6)
-    assert "cannot be read" in replicas[0].tail(10**6)
+    assert "cannot be read" in two[0].tail(10**6)
 
 
 def test_changes_are_seen_everywhere(replicas):
@@ -191,12 +214,28 @@ def test_a_key_is_done_once(replicas):
     assert first.status_code == 200
     again = replicas[0].post("/v1/completions", body, headers=key)
     assert again.headers["Idempotent-Replayed"] == "true" and again.json() == first.json()
-    check_error(replicas[1].post("/v1/completions", body, headers=key), 409,
-                "idempotency_reply_lost")
+    again = replicas[1].post("/v1/completions", body, headers=key)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.json() == first.json()
     check_error(replicas[1].post("/v1/completions", {**body, "prompt": [8]}, headers=key), 422,
                 "idempotency_mismatch")
     assert position(replicas[1], "keyed") == 7
-    assert turn(replicas[1], "keyed").status_code == 200  # the lease was given back
+    assert turn(replicas[1], "keyed").status_code == 200
+
+
+def test_a_turn_is_made_once_though_its_reply_is_lost(replicas, redis, server_factory):
+    """The store may drop replies: the row says whose turns it has."""
+    key = {"Idempotency-Key": "dropped"}
+    body = {"session_id": "dropped-reply", "prompt": [5, 6, 7], "max_tokens": 4, **GREEDY}
+    assert replicas[0].post("/v1/completions", body, headers=key).status_code == 200
+    for name in redis.keys("*:idem"):
+        redis.ask("DEL", name)
+    check_error(replicas[1].post("/v1/completions", body, headers=key), 409,
+                "idempotency_reply_lost")
+    third = server_factory(store=redis.location, lease=LEASE)
+    check_error(third.post("/v1/completions", {**body, "prompt": [8]}, headers=key), 422,
+                "idempotency_mismatch")
+    assert position(replicas[1], "dropped-reply") == 7
+    assert turn(replicas[1], "dropped-reply").status_code == 200  # the lease was given back
 
 
 # ---- the store fails ----
@@ -308,8 +347,16 @@ def test_an_older_copy_is_told_of(replicas, redis):
     turn(replicas[0], "older")
     for key, value in rows.items():
         redis.ask("RESTORE", key, 0, value, "REPLACE")
-    error = check_error(turn(replicas[0], "older"), 409, "session_conflict")
+    keyed = {"session_id": "older", "prompt": [5], "max_tokens": 4, **GREEDY}
+    headers = {"Idempotency-Key": "of an older copy"}
+    error = check_error(replicas[0].post("/v1/completions", keyed, headers=headers), 409,
+                        "session_conflict")
     assert "older copy" in error["message"]
+    # Nothing was made, so the key is free for the next attempt.
+    assert replicas[0].post("/v1/completions", keyed, headers=headers).status_code == 200
+    for key, value in rows.items():
+        redis.ask("RESTORE", key, 0, value, "REPLACE")
+    check_error(turn(replicas[0], "older"), 409, "session_conflict")
     assert turn(replicas[0], "older", expected_position=7).status_code == 200
 
 

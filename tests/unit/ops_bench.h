@@ -4,14 +4,34 @@
 #define TESTS_UNIT_OPS_BENCH_H
 
 #include "engine/cpu/backend.h"
+#include "engine/cpu/device.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const bench_sets[] = {"avx512",     "avx2", "generic",
-                                         "avx512vnni", "amx",  "amx_emulated"};
+static const char *const bench_sets[] = {"avx512",       "avx2",   "generic", "avx512vnni", "amx",
+                                         "amx_emulated", "neonmm", "neondot", "neon"};
+
+/* The set that rounds inputs of every format, and one that differs from others for cores alone. */
+#if defined(__aarch64__)
+static const char *const bench_rounding_set = "neonmm", *const bench_core_set = "neondot";
+#else
+static const char *const bench_rounding_set = "avx512vnni", *const bench_core_set = "avx512vnni";
+#endif
+
+/* The kernels that give the bits of bench_core_set: first the set's own, then those for certain
+ * cores; NULL after the last. */
+static inline const struct kernels *bench_core(int i)
+{
+#if defined(__aarch64__)
+    return i == 0 ? kernels_neondot : i == 1 ? instruction_set_choose("neonmm", NULL) : NULL;
+#else
+    const struct kernels *const cores[] = {kernels_avx512vnni, kernels_zen4, kernels_zen5};
+    return i < 3 ? cores[i] : NULL;
+#endif
+}
 
 /* NULL where the machine does not have the instruction set, or does not round so for such weights.
  */

@@ -90,6 +90,26 @@ Test(chat_types, are_those_behind_references)
 #undef DEFS
 }
 
+/* Also where nothing but `false` is met, over and over. */
+Test(chat_types, choices_that_say_no_are_bounded)
+{
+    enum { LISTS = 1200, CHOICES = 1200 };
+    struct api_error err = {0};
+    json_t *none = json_array(), *properties = json_object();
+    for (int i = 0; i < CHOICES; i++)
+        json_array_append_new(none, json_false());
+    for (int i = 0; i < LISTS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "p%d", i);
+        json_object_set_new(properties, key, json_pack("{s:s}", "$ref", "#/$defs/a"));
+    }
+    json_t *schema =
+        json_pack("{s:{s:{s:o}},s:o}", "$defs", "a", "anyOf", none, "properties", properties);
+    cr_expect_null(chat_types_names(schema, 0, &err));
+    cr_expect_eq(err.code, API_UNSUPPORTED);
+    json_decref(schema);
+}
+
 /* A schema that leads to itself in ever more ways ends; too long a way is refused. */
 Test(chat_types, are_bounded)
 {

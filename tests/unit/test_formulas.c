@@ -191,6 +191,8 @@ Test(formulas, angles_of_rows_stay_exact_as_far)
         check_far_angles(kernels_avx2);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
         check_far_angles(kernels_avx512);
+#elif defined(__aarch64__)
+    check_far_angles(kernels_neon);
 #endif
 }
 
@@ -284,6 +286,8 @@ Test(formulas, an_elements_place_changes_no_bit)
         check_places(kernels_avx2);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
         check_places(kernels_avx512);
+#elif defined(__aarch64__)
+    check_places(kernels_neon);
 #endif
 }
 
@@ -317,6 +321,8 @@ Test(formulas, a_nan_stays_one)
         check_nans(kernels_avx2);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
         check_nans(kernels_avx512);
+#elif defined(__aarch64__)
+    check_nans(kernels_neon);
 #endif
     float z[4] = {1, NAN, 2, -1}, y[4] = {1, NAN, 2, -1}, phi[64];
     for (int map = 0; map <= FEATURE_UNIT_COS_SIN; map++) {

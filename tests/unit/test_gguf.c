@@ -366,7 +366,8 @@ Test(gguf, blocks_too_large_for_f16_are_not_kept)
               !quantized_integers(DTYPE_Q5_1, block, 0, &w));
 }
 
-/* Matrices that are packed as one keep a type that all have; else they are rounded once, to f16. */
+/* Matrices that are packed as one keep a format that all have; else they are rounded once, to f16.
+ */
 Test(gguf, matrices_of_several_types_are_f16)
 {
     const struct matrix parts[] = {{.rows = 1, .cols = 256, .dtype = DTYPE_Q4_K},

@@ -9,12 +9,17 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LONG_TEXT = 150, OTHERS = 7 };
 
+#if defined(__aarch64__)
+static const char *const sets[] = {"neonmm", "neondot", "neon", "generic"};
+#else
 static const char *const sets[] = {"avx512vnni", "avx512", "avx2", "generic"};
+#endif
 /* Those that multiply by tiles. */
 static const char *const tile_sets[] = {"amx", "amx_emulated"};
 
@@ -124,13 +129,13 @@ static void check_values(const char *set)
     }
 }
 
-Test(golden, every_case_is_right_on_avx512)
+Test(golden, every_case_is_right_on_the_second_best_set)
 {
     need_set(sets[1]);
     check_values(sets[1]);
 }
 
-Test(golden, every_case_is_right_on_avx2)
+Test(golden, every_case_is_right_on_the_third_best_set)
 {
     need_set(sets[2]);
     check_values(sets[2]);
@@ -323,7 +328,7 @@ Test(golden, bits_do_not_depend_on_three_threads)
     check_all_bits(NULL, WEIGHTS_AUTO, 3, all_chunks, 3);
 }
 
-Test(golden, bits_do_not_depend_on_the_step_on_avx2)
+Test(golden, bits_do_not_depend_on_the_step_on_the_third_best_set)
 {
     need_set(sets[2]);
     check_all_bits(sets[2], WEIGHTS_AUTO, 3, one_chunk, 1);
@@ -455,6 +460,54 @@ Test(golden, weights_in_the_format_of_the_file_are_exact)
 {
     check_exact(NULL);
     check_exact(sets[3]);
+}
+
+/* FNV-1a of what logits_of gives for a case. */
+static uint64_t hash_of(const char *name, const char *set, enum weight_format weights)
+{
+    char path[512];
+    struct engine_info info;
+    int count;
+    snprintf(path, sizeof path, GOLDEN_DIRECTORY "%s", name);
+    float *logits = logits_of(path, set, weights, &count, &info);
+    uint64_t hash = 0xcbf29ce484222325;
+    for (int i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[i], sizeof bits);
+        for (int byte = 0; byte < 4; byte++)
+            hash = (hash ^ (bits >> 8 * byte & 255)) * 0x100000001b3;
+    }
+    free(logits);
+    return hash;
+}
+
+/* Sets of different processors that do the same operations give the same bits: the portable
+ * kernels, those with fused multiply-adds, and those that multiply bytes. */
+Test(golden, processors_agree_on_bits)
+{
+    static const struct {
+        const char *name;
+        enum weight_format weights;
+        uint64_t portable, fused, bytes;
+    } cases[] = {
+        {"regla", WEIGHTS_F32, 0xd361b016228ff206, 0xeb27019a8051ead7, 0xeb27019a8051ead7},
+        {"dense_llama", WEIGHTS_BF16, 0x38c328d22db180d9, 0xf8a92c230286cb56, 0xf8a92c230286cb56},
+        {"gla", WEIGHTS_Q8, 0xf68258bd90321702, 0xd0058e539a9e017f, 0x8b4f4bca72de55c4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t expected[] = {cases[i].bytes, cases[i].bytes, cases[i].fused,
+                                     cases[i].portable};
+        for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
+#if !defined(__aarch64__)
+            if (s == 1) /* avx512 does not multiply bytes */
+                continue;
+#endif
+            if (!has_set(sets[s]))
+                continue;
+            uint64_t hash = hash_of(cases[i].name, sets[s], cases[i].weights);
+            cr_expect(hash == expected[s], "%s in %s on %s: %#llx", cases[i].name,
+                      weight_format_name(cases[i].weights), sets[s], (unsigned long long)hash);
+        }
+    }
 }
 
 /* What `auto` is said to be is what computes. */

@@ -10,12 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With what the kernel says of the processor; the best one first. tiles: rounds bf16 too. The
+/* With what the processor must have; the best one first. tiles: rounds bf16 too. The
  * emulation is for those who name it. */
 static const struct set {
     const char *name, *flags;
     bool fixes, tiles;
 } sets[] = {
+#if defined(__aarch64__)
+    {"neonmm", "dotprod i8mm bf16", true, true},
+    {"neondot", "dotprod", true, false},
+    {"neon", "", false, false},
+    {"generic", "", false, false},
+#else
     {"amx", "amx_tile amx_bf16 amx_int8 avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma",
      true, true},
     {"avx512vnni", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma", true, false},
@@ -23,9 +29,12 @@ static const struct set {
     {"avx2", "avx2 fma f16c", false, false},
     {"generic", "", false, false},
     {"amx_emulated", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma", true, true},
+#endif
 };
+enum { SETS = sizeof sets / sizeof *sets };
 
-/* The first processor's line of that name, between two spaces; none but on x86. */
+#if defined(__x86_64__)
+/* The first processor's line of that name, between two spaces. */
 static void read_line(const char *name, char *out, size_t size)
 {
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -41,6 +50,22 @@ static void read_line(const char *name, char *out, size_t size)
         }
     free(line);
     fclose(file);
+}
+#endif
+
+/* What the processor has, each between two spaces: what the kernel says of an x86, and what an Arm
+ * says itself, since qemu shows the cpuinfo of its host. */
+static void read_flags(char *out, size_t size)
+{
+#if defined(__aarch64__)
+    uint64_t first, second;
+    __asm__("mrs %0, ID_AA64ISAR0_EL1" : "=r"(first));
+    __asm__("mrs %0, ID_AA64ISAR1_EL1" : "=r"(second));
+    snprintf(out, size, " %s%s%s", first >> 44 & 15 ? "dotprod " : "",
+             second >> 52 & 15 ? "i8mm " : "", second >> 44 & 15 ? "bf16 " : "");
+#else
+    read_line("flags", out, size);
+#endif
 }
 
 static bool has_all(const char *flags, const char *wanted)
@@ -66,11 +91,11 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 {
     char flags[8192];
     const char *best = NULL;
-    read_line("flags", flags, sizeof flags);
+    read_flags(flags, sizeof flags);
 #if defined(__x86_64__)
     cr_assert(has_all(flags, "fpu sse2"), "flags: \"%s\"", flags);
 #endif
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    for (size_t i = 0; i < SETS; i++) {
         const struct cpu_options options = {.threads = 1, .instruction_set = sets[i].name};
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
@@ -89,49 +114,54 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 }
 
 /* Inputs are rounded where the machine has what multiplies them so, else refused. */
-Test(instruction_set, activations_are_rounded_by_avx512_vnni_bf16_and_amx_alone)
+Test(instruction_set, activations_are_rounded_by_those_that_multiply_bytes_or_pairs)
 {
     static const struct {
         enum weight_format weights;
         enum activation_format activations;
-        const char *flags;
-    } cases[] = {{WEIGHTS_BF16, ACTIVATIONS_16BIT, "avx512_vnni avx512_bf16"},
-                 {WEIGHTS_Q8, ACTIVATIONS_16BIT, "avx512_vnni"},
-                 {WEIGHTS_Q8, ACTIVATIONS_8BIT, "avx512_vnni"},
-                 {WEIGHTS_Q6, ACTIVATIONS_16BIT, "avx512_vnni"},
-                 {WEIGHTS_Q6, ACTIVATIONS_8BIT, "avx512_vnni"},
-                 {WEIGHTS_Q4, ACTIVATIONS_16BIT, "avx512_vnni"},
-                 {WEIGHTS_Q4, ACTIVATIONS_8BIT, "avx512_vnni"}};
+    } cases[] = {
+        {WEIGHTS_BF16, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q8, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q8, ACTIVATIONS_8BIT},
+        {WEIGHTS_Q4, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q4, ACTIVATIONS_8BIT},
+#if defined(__x86_64__) /* Arm multiplies six bits as f32 */
+        {WEIGHTS_Q6, ACTIVATIONS_16BIT},
+        {WEIGHTS_Q6, ACTIVATIONS_8BIT},
+#endif
+    };
     enum { CASES = sizeof cases / sizeof *cases };
     char flags[8192];
-    read_line("flags", flags, sizeof flags);
-    for (size_t i = 0; i < sizeof sets / sizeof *sets * CASES; i++) {
-        const struct set *of = &sets[i / CASES];
-        const char *set = of->name, *wanted = cases[i % CASES].flags;
+    read_flags(flags, sizeof flags);
+    for (size_t i = 0; i < SETS * CASES; i++) {
+        const struct set *set = &sets[i / CASES];
+        const enum weight_format weights = cases[i % CASES].weights;
         const struct cpu_options options = {.threads = 1,
-                                            .instruction_set = set,
-                                            .weights = cases[i % CASES].weights,
+                                            .instruction_set = set->name,
+                                            .weights = weights,
                                             .activations = cases[i % CASES].activations};
         struct backend *backend = NULL;
         struct error err = ERROR_INIT;
-        if (!is_there(flags, of))
+        if (!is_there(flags, set))
             continue;
+        bool pairs = set->tiles || (set->fixes && has_all(flags, "avx512_bf16"));
+        bool rounds = weights == WEIGHTS_BF16 ? pairs : set->fixes;
         bool opened = cpu_open(&backend, &options, &err) == 0;
-        cr_expect(opened == (of->tiles || (of->fixes && has_all(flags, wanted))), "%s %s", set,
-                  err.message);
+        cr_expect(opened == rounds, "%s %s", set->name, err.message);
         if (opened)
             cpu_ops.close(backend);
         else
-            cr_expect(err.code == ERROR_UNSUPPORTED && strstr(err.message, set) != NULL, "%s",
+            cr_expect(err.code == ERROR_UNSUPPORTED && strstr(err.message, set->name) != NULL, "%s",
                       err.message);
     }
 }
 
+#if defined(__x86_64__)
 /* AMD's family 25 with AVX-512 is the Zen 4, later ones are the Zen 5 and what follows it. */
 Test(instruction_set, amds_get_what_was_measured_on_them)
 {
     char flags[8192], vendor[64], family[64];
-    read_line("flags", flags, sizeof flags);
+    read_flags(flags, sizeof flags);
     read_line("vendor_id", vendor, sizeof vendor);
     read_line("cpu family", family, sizeof family);
     if (!has_all(flags, sets[1].flags) || is_there(flags, &sets[0]))
@@ -144,16 +174,17 @@ Test(instruction_set, amds_get_what_was_measured_on_them)
               "%s%s", vendor, family);
     cr_expect(instruction_set_choose(sets[1].name, NULL) == chosen);
 }
+#endif
 
 /* auto is 16bit where it was faster and lost nothing that counts, and f32 elsewhere. */
 Test(instruction_set, auto_activations_are_a_fixed_table)
 {
     char flags[8192];
-    read_line("flags", flags, sizeof flags);
+    read_flags(flags, sizeof flags);
     const bool bf16 = has_all(flags, "avx512_bf16");
     const struct kernels *best = instruction_set_choose(NULL, NULL);
     const bool amd = best == kernels_zen4 || best == kernels_zen5;
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    for (size_t i = 0; i < SETS; i++) {
         const char *set = sets[i].name;
         const bool rounds = sets[i].fixes && is_there(flags, &sets[i]);
         cr_expect(cpu_activations(set, WEIGHTS_F32) == ACTIVATIONS_F32, "%s", set);
@@ -162,7 +193,11 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
             cpu_activations(set, WEIGHTS_BF16) ==
                 (rounds && amd && bf16 && !sets[i].tiles ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
             "%s", set);
+#if defined(__aarch64__)
+        enum activation_format digits = ACTIVATIONS_F32;
+#else
         enum activation_format digits = rounds ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
+#endif
         cr_expect(cpu_activations(set, WEIGHTS_Q8) == digits, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_Q6) == digits, "%s", set);
         cr_expect(cpu_activations(set, WEIGHTS_Q4) == digits, "%s", set);

@@ -151,6 +151,39 @@ Test(metrics, vllm_names_are_there_when_asked_for)
     free(compatible);
 }
 
+/* Each number of the store has its sample. */
+Test(metrics, the_store_is_told)
+{
+    struct metrics_view view = VIEW;
+    view.store = (struct metrics_store){.written = 3,
+                                        .read = 4,
+                                        .gone = 5,
+                                        .returns = 6,
+                                        .leases = 7,
+                                        .leases_lost = 8,
+                                        .older_copies = 9,
+                                        .away = true};
+    view.store.kinds[0].ended[1] = 11;
+    view.store.kinds[1].waiting = 12;
+    view.store.kinds[2].seconds = 0.5;
+    static const char *const lines[] = {
+        "regla_store_operations_total{model=\"m\",kind=\"session\",result=\"busy\"} 11\n",
+        "regla_store_operations_waiting{model=\"m\",kind=\"checkpoint\"} 12\n",
+        "regla_store_operation_seconds_total{model=\"m\",kind=\"reply\"} 0.5\n",
+        "regla_store_states_total{model=\"m\",event=\"written\"} 3\n",
+        "regla_store_states_total{model=\"m\",event=\"read\"} 4\n",
+        "regla_store_states_total{model=\"m\",event=\"gone\"} 5\n",
+        "regla_store_returns_total{model=\"m\"} 6\n",
+        "regla_store_leases{model=\"m\"} 7\n",
+        "regla_store_leases_lost_total{model=\"m\"} 8\n",
+        "regla_store_older_copies_total{model=\"m\"} 9\n",
+        "regla_store_away{model=\"m\"} 1\n"};
+    char *text = text_of(&view);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        cr_assert_not_null(strstr(text, lines[i]), "%s", lines[i]);
+    free(text);
+}
+
 /* Every sample belongs to the family announced last, and each family is announced once. */
 Test(metrics, families_are_whole)
 {

@@ -108,6 +108,22 @@ Test(packing, q6_keeps_what_it_can_say)
         cr_assert_eq(packing_quant_value(WEIGHTS_Q6, &q, i), 0.0f);
 }
 
+/* Also where squared errors overflow. */
+Test(packing, what_is_past_every_scale_is_refused)
+{
+    const enum weight_format formats[] = {WEIGHTS_Q8, WEIGHTS_Q6, WEIGHTS_Q4};
+    const float sizes[] = {1e9f, 1e12f, 1e15f, 1e18f, 1e19f, 1e21f, 1e25f, 1e30f, 3e38f, INFINITY};
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            float from[PACKING_BLOCK];
+            struct quantized_integers q;
+            for (int i = 0; i < PACKING_BLOCK; i++)
+                from[i] = sizes[s] * ((float)((i * 37 + 11) % 101 - 50) / 51.3f);
+            cr_expect_not(packing_quantize(formats[f], from, PACKING_BLOCK, &q), "%s of %g",
+                          weight_format_name(formats[f]), sizes[s]);
+        }
+}
+
 /* What four bits can say is kept: equal numbers, and steps of a scale. */
 Test(packing, q4_keeps_what_it_can_say)
 {

@@ -57,6 +57,46 @@ Test(threads, every_task_runs_once)
     }
 }
 
+static void busy_task(void *context, int task, int thread)
+{
+    volatile int *steps = context;
+    (void)task;
+    (void)thread;
+    for (int i = 0; i < *steps; i++)
+        ;
+}
+
+/* Processor time of the whole process for many small jobs: the least of some tries. */
+static double cost_of_jobs(int count)
+{
+    enum { TRIES = 3, JOBS = 400, TASKS = 32 };
+    double least = DBL_MAX;
+    struct threads *threads;
+    int steps = 20000;
+    cr_assert(threads_open(&threads, count, NULL) == 0);
+    for (int try = 0; try < TRIES; try++) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+        for (int job = 0; job < JOBS; job++)
+            threads_run(threads, busy_task, &steps, TASKS);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+        double seconds =
+            (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+        least = seconds < least ? seconds : least;
+    }
+    threads_close(threads);
+    return least;
+}
+
+/* Threads that wait for each other on one CPU sleep at once. They are woken and switched for every
+ * job, which costs something; but not as much again as the work. */
+Test(threads, more_of_them_than_cpus_take_little_more_time)
+{
+    const int cpus = cpus_allowed();
+    double fitting = cost_of_jobs(1), too_many = cost_of_jobs(4 * cpus + 4);
+    cr_expect(too_many < 2 * fitting, "%g s of processor time, alone %g s", too_many, fitting);
+}
+
 enum { MET = 4 };
 
 /* Ends when MET threads are in it, so that each of them runs one task (or after 10 s). */

@@ -10,17 +10,23 @@
 
 enum { IN = 333, OUT = 70, ROWS = 35 };
 
-/* y = x W^T, in bf16. */
-static void multiply(struct backend *backend, const float *w, int rows, float *x, float *y)
+/* y = x W^T. */
+static void multiply_in(enum weight_format format, struct backend *backend, const float *w,
+                        int rows, float *x, float *y)
 {
     const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
     struct weight *weight;
-    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, WEIGHTS_BF16, NULL) == 0);
+    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, format, NULL) == 0);
     const unsigned saved = threads_flush_denormals();
     cpu_ops.matmul(backend, &(struct ops_matmul){
                                 .weight = weight, .num_rows = rows, .x = {x, IN}, .y = {y, OUT}});
     threads_restore_float(saved);
     cpu_ops.weight_free(backend, weight);
+}
+
+static void multiply(struct backend *backend, const float *w, int rows, float *x, float *y)
+{
+    multiply_in(WEIGHTS_BF16, backend, w, rows, x, y);
 }
 
 /* One tile's sum of up to 16 pairs: those of the first inputs, of the second, and both. */
@@ -159,4 +165,36 @@ Test(tiles, those_of_the_processor_have_the_bits_of_the_emulation)
         cpu_ops.close(one);
         cpu_ops.close(other);
     }
+}
+
+/* The sums of bytes are exact, and what ends a block is the same. */
+Test(tiles, weights_in_blocks_have_the_bits_of_vnni)
+{
+    static const int rows[] = {1, 2, 15, 16, 17, 33, ROWS};
+    static const enum weight_format formats[] = {WEIGHTS_Q8, WEIGHTS_Q6, WEIGHTS_Q4};
+    static const enum activation_format forms[] = {ACTIVATIONS_F32, ACTIVATIONS_16BIT,
+                                                   ACTIVATIONS_8BIT};
+    float *x = bench_floats(ROWS * IN, -1, 1, 5), *w = bench_floats(OUT * IN, -1, 1, 6);
+    for (int kind = 0; kind < 9; kind++) {
+        const enum weight_format format = formats[kind / 3];
+        const enum activation_format form = forms[kind % 3];
+        struct backend *vnni = bench_open_rounding("avx512vnni", 2, format, form);
+        if (vnni == NULL)
+            cr_skip_test("no AVX-512 VNNI");
+        struct backend *tiles = bench_open_rounding("amx_emulated", 2, format, form);
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            float *y = bench_nans(ROWS * OUT), *same = bench_nans(ROWS * OUT);
+            multiply_in(format, vnni, w, rows[r], x, y);
+            multiply_in(format, tiles, w, rows[r], x, same);
+            cr_assert(!isnan(y[rows[r] * OUT - 1]));
+            cr_expect(memcmp(y, same, ROWS * OUT * sizeof(float)) == 0, "%s, %s, %d rows",
+                      weight_format_name(format), activation_format_name(form), rows[r]);
+            free(y);
+            free(same);
+        }
+        cpu_ops.close(vnni);
+        cpu_ops.close(tiles);
+    }
+    free(x);
+    free(w);
 }
