@@ -26,6 +26,7 @@ void redis_connection_close(struct redis_connection *connection)
         redisFree(connection->context);
     connection->closed += connection->context != NULL;
     connection->context = NULL;
+    connection->waits = false;
 }
 
 static int lost(struct redis_connection *connection, struct error *err, const char *why)
@@ -36,11 +37,13 @@ static int lost(struct redis_connection *connection, struct error *err, const ch
     return error_set(err, ERROR_IO, "%s: %s", connection->address.name, reason);
 }
 
-/* What is wrong with the connection, in words. */
-static const char *trouble(const redisContext *context)
+/* What is wrong with the connection, in words. late: no answer came. */
+static const char *trouble(struct redis_connection *connection, bool late)
 {
-    bool late = context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
-    return late ? "no answer in time" : context->errstr;
+    const redisContext *context = connection->context;
+    connection->silent =
+        late || (context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK));
+    return connection->silent ? "no answer in time" : context->errstr;
 }
 
 #if HIREDIS_MAJOR == 0
@@ -69,6 +72,13 @@ static void bound_elements(redisReader *reader)
 }
 #endif
 
+/* A key of another type, or a script that met what is no number. */
+static bool is_damage(const char *text)
+{
+    return strstr(text, "WRONGTYPE") != NULL ||
+           (strstr(text, "user_script") != NULL && strstr(text, "attempt to ") != NULL);
+}
+
 void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
                               struct error *err)
 {
@@ -88,15 +98,18 @@ void redis_connection_refused(const struct redis_connection *connection, const r
     else if (strstr(text, "OOM command not allowed") != NULL)
         error_set(err, ERROR_NO_MEMORY, "%s is full: it said \"%.200s\"", name, text);
     else
-        error_set(err, code, "%s refused: it said \"%.200s\"", name, text);
+        error_set(err, is_damage(text) ? ERROR_INVALID : code, "%s refused: it said \"%.200s\"",
+                  name, text);
 }
 
-static int flush(struct redis_connection *connection, struct error *err)
+int redis_connection_flush(struct redis_connection *connection, struct error *err)
 {
     int done = 0;
+    if (connection->context == NULL)
+        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
     while (!done)
         if (redisBufferWrite(connection->context, &done) != REDIS_OK)
-            return lost(connection, err, trouble(connection->context));
+            return lost(connection, err, trouble(connection, false));
     return 0;
 }
 
@@ -118,7 +131,7 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         }
         if (reply != NULL)
             break;
-        if (!flushed && flush(connection, err) != 0)
+        if (!flushed && redis_connection_flush(connection, err) != 0)
             return NULL;
         flushed = true;
         size_t held = connection->context->reader->len;
@@ -129,9 +142,8 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         bool over = held > MOST_REPLY_BYTES, late = clock_seconds() > until;
         if (over || late || redisBufferRead(connection->context) != REDIS_OK) {
             lost(connection, err,
-                 over   ? "its reply is longer than any that is expected"
-                 : late ? "no answer in time"
-                        : trouble(connection->context));
+                 over ? "its reply is longer than any that is expected"
+                      : trouble(connection, late));
             return NULL;
         }
     }
@@ -148,18 +160,22 @@ int redis_connection_put(struct redis_connection *connection, const char *bytes,
     return 0;
 }
 
+int redis_connection_append(struct redis_connection *connection,
+                            const struct redis_command *command, struct error *err)
+{
+    if (connection->context == NULL)
+        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+    if (redisAppendCommandArgv(connection->context, command->count, (const char **)command->words,
+                               command->sizes) != REDIS_OK)
+        return lost(connection, err, "no memory for a command");
+    return 0;
+}
+
 redisReply *redis_connection_ask(struct redis_connection *connection,
                                  const struct redis_command *command, struct error *err)
 {
-    if (connection->context == NULL) {
-        error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+    if (redis_connection_append(connection, command, err) != 0)
         return NULL;
-    }
-    if (redisAppendCommandArgv(connection->context, command->count, (const char **)command->words,
-                               command->sizes) != REDIS_OK) {
-        lost(connection, err, "no memory for a command");
-        return NULL;
-    }
     redisReply *reply = redis_connection_take(connection, err);
     if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
         redis_connection_refused(connection, reply, err);
@@ -241,6 +257,7 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
                          connection->address.name, connection->retry_at - now);
     if (connect_to(connection, err) == 0) {
         connection->pause = connection->retry_at = 0;
+        connection->silent = false;
         return 0;
     }
     connection->pause = fmin(fmax(2 * connection->pause, SHORTEST_PAUSE), LONGEST_PAUSE);

@@ -321,7 +321,7 @@ static int directory_write(struct store_place *place, const struct store_op *op,
     return code == 0 ? 0 : -1;
 }
 
-static int directory_read(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_read(struct store_place *place, struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     struct stat status;
@@ -377,9 +377,10 @@ static int directory_touch(struct store_place *place, const struct store_op *op,
     return store_accounts_fail(place->accounts);
 }
 
-static void directory_run_rows(struct store_place *place, struct store_op *first)
+static struct store_op *directory_run_rows(struct store_place *place, struct store_op *first)
 {
     store_rows_run(&place->rows, first);
+    return first;
 }
 
 static void directory_tidy_rows(struct store_place *place)
