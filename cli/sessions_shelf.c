@@ -148,7 +148,7 @@ static int transfer(const struct sessions_call *call, const char *to, bool remov
                               .num_keys = call->keys.count};
     if (shelf_open(&move.from, call->place, removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
         return -1;
-    int result = shelf_open(&move.to, to, SHELF_MAKE, shelf_secret(move.from), err);
+    int result = shelf_open_other(&move.to, to, move.from, err);
     if (result == 0)
         result = shelf_move(&move, err);
     if (result == 0 && call->options->json)

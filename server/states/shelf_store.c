@@ -47,6 +47,36 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
     return shelf->name != NULL ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a name");
 }
 
+/* What is written over the one link is there over the other. */
+int shelf_store_is(struct shelf *shelf, struct shelf *other, bool *same, struct error *err)
+{
+    struct redis_link *here = &((struct shelf_shared *)shelf->place)->place->link;
+    struct redis_link *there = &((struct shelf_shared *)other->place)->place->link;
+    struct redis_command command;
+    char name[STORE_NAME_SIZE], key[REDIS_KEY_SIZE];
+    if (!store_random_name(name))
+        return error_set(err, ERROR_IO, "the system has no random numbers");
+    snprintf(key, sizeof key, "regla:same:%s", name);
+    redis_command_begin(&command, "SET");
+    redis_command_text(&command, key);
+    redis_command_text(&command, "1");
+    redis_command_text(&command, "PX");
+    redis_command_number(&command, 60000);
+    redisReply *reply = redis_link_ask(there, &command, err);
+    if (reply == NULL)
+        return -1;
+    freeReplyObject(reply);
+    redis_command_begin(&command, "EXISTS");
+    redis_command_text(&command, key);
+    reply = redis_link_ask(here, &command, err);
+    if (reply == NULL)
+        return -1;
+    int result = reply->type == REDIS_REPLY_INTEGER ? 0 : redis_rows_strange(reply, err);
+    *same = result == 0 && reply->integer != 0;
+    freeReplyObject(reply);
+    return result;
+}
+
 /* ---- operations on one session ---- */
 
 /* Runs the operation. Returns -1 where it failed; a refusal is none. */

@@ -3,15 +3,17 @@
 
 import contextlib
 import json
+import signal
 import socket
 import sqlite3
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
-from harness import BINARY, GOLDEN, wait_until
-from redis_store import Redis
+from harness import BINARY, GOLDEN, unused_port, wait_until
+from redis_store import Cluster, Redis
 from session_helpers import GREEDY, Session, cold, same
 
 pytestmark = pytest.mark.builds("dev", "asan")
@@ -138,6 +140,45 @@ def test_another_of_the_name_stays(folder, redis, server_factory):
     assert moved("move", where, "--to", redis.location, "--replace")["written"] == 1
     assert shown(redis.location, "one")["tokens"] == tokens["one"]
     go_on(server_factory(store=redis.location), {"one": tokens["one"]})
+
+
+def test_a_place_is_not_moved_onto_itself(folder, redis, tmp_path):
+    """Else all sessions would be there already, and then removed where they were."""
+    where, tokens = folder
+    tcp, port = tmp_path / "tcp", unused_port()
+    tcp.mkdir()
+    by_tcp = Redis(tcp, port=port)
+    (tmp_path / "link").symlink_to(redis.socket)
+    (tmp_path / "other").symlink_to(where)
+    try:
+        for store in (redis, by_tcp):
+            regla("copy", where, "--to", store.location)
+        for here, there in ((redis.location, redis.location), (redis.location, f"unix:{tmp_path}/link"),
+                            (f"redis://127.0.0.1:{port}", f"redis://localhost:{port}"),
+                            (by_tcp.location, f"redis://127.0.0.1:{port}"),
+                            (where, where), (where, tmp_path / "other")):
+            for verb in ("move", "copy"):
+                said = moved(verb, here, "--to", there, ok=False)
+                assert "are the same place" in said and str(there) in f"unix:{said}", said
+            assert set(listed(here)) == set(tokens)
+        # Another database of the same server is another place.
+        other = f"redis://127.0.0.1:{port}/1"
+        assert moved("move", by_tcp.location, "--to", other)["written"] == 3
+        assert set(listed(other)) == set(tokens) and listed(by_tcp.location) == {}
+    finally:
+        by_tcp.stop()
+
+
+def test_a_cluster_is_not_moved_onto_itself(folder, tmp_path):
+    where, tokens = folder
+    cluster = Cluster(tmp_path)
+    try:
+        regla("copy", where, "--to", cluster.location)
+        said = moved("move", cluster.location, "--to", f"redis://127.0.0.1:{cluster.nodes[1].port}", ok=False)
+        assert "are the same place" in said
+        assert set(listed(cluster.location)) == set(tokens)
+    finally:
+        cluster.stop()
 
 
 def test_an_export_is_the_servers(folder, redis, tmp_path, server_factory):
