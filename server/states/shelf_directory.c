@@ -96,6 +96,7 @@ static int tell_row(void *context, struct session_row *row, struct error *err)
     for (size_t i = 0; i < SESSION_ROW_MODEL; i++)
         snprintf(session.model + 2 * i, 3, "%02x", row->model[i]);
     if (session_meta_parse(&session.meta, row->meta, row->meta_length) != 0 ||
+        session.meta.owner[strspn(session.meta.owner, "0123456789abcdef")] != 0 ||
         session.meta.turns > row->turns_length) {
         session.meta = (struct session_meta){0};
         session.damage = "its META is none of a session";

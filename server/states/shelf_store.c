@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/sessions.h"
 #include "server/states/shelf_place.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_place.h"
@@ -136,7 +137,7 @@ static bool parse_key(const char *key, size_t length, struct shelf_session *sess
     memcpy(session->model, key + HEAD, HEX);
     memcpy(session->meta.owner, key + HEAD + HEX + 1, HEX);
     memcpy(session->meta.id, key + ID, length - ID - 1);
-    return strchr(session->meta.id, '}') == NULL;
+    return session_id_valid(session->meta.id, length - ID - 1);
 }
 
 /* One step of SCAN: adds what it finds to the set. */

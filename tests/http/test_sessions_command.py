@@ -204,6 +204,58 @@ def test_an_export_is_the_servers(folder, redis, tmp_path, server_factory):
     assert (tmp_path / "one.store").read_bytes() == server.get("/v1/sessions/one/state").content
 
 
+def test_an_export_changes_nothing(folder, tmp_path, server_factory):
+    """No state of other formats goes, none for which another --disk-state has no room, no file that
+    is strange, and no session for its age. Nor does an import remove any."""
+    where, tokens = folder
+    for path in where.rglob("*.state"):
+        path.unlink()
+    server = server_factory(state_dir=where, weights="q8")
+    server.complete(session_id="one", prompt=[9, 8], max_tokens=6, **GREEDY)
+    exported = server.get("/v1/sessions/one/state").content
+    server.stop()
+    states = next(where.rglob("*.state")).parent
+    for name in ("left.tmp", "strange"):
+        (states / name).write_bytes(b"x")
+    files = {path: path.read_bytes() for path in states.iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in files}
+    before = listed(where)
+    tight = {"REGLA_WEIGHTS": "f32", "REGLA_DISK_STATE": "1", "REGLA_SESSION_TTL": "0.001"}
+    done = subprocess.run([BINARY, "sessions", "export", where, "one", tmp_path / "bare", "--model", MODEL],
+                          capture_output=True, text=True, env=tight, timeout=300)
+    assert done.returncode == 0 and done.stdout.endswith("of the session one: its tokens\n")
+    assert "bare has no state: there is none that this server would compute the same" in done.stderr
+    assert listed(where) == before and {path: path.stat().st_mtime_ns for path in times} == times
+    regla("import", where, "copy", tmp_path / "bare", "--model", MODEL, environment=tight)
+    assert {path: path.read_bytes() for path in files} == files
+    said = regla("export", where, "one", tmp_path / "whole", "--model", MODEL,
+                 environment={"REGLA_WEIGHTS": "q8"})
+    assert said.endswith("its tokens and its state\n")
+    assert (tmp_path / "whole").read_bytes() == exported
+    assert {path: path.read_bytes() for path in files} == files
+    assert set(listed(where)) == {*tokens, "copy"}
+
+
+def test_an_export_that_is_stopped_leaves_nothing(folder, tmp_path):
+    """Its server has ended, and the directory of its socket is gone."""
+    where, _ = folder
+    out, temporary = tmp_path / "out", Path("/tmp")
+
+    def folders():
+        return {path for path in temporary.glob("regla-sessions-*") if path.is_dir()}
+    before = folders()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        done = subprocess.Popen([BINARY, "sessions", "export", where, "one", out, "--model", MODEL],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_until(lambda: folders() - before, "it has made its directory")
+        own = folders() - before
+        done.send_signal(number)
+        assert done.wait(60) == -number
+        assert not any(path.exists() for path in own)
+        out.unlink(missing_ok=True)
+    regla("export", where, "one", out, "--model", MODEL)  # nobody has the lock
+
+
 def test_an_import(folder, redis, tmp_path, server_factory):
     where, tokens = folder
     file = tmp_path / "long.state"
@@ -401,12 +453,27 @@ def test_after_an_older_copy_was_put_back_servers_go_on(redis, server_factory):
 @pytest.mark.parametrize("words, said", [
     ([], "expected list, show, export"),
     (["lists", "x"], "did you mean list"),
-    (["list"], "list: expected a place and 0 operands"),
+    (["list"], "list: expected a place, got 0 operands"),
+    (["orphans"], "orphans: expected a place, got 0 operands"),
     (["show", "x"], "show: expected a place and 1 operands"),
     (["list", "x", "y"], "expected a place"),
     (["show", "x", "a/b"], "expected the name of a session"),
     (["copy", "x"], "copy: expected --to PLACE"),
     (["list", "x", "--to", "y"], "list: expected no --to PLACE"),
+    (["copy", "x", "--to", ""], "copy: expected --to PLACE"),
+    (["move", "x", "--to", "http://h:1"], "--to: expected a directory or a store, got the URL"),
+    (["backup", "x", "y", "--owner", "a"], "backup: expected no --owner"),
+    (["backup", "x", "y", "--json"], "backup: expected no --json"),
+    (["export", "x", "y", "z", "--owner", "a"], "export: expected no --owner"),
+    (["export", "x", "y", "z", "--json"], "export: expected no --json"),
+    (["repair", "x", "--fingerprint", "a"], "repair: expected no --fingerprint"),
+    (["delete", "x", "y", "--json"], "delete: expected no --json"),
+    (["orphans", "x", "--json"], "orphans: expected no --json"),
+    (["list", "x", "--remove"], "list: expected no --remove"),
+    (["list", "x", "--without-api-key"], "list: expected no --without-api-key"),
+    (["delete", "x", "y", "--replace"], "delete: expected no --replace"),
+    (["list", "http://127.0.0.1:1", "--owner", "a"], "list of a server: expected no --owner"),
+    (["delete", "http://127.0.0.1:1", "x", "--fingerprint", "a"], "expected no --fingerprint"),
     (["list", "--store", "x"], "--store: expected redis://"),
     (["list", "--store", "redis://x", "--state-dir", "y"], "expected one of --state-dir, --store"),
     (["repair", "http://127.0.0.1:1"], "repair: expected a directory or a store, got the URL"),
@@ -417,6 +484,27 @@ def test_wrong_usage_is_told(words, said):
     done = subprocess.run([BINARY, "sessions", *words], capture_output=True, text=True,
                           env={"PATH": "/usr/bin"})
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_a_key_with_a_line_break(folder):
+    where, _ = folder
+    for words in (["list", "http://127.0.0.1:1"], ["show", "http://127.0.0.1:1", "x"],
+                  ["delete", "http://127.0.0.1:1", "x"], ["export", "http://127.0.0.1:1", "x", "y"]):
+        done = subprocess.run([BINARY, "sessions", *words], capture_output=True, text=True,
+                              env={"PATH": "/usr/bin", "REGLA_API_KEY": "a\nb"})
+        assert done.returncode == 1 and "an API key has no line breaks" in done.stderr, done.stderr
+
+
+def test_names_of_others_move_no_cursor(folder, redis):
+    where, tokens = folder
+    regla("copy", where, "--to", redis.location)
+    row, = redis.keys("*:one}")
+    redis.ask("HSET", row.replace(b":one}", b":\x1b[2J}"), "holder", "x", "until", "1")
+    redis.ask("RENAME", row, row.replace(b":one}", b":a\nb}"))
+    for words in (["list", redis.location], ["list", redis.location, "--json"], ["repair", redis.location]):
+        said = regla(*words)
+        assert "\x1b" not in said and "a\nb" not in said
+    assert set(listed(redis.location)) == {"two", "long"}
 
 
 def test_places_that_are_none(tmp_path):
@@ -430,17 +518,9 @@ def test_places_that_are_none(tmp_path):
     assert "expected --model PATH" in regla("export", tmp_path, "x", tmp_path / "y", ok=False)
 
 
-@pytest.mark.parametrize("reply, said", [
-    (b"", "expected an HTTP reply, got 0 other bytes"),
-    (b"no HTTP\r\n\r\n", "expected an HTTP reply"),
-    (b"x" * 100000, "expected an HTTP reply"),
-    (b"HTTP/1.1 200 OK\r\n\r\n{}", "with Content-Length"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "with Content-Length"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", "the reply ended at 2 of 10 bytes"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "expected a list of sessions"),
-    (b'HTTP/1.1 500 X\r\nContent-Length: 35\r\n\r\n{"error": {"message": "the words"}}', "500: the words"),
-])
-def test_hostile_replies(reply, said):
+@contextlib.contextmanager
+def answering(reply):
+    """The URL of a server that answers one request, with these bytes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
@@ -452,6 +532,38 @@ def test_hostile_replies(reply, said):
                 connection.sendall(reply)
         thread = threading.Thread(target=answer)
         thread.start()
-        told = regla("list", f"http://127.0.0.1:{listener.getsockname()[1]}", ok=False)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread.join()
-    assert said in told
+
+
+@pytest.mark.parametrize("reply, said", [
+    (b"", "expected an HTTP reply, got 0 other bytes"),
+    (b"no HTTP\r\n\r\n", "expected an HTTP reply"),
+    (b"x" * 100000, "expected an HTTP reply"),
+    (b"HTTP/1.1 200 OK\r\n\r\n{}", "with Content-Length"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "with Content-Length"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", "the reply ended at 2 of 10 bytes"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "expected a list of sessions"),
+    (b'HTTP/1.1 500 X\r\nContent-Length: 35\r\n\r\n{"error": {"message": "the words"}}', "500: the words"),
+    (b'HTTP/1.1 500 X\r\nContent-Length: 38\r\n\r\n{"error": {"message": "the\\u001b[2J"}}', "500: the?[2J"),
+])
+def test_hostile_replies(reply, said):
+    with answering(reply) as url:
+        assert said in regla("list", url, ok=False)
+
+
+def test_hostile_names_in_replies():
+    """Neither a list nor what is shown moves the cursor of a terminal."""
+    sessions = [{"id": "\x1b[2J"}, {"tier": "disk"}, {"id": "fine", "tier": "a\nb"}, {"id": "\u009b2J"}]
+    body = json.dumps({"data": sessions}, ensure_ascii=False)
+    reply = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body.encode())}\r\n\r\n{body}".encode()
+    with answering(reply) as url:
+        lines = [line.split() for line in regla("list", url).splitlines()]
+    ends = [(line[0], line[-1]) for line in lines[1:-1]]
+    assert ends == [("?", "?"), ("?", "disk"), ("fine", "?"), ("?", "?")]
+    for words in (["list", "--json"], ["show", "x"]):
+        with answering(reply) as url:
+            said = regla(words[0], url, *words[1:])
+        assert said.isascii() and said[:-1].isprintable() and json.loads(said) == {"data": sessions}
+    with answering(reply.replace(b"\\u001b", b"\x1b     ")) as url:
+        assert "the reply: expected JSON" in regla("show", url, "x", ok=False)
