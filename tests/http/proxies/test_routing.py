@@ -180,8 +180,8 @@ def haproxy(tmp_path, front):
 
 
 NAMES = [f"session-{i}" for i in range(40)]
-# nginx hashes the servers' ports, which chance gives: of 40 sessions it may give each of a dead server's to the same
-# other one (2 of 1500 rings), of 200 it does not (of as many rings the least server had 42 of them).
+# nginx hashes the servers' ports, which chance gives. Of 40 sessions all of a dead server's went to one other
+# server in 2 of 1500 rings; of 200 in none, and each server had 42 at least.
 MANY = [f"session-{i}" for i in range(200)]
 
 
