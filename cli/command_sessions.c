@@ -11,6 +11,7 @@
 #include "server/states/session_orphans.h"
 #include "server/store/redis_link.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct sessions_options, field)
@@ -111,20 +112,20 @@ typedef int verb_function(const struct sessions_call *call, struct error *err);
 static const struct verb {
     const char *name;
     int words;                          /* operands behind the place */
-    bool id;                            /* the first is the name of a session */
+    const char *operands;               /* what they are */
     verb_function *shelf, *remote;      /* of a place, of a server; or NULL */
     unsigned shelf_takes, remote_takes; /* FILTER ... */
 } verbs[] = {
-    {"list", 0, false, sessions_shelf_list, sessions_remote_list, FILTER | JSON, JSON},
-    {"show", 1, true, sessions_shelf_show, sessions_remote_show, FILTER | JSON, JSON},
-    {"export", 2, true, sessions_remote_export, sessions_remote_export, 0, 0},
-    {"import", 2, true, sessions_remote_import, sessions_remote_import, JSON, JSON},
-    {"copy", 0, false, sessions_shelf_copy, NULL, TO | FILTER | REPLACE | JSON, 0},
-    {"move", 0, false, sessions_shelf_move, NULL, TO | FILTER | REPLACE | JSON, 0},
-    {"backup", 1, false, sessions_shelf_backup, NULL, 0, 0},
-    {"delete", 1, true, sessions_shelf_delete, sessions_remote_delete, FILTER, 0},
-    {"repair", 0, false, sessions_shelf_repair, NULL, JSON, 0},
-    {"orphans", 0, false, orphans, NULL, REMOVE, 0},
+    {"list", 0, "", sessions_shelf_list, sessions_remote_list, FILTER | JSON, JSON},
+    {"show", 1, " ID", sessions_shelf_show, sessions_remote_show, FILTER | JSON, JSON},
+    {"export", 2, " ID FILE", sessions_remote_export, sessions_remote_export, 0, 0},
+    {"import", 2, " ID FILE", sessions_remote_import, sessions_remote_import, JSON, JSON},
+    {"copy", 0, "", sessions_shelf_copy, NULL, TO | FILTER | REPLACE | JSON, 0},
+    {"move", 0, "", sessions_shelf_move, NULL, TO | FILTER | REPLACE | JSON, 0},
+    {"backup", 1, " DIR", sessions_shelf_backup, NULL, 0, 0},
+    {"delete", 1, " ID", sessions_shelf_delete, sessions_remote_delete, FILTER, 0},
+    {"repair", 0, "", sessions_shelf_repair, NULL, JSON, 0},
+    {"orphans", 0, "", orphans, NULL, REMOVE, 0},
 };
 
 static const struct verb *find_verb(const char *name, struct error *err)
@@ -159,6 +160,15 @@ static const char *flagged(const struct sessions_options *options, struct error 
     return found;
 }
 
+/* A flag that stands in the command line; the environment may name a place that is not meant. */
+static const char *typed_flag(const struct sessions_options *options)
+{
+    return options->state_dir && options->state_dir != getenv("REGLA_STATE_DIR") ? "--state-dir"
+           : options->store && options->store != getenv("REGLA_STORE")           ? "--store"
+           : options->url && options->url != getenv("REGLA_URL")                 ? "--url"
+                                                                                 : NULL;
+}
+
 static bool is_url(const char *place)
 {
     return strncmp(place, "http", 4) == 0 && strstr(place, "://") != NULL;
@@ -170,15 +180,17 @@ static int find_place(struct sessions_call *call, const struct verb *verb, const
 {
     const struct sessions_options *options = call->options;
     const bool operand = count > verb->words;
-    const char *place = operand ? words[0] : flagged(options, err);
+    const char *place = operand ? words[0] : flagged(options, err), *flag = typed_flag(options);
     if (err->code != ERROR_NONE)
         return -1;
-    if (verb->words == 0 && (count > operand || !place))
-        return error_set(err, ERROR_INVALID, "%s: expected a place, got %d operands", verb->name,
-                         count);
     if (count - operand != verb->words || !place)
-        return error_set(err, ERROR_INVALID, "%s: expected a place and %d operands, got %d",
-                         verb->name, verb->words, count);
+        return error_set(err, ERROR_INVALID, "%s: expected PLACE%s, got %d operand%s", verb->name,
+                         verb->operands, count, count == 1 ? "" : "s");
+    if (!*place)
+        return error_set(err, ERROR_INVALID, "%s: expected PLACE, got an empty one", verb->name);
+    if (operand && flag)
+        return error_set(err, ERROR_INVALID, "%s: expected one place, got an operand and %s",
+                         verb->name, flag);
     for (int i = 0; i < verb->words; i++)
         call->words[i] = words[i + operand];
     if (operand ? is_url(place) : place == options->url)
@@ -186,6 +198,15 @@ static int find_place(struct sessions_call *call, const struct verb *verb, const
     else
         call->place = place;
     return 0;
+}
+
+/* An empty one, as of a variable that is not set, would mean all. */
+static int check_filter(const char *name, const char *digits, struct error *err)
+{
+    if (!digits || (*digits && !digits[strspn(digits, "0123456789abcdef")]))
+        return 0;
+    return error_set(err, ERROR_INVALID, "--%s: expected digits 0-9 a-f, got \"%.40s\"", name,
+                     digits);
 }
 
 /* A flag that would change nothing is refused: it may have been meant to spare what is there. */
@@ -211,6 +232,9 @@ static int check_options(const struct sessions_call *call, const struct verb *ve
         if (flags[i].given && !(takes & flags[i].of))
             return error_set(err, ERROR_INVALID, "%s%s: expected no --%s", verb->name,
                              call->url ? " of a server" : "", flags[i].name);
+    if (check_filter("owner", options->owner, err) != 0 ||
+        check_filter("fingerprint", options->fingerprint, err) != 0)
+        return -1;
     if (!(takes & TO))
         return 0;
     if (!options->to || !*options->to)
@@ -226,8 +250,8 @@ static int check_place(const struct sessions_call *call, const struct verb *verb
     const struct sessions_options *options = call->options;
     if (call->url && !verb->remote)
         return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: expected a directory or a store, got the URL of a server",
-                         verb->name);
+                         "%s: expected a directory%s, got the URL of a server", verb->name,
+                         verb->shelf == orphans ? "" : " or a store");
     if (call->url && !client_url(call->url))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: expected http:// or unix:; for https:// ask with curl", call->url);
@@ -235,7 +259,8 @@ static int check_place(const struct sessions_call *call, const struct verb *verb
         return error_set(err, ERROR_INVALID, "--store: expected redis://... or unix:PATH");
     if (call->place && verb->shelf == orphans && redis_location(call->place))
         return error_set(err, ERROR_UNSUPPORTED, "orphans: expected a directory, got a store");
-    if (verb->id && !session_id_valid(call->words[0], strlen(call->words[0])))
+    if (strncmp(verb->operands, " ID", 3) == 0 &&
+        !session_id_valid(call->words[0], strlen(call->words[0])))
         return error_set(err, ERROR_INVALID,
                          "%s: expected the name of a session, 1 to 128 of A-Z a-z 0-9 . _ -, got "
                          "\"%.130s\"",

@@ -33,13 +33,17 @@ static int open_directory(struct shelf *shelf, enum shelf_use use, const unsigne
     char path[4096];
     const char *location = shelf->location;
     bool there = stat(location, &status) == 0;
+    if (!there && errno != ENOENT)
+        return error_set(err, ERROR_IO, "%s: %s", location, strerror(errno));
     if (there ? !S_ISDIR(status.st_mode) : use != SHELF_MAKE)
         return error_set(err, ERROR_INVALID, "%s: expected a directory%s", location,
                          there ? "" : ", got nothing");
     snprintf(path, sizeof path, "%s/" DATABASE_NAME, location);
     if (use != SHELF_MAKE && stat(path, &status) != 0)
-        return error_set(err, ERROR_INVALID, "%s: expected a --state-dir, got no " DATABASE_NAME,
-                         location);
+        return errno != ENOENT
+                   ? error_set(err, ERROR_IO, "%s: %s", path, strerror(errno))
+                   : error_set(err, ERROR_INVALID,
+                               "%s: expected a --state-dir, got no " DATABASE_NAME, location);
     if (use == SHELF_READ ? store_root_look(&directory->root, location, err) != 0
                           : store_root_open(&directory->root, location, secret, err) != 0 ||
                                 store_database_settle(location, err) != 0)

@@ -28,8 +28,8 @@ def regla(*words, environment=None, ok=True):
     return done.stdout if ok else done.stderr
 
 
-def listed(*words):
-    return {each["id"]: each for each in json.loads(regla("list", *words, "--json"))["data"]}
+def listed(*words, **how):
+    return {each["id"]: each for each in json.loads(regla("list", *words, "--json", **how))["data"]}
 
 
 def shown(place, name, *words):
@@ -78,11 +78,13 @@ def test_list_and_show(folder):
     assert "3 sessions of" in text and ", 0 damaged" in text and "long" in text
     text = regla("show", where, "one")
     assert f"tokens       {len(tokens['one'])}\n" in text
-    assert 'no session "none"' in regla("show", where, "none", ok=False)
-    assert listed(where, "--owner", "x") == {}
+    assert 'no session "none"\n' in regla("show", where, "none", ok=False)
+    assert "of such an --owner" in regla("show", where, "one", "--owner", "0" * 32, ok=False)
+    assert listed(where, environment={"REGLA_STORE": "redis://other", "REGLA_STATE_DIR": "other"})
+    assert listed(where, "--owner", "0" * 32) == {}
     owner = listed(where)["one"]["owner"]
     assert len(listed(where, "--owner", owner[:6])) == 3
-    assert len(listed(where, "--fingerprint", "zz")) == 0
+    assert len(listed(where, "--fingerprint", "0" * 32)) == 0
 
 
 def test_a_round_trip(folder, redis, tmp_path, server_factory):
@@ -453,10 +455,17 @@ def test_after_an_older_copy_was_put_back_servers_go_on(redis, server_factory):
 @pytest.mark.parametrize("words, said", [
     ([], "expected list, show, export"),
     (["lists", "x"], "did you mean list"),
-    (["list"], "list: expected a place, got 0 operands"),
-    (["orphans"], "orphans: expected a place, got 0 operands"),
-    (["show", "x"], "show: expected a place and 1 operands"),
-    (["list", "x", "y"], "expected a place"),
+    (["list"], "list: expected PLACE, got 0 operands"),
+    (["list", ""], "list: expected PLACE, got an empty one"),
+    (["orphans"], "orphans: expected PLACE, got 0 operands"),
+    (["show", "x"], "show: expected PLACE ID, got 1 operand\n"),
+    (["import", "x", "y"], "import: expected PLACE ID FILE, got 2 operands"),
+    (["list", "x", "y"], "list: expected PLACE, got 2 operands"),
+    (["list", "x", "--store", "redis://x"], "list: expected one place, got an operand and --store"),
+    (["delete", "x", "y", "--url", "http://x"], "delete: expected one place, got an operand and --url"),
+    (["move", "x", "--to", "y", "--owner", ""], '--owner: expected digits 0-9 a-f, got ""'),
+    (["list", "x", "--fingerprint", "A"], '--fingerprint: expected digits 0-9 a-f, got "A"'),
+    (["orphans", "http://x"], "orphans: expected a directory, got the URL"),
     (["show", "x", "a/b"], "expected the name of a session"),
     (["copy", "x"], "copy: expected --to PLACE"),
     (["list", "x", "--to", "y"], "list: expected no --to PLACE"),
@@ -516,6 +525,9 @@ def test_places_that_are_none(tmp_path):
     assert "redis://127.0.0.1:1" in regla("list", "redis://127.0.0.1:1", ok=False)
     assert "cannot connect" in regla("list", "http://127.0.0.1:1", ok=False)
     assert "expected --model PATH" in regla("export", tmp_path, "x", tmp_path / "y", ok=False)
+    (tmp_path / "file").touch()
+    assert "file/x: Not a directory" in regla("list", tmp_path / "file" / "x", ok=False)
+    assert "expected a new directory" in regla("backup", tmp_path, f"unix:{tmp_path}/store", ok=False)
 
 
 @contextlib.contextmanager
