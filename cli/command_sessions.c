@@ -56,19 +56,18 @@ const struct options command_sessions_options = {
         "server.\n\n"
         "list PLACE: all sessions, of all owners and models.\n"
         "show PLACE ID: one of them; --json: with its tokens.\n"
-        "export PLACE ID FILE: its tokens, and its state where this server would compute the same, "
-        "as GET /v1/sessions/ID/state.\n"
+        "export PLACE ID FILE: its tokens, and a state that this server would compute the same.\n"
         "import PLACE ID FILE: a new session of such a file.\n"
         "copy PLACE --to PLACE: tokens, times and chats; states are computed again.\n"
         "move PLACE --to PLACE: the same, and removes them where they were.\n"
         "backup PLACE DIR: a copy in a new directory, while servers work.\n"
         "delete PLACE ID: removes one.\n"
-        "repair PLACE: sets aside what is damaged; servers go on with what an older copy of a "
-        "store "
-        "has.\n"
+        "repair PLACE: sets aside what is damaged; after it servers go on with an older copy of a "
+        "store.\n"
         "orphans DIR: counts the sessions that belong to none of the keys.\n\n"
-        "A directory that a server uses can be listed, copied and backed up; what changes it is "
-        "refused. In a store a session that a server works on is left alone.",
+        "A directory that a server uses can be listed, shown, copied and backed up; what changes "
+        "it is refused.\n"
+        "In a store a session that a server works on is left alone.",
     .items = items,
     .count = sizeof items / sizeof *items,
     .operands = OPERANDS_DIRECTORIES,

@@ -40,8 +40,10 @@ static int refused(const struct sessions_call *call, const struct client_reply *
     const char *message =
         json_string_value(json_object_get(json_object_get(json, "error"), "message"));
     char place[PLACE_SIZE];
-    error_set(err, ERROR_INVALID, "%s: %d%s%s", place_of(call, place), reply->status,
-              message ? ": " : "", message ? message : "");
+    /* A list of a place has the sessions of all keys and models; a server sees those of one. */
+    error_set(err, ERROR_INVALID, "%s: %d%s%s%s", place_of(call, place), reply->status,
+              message ? ": " : "", message ? message : "",
+              call->place && reply->status == 404 ? " of this key and model" : "");
     json_decref(json);
     return -1;
 }

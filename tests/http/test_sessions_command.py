@@ -238,24 +238,29 @@ def test_an_export_changes_nothing(folder, tmp_path, server_factory):
     assert set(listed(where)) == {*tokens, "copy"}
 
 
-def test_an_export_that_is_stopped_leaves_nothing(folder, tmp_path):
-    """Its server has ended, and the directory of its socket is gone."""
+def test_an_export_that_is_stopped_leaves_nothing(folder, redis, tmp_path):
+    """Its server has ended, and the directory of its socket is gone. It waits for a store meanwhile."""
     where, _ = folder
-    out, temporary = tmp_path / "out", Path("/tmp")
+    regla("copy", where, "--to", redis.location)
 
-    def folders():
-        return {path for path in temporary.glob("regla-sessions-*") if path.is_dir()}
-    before = folders()
+    def server_of(process):
+        """(id, directory of its socket) once it has become one"""
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "--host" in words:
+                return child, Path(words[words.index("--host") + 1].removeprefix("unix:")).parent
+        return None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        done = subprocess.Popen([BINARY, "sessions", "export", where, "one", out, "--model", MODEL],
-                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        wait_until(lambda: folders() - before, "it has made its directory")
-        own = folders() - before
+        redis.pause()
+        done = subprocess.Popen([BINARY, "sessions", "export", redis.location, "one", tmp_path / "out",
+                                 "--model", MODEL], stdin=subprocess.DEVNULL)
+        server, own = wait_until(lambda done=done: server_of(done), "its server begins")
+        assert own.is_dir() and own.name.startswith("regla-sessions-")
         done.send_signal(number)
+        redis.resume()
         assert done.wait(60) == -number
-        assert not any(path.exists() for path in own)
-        out.unlink(missing_ok=True)
-    regla("export", where, "one", out, "--model", MODEL)  # nobody has the lock
+        assert not own.exists() and not Path(f"/proc/{server}").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_import(folder, redis, tmp_path, server_factory):
@@ -272,6 +277,8 @@ def test_an_import(folder, redis, tmp_path, server_factory):
     go_on(server, {"again": tokens["long"], "by-url": tokens["long"]})
     file.write_bytes(file.read_bytes()[:-100])
     assert "400" in regla("import", server.url, "torn", file, ok=False)
+    said = regla("export", where, "none", tmp_path / "none", "--model", MODEL, ok=False)
+    assert f'{where}: 404: there is no session "none" of this key and model' in said
     said = regla("import", where, "torn", file, "--model", tmp_path / "none", ok=False)
     assert "a server on it does not start" in said
 
