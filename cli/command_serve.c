@@ -3,6 +3,7 @@
 #include "cli/command.h"
 
 #include "cli/command_model.h"
+#include "cli/sessions_server.h"
 #include "engine/base/clock.h"
 #include "engine/jinja/chat_template.h"
 #include "engine/model/model.h"
@@ -377,6 +378,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .local_states =
                        options->store != NULL && strcmp(options->store_states, "off") == 0,
                    .disk_bytes = options->disk_state,
+                   .keeps_files = getenv(SESSIONS_SERVER_KEEPS_FILES) != NULL,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
                    .session_quota_bytes = options->session_quota},

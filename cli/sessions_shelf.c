@@ -71,8 +71,11 @@ static int find(struct shelf *shelf, const struct sessions_call *call, struct sh
     if (result != 0 || found->count == 1)
         return result;
     return found->count == 0
-               ? error_set(err, ERROR_INVALID, "%s has no session \"%s\"", shelf_name(shelf),
-                           call->words[0])
+               ? error_set(err, ERROR_INVALID, "%s has no session \"%s\"%s", shelf_name(shelf),
+                           call->words[0],
+                           call->options->owner || call->options->fingerprint
+                               ? " of such an --owner or --fingerprint"
+                               : "")
                : error_set(err, ERROR_INVALID,
                            "%s has %zu sessions \"%s\", of other owners or models: --owner and "
                            "--fingerprint say which",
@@ -148,7 +151,7 @@ static int transfer(const struct sessions_call *call, const char *to, bool remov
                               .num_keys = call->keys.count};
     if (shelf_open(&move.from, call->place, removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
         return -1;
-    int result = shelf_open(&move.to, to, SHELF_MAKE, shelf_secret(move.from), err);
+    int result = shelf_open_other(&move.to, to, move.from, err);
     if (result == 0)
         result = shelf_move(&move, err);
     if (result == 0 && call->options->json)
@@ -182,9 +185,9 @@ int sessions_shelf_backup(const struct sessions_call *call, struct error *err)
 {
     const char *copy = call->words[0];
     struct stat status;
+    if (redis_location(copy))
+        return error_set(err, ERROR_INVALID, "%s: expected a new directory", copy);
     if (redis_location(call->place)) {
-        if (redis_location(copy))
-            return error_set(err, ERROR_INVALID, "%s: expected a new directory", copy);
         if (stat(copy, &status) == 0)
             return error_set(err, ERROR_INVALID, "%s: expected a new directory, it is there", copy);
         return transfer(call, copy, false, err);

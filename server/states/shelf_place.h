@@ -32,4 +32,7 @@ struct shelf {
 
 extern const struct shelf_kind shelf_directory, shelf_store;
 
+/* Of two open stores: whether they are one, whatever their names. */
+int shelf_store_is(struct shelf *shelf, struct shelf *other, bool *same, struct error *err);
+
 #endif
