@@ -78,6 +78,7 @@ int states_open(struct service *service, const struct states_options *options, s
 {
     struct opening opening = {.service = service, .options = options, .err = err};
     struct store_options storing = {.location = options->location,
+                                    .tls = options->tls,
                                     .lease_s = options->lease_s,
                                     .replicas = options->store_replicas,
                                     .quota_bytes = options->session_quota_bytes,

@@ -14,6 +14,7 @@ struct states_options {
     int64_t texts_bytes;    /* of the tokens of sessions and checkpoints; 0: any */
     int64_t database_bytes; /* store_options */
     const char *location;   /* store_options; NULL: no store */
+    struct store_tls tls;   /* likewise */
     bool shared;            /* other servers use it at the same time */
     double lease_s;         /* store_options */
     int store_replicas;     /* store_options.replicas */

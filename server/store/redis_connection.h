@@ -15,6 +15,7 @@ struct redis_connection {
     struct redis_address address;
     double timeout_s;       /* without progress */
     redisContext *context;  /* NULL: not connected */
+    struct redis_tls *tls;  /* NULL: plain */
     uint64_t closed;        /* so often: what was sent before has no reply any more */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
 };

@@ -51,8 +51,15 @@ struct store_found {
     int64_t modified_ns; /* since 1970 */
 };
 
+/* Files in PEM, for a store that is reached by TLS. NULL: the system's CAs; no certificate of ours.
+ */
+struct store_tls {
+    const char *ca, *certificate, *key;
+};
+
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
+    struct store_tls tls;        /* to a store that servers share */
     double lease_s;              /* of a session, where servers share the store */
     int replicas;                /* store_place.replicas */
     int64_t quota_bytes;         /* the same: of an owner's sessions; 0: any */
