@@ -41,6 +41,7 @@ struct serve_options {
     double session_ttl, lease;
     int64_t store_replicas;
     const char *store_states;
+    bool share_prefixes;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -146,6 +147,10 @@ static const struct option ITEMS[] = {
     {"store-states", OPTION_CHOICE, FIELD(store_states), NULL, "on", 0, 0, "on|off",
      "on: with --store, the deepest state of a session is in the store, too; off: another server "
      "computes it again from the tokens"},
+    {"share-prefixes", OPTION_FLAG, FIELD(share_prefixes), NULL, "false", 0, 0, NULL,
+     "with --store: servers take the states of prompts that another has computed from there, "
+     "instead "
+     "of computing them again"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
      "commit|memory",
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
@@ -385,6 +390,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .store_replicas = (int)options->store_replicas,
                    .local_states =
                        options->store != NULL && strcmp(options->store_states, "off") == 0,
+                   .share_prefixes = options->share_prefixes && options->prefix_cache,
                    .disk_bytes = options->disk_state,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
@@ -473,6 +479,11 @@ static int check_store(const struct serve_options *options, struct error *err)
                          "by --store");
     if (check_store_tls(options, err))
         return -1;
+    if (options->share_prefixes && !options->store)
+        return error_set(err, ERROR_INVALID, "--share-prefixes: expected --store");
+    if (options->share_prefixes && strcmp(options->store_states, "off") == 0)
+        return error_set(err, ERROR_INVALID,
+                         "--share-prefixes: expected --store-states on, got off");
     if (!options->store)
         return 0;
     if (!redis_location(options->store))

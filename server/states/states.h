@@ -19,6 +19,7 @@ struct states_options {
     double lease_s;         /* store_options */
     int store_replicas;     /* store_options.replicas */
     bool local_states;      /* where servers share the store: states stay here */
+    bool share_prefixes;    /* there: those of prompts, too */
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;

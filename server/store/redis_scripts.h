@@ -59,4 +59,8 @@ extern const char redis_script_count[];
 /* ARGV: a name, bytes as they were seen ("": none), bytes. The same, unless that has changed. */
 extern const char redis_script_recount[];
 
+/* KEYS: head of a prefix. ARGV: its bytes. {'there'}; {'full'}: it would leave too little to the
+ * sessions of a store that drops nothing; {'wanted'}. */
+extern const char redis_script_prefix[];
+
 #endif

@@ -5,6 +5,7 @@
 #include "engine/model/model.h"
 #include "server/log.h"
 #include "server/store/redis_owners.h"
+#include "server/store/redis_prefixes.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
@@ -270,6 +271,7 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .read = redis_states_read,
                                           .remove = redis_states_remove,
                                           .touch = redis_states_touch,
+                                          .find = redis_prefixes_find,
                                           .run_rows = redis_run_rows,
                                           .tidy_rows = redis_tidy,
                                           .secret = redis_secret,

@@ -272,7 +272,7 @@ def start_refused(**flags):
     arguments = [str(harness.BINARY), "serve", "--model", str(harness.GOLDEN / "hybrid_regla"),
                  "--port", "0"]
     for name, value in flags.items():
-        arguments += ["--" + name.replace("_", "-"), str(value)]
+        arguments += ["--" + name.replace("_", "-"), *([] if value is True else [str(value)])]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False,
                            timeout=60 * harness.SLOWNESS)
     assert ended.returncode == 1, ended.stderr
