@@ -390,7 +390,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .store_replicas = (int)options->store_replicas,
                    .local_states =
                        options->store != NULL && strcmp(options->store_states, "off") == 0,
-                   .share_prefixes = options->share_prefixes && options->prefix_cache,
+                   .share_prefixes = options->share_prefixes,
                    .disk_bytes = options->disk_state,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
@@ -479,11 +479,13 @@ static int check_store(const struct serve_options *options, struct error *err)
                          "by --store");
     if (check_store_tls(options, err))
         return -1;
-    if (options->share_prefixes && !options->store)
-        return error_set(err, ERROR_INVALID, "--share-prefixes: expected --store");
-    if (options->share_prefixes && strcmp(options->store_states, "off") == 0)
-        return error_set(err, ERROR_INVALID,
-                         "--share-prefixes: expected --store-states on, got off");
+    const char *missing = !options->share_prefixes                   ? NULL
+                          : !options->store                          ? "--store"
+                          : !options->prefix_cache                   ? "--prefix-cache"
+                          : strcmp(options->store_states, "on") != 0 ? "--store-states on"
+                                                                     : NULL;
+    if (missing)
+        return error_set(err, ERROR_INVALID, "--share-prefixes: expected %s", missing);
     if (!options->store)
         return 0;
     if (!redis_location(options->store))

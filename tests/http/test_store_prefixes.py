@@ -18,7 +18,8 @@ DEEPEST = 576
 
 
 def serve(server_factory, location, **flags):
-    flags = {"store": location, "lease": LEASE, "share_prefixes": True, "checkpoint_interval": INTERVAL, **flags}
+    flags = {"store": location, "lease": LEASE, "share_prefixes": True,
+             "checkpoint_interval": INTERVAL, **flags}
     return server_factory(**{name: value for name, value in flags.items() if value is not False})
 
 
@@ -273,7 +274,8 @@ def test_a_cluster_has_them_too(tmp_path, server_factory):
 
 @pytest.mark.parametrize("flags, said", [
     ({}, "--share-prefixes: expected --store"),
-    ({"store": "redis://127.0.0.1:1", "store_states": "off"}, "--store-states on, got off"),
+    ({"store": "redis://127.0.0.1:1", "store_states": "off"}, "expected --store-states on"),
+    ({"store": "redis://127.0.0.1:1", "no_prefix_cache": True}, "expected --prefix-cache"),
 ])
 def test_what_it_needs(flags, said):
     assert said in start_refused(**flags, share_prefixes=True)
