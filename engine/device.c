@@ -114,12 +114,6 @@ int device_find(const char *name, struct error *err)
     return find(name, &device, err);
 }
 
-enum weight_format device_weights(const char *name, enum weight_format kept)
-{
-    const bool everywhere = weight_format_block(kept) == 1 || kept == WEIGHTS_Q8;
-    return everywhere || device_is_cpu(name) ? kept : WEIGHTS_F16;
-}
-
 enum activation_format device_activations(const char *name, const char *instruction_set,
                                           enum weight_format weights)
 {
@@ -144,13 +138,5 @@ int device_open(const struct ops **ops, struct backend **backend,
         return error_set(err, ERROR_UNSUPPORTED,
                          "instruction_set: expected none on a GPU, got \"%s\"",
                          options->instruction_set);
-    if (open_cuda(ops, backend, device, options, err) != 0)
-        return -1;
-    if ((*ops)->packs(options->weights))
-        return 0;
-    (*ops)->close(*backend);
-    *backend = NULL;
-    return error_set(err, ERROR_UNSUPPORTED,
-                     "weights: expected another format than %s on cuda:%d; the CPU has it",
-                     weight_format_name(options->weights), device);
+    return open_cuda(ops, backend, device, options, err);
 }

@@ -15,10 +15,6 @@ int device_find(const char *name, struct error *err);
 /* Whether device_open would find the CPU. */
 bool device_is_cpu(const char *name);
 
-/* What `auto` is for the weights of a file that a format keeps: f16 on a GPU for those formats that
- * only the CPU has. */
-enum weight_format device_weights(const char *name, enum weight_format kept);
-
 /* What `auto` is for weights of a format, not auto: a fixed table, so that a machine has the same
  * bits every time. f32 where device_open would fail. */
 enum activation_format device_activations(const char *name, const char *instruction_set,

@@ -94,7 +94,7 @@ static int choose_formats(const struct engine_options *options, const struct mod
 {
     info->weights = options->weights;
     if (info->weights == WEIGHTS_AUTO)
-        info->weights = device_weights(options->device, packing_dtype_format(model->dtype));
+        info->weights = packing_dtype_format(model->dtype);
     info->kv = options->kv;
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
@@ -124,9 +124,7 @@ static void fill_info(struct engine *engine)
     info->max_positions = layout->max_positions;
     info->weights_bytes = forward_weights_bytes(engine->forward, WEIGHTS_AUTO);
     for (int i = 0; i < WEIGHT_FORMAT_COUNT; i++)
-        if (engine->ops->packs == NULL || engine->ops->packs((enum weight_format)i))
-            info->weights_bytes_as[i] =
-                forward_weights_bytes(engine->forward, (enum weight_format)i);
+        info->weights_bytes_as[i] = forward_weights_bytes(engine->forward, (enum weight_format)i);
     info->workspace_bytes = forward_workspace_bytes(engine->forward);
     if (engine->ops->taken != NULL) {
         engine->ops->taken(engine->backend, &info->workspace_bytes, &info->second_bytes,

@@ -452,7 +452,7 @@ stage_check() {
         [ "${program##*_}" = launch ] || check_part "${program##*/}" $seconds 1 \
             env ${library:+REGLA_CUDA_CUBLASLT=$library} "${by_line[@]}" "$program" "${text[@]}"
     done
-    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit"; do
+    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "q4 f16 f32" "q6 f16 16bit" "bf16 f16 16bit"; do
         read -r weights kv activations <<<"$formats"
         check_part "bits_${weights}_$activations" 30 0 $(check --bits-only --weights "$weights" \
             --kv "$kv" --activations "$activations" "${cases[@]}")
@@ -475,6 +475,7 @@ stage_batches() {
     # and that tensor cores multiply with one number of bf16 for an input, not two
     bench bench_12l_16bit 40 40 "${large[@]}" --pp 0 --tg "$(size 64 2)" \
         --batch "$(size 64,256 4,12)" --activations 16bit
+    bench bench_12l_blocks 30 20 "${large[@]}" --weights q8,q4 --pp "$(size 512 8)" --tg "$(size 64 2)"
 }
 
 # The shapes of models that people run, with random weights.

@@ -69,7 +69,7 @@ def check_engine(turns, regla):
 def pairs_point(setup, weights, test, flash, options):
     """One run of `turns`."""
     lines = run([setup["turns"], "speed", setup["directory"],
-                 file_of(setup, weights), weights, test["kind"], test["tokens"], test["depth"],
+                 file_of(setup, weights), ours(weights), test["kind"], test["tokens"], test["depth"],
                  test["texts"], options.seconds, FLASH[flash], options.load])
     pairs = [json.loads(line) for line in lines.splitlines()]
     if not pairs:
@@ -80,12 +80,43 @@ def pairs_point(setup, weights, test, flash, options):
                 ("share_of_limit", "share_of_limit"), ("bandwidth_gbps", "bandwidth_gbps"))}}
 
 
-def file_of(setup, weights):
-    return setup["files"][weights.partition("/")[0]]
+def formats_of(label):
+    """Of q4=Q4_K_M/16bit: regla's weights, the peer's type or "", regla's activations or ""."""
+    formats, _, activations = label.partition("/")
+    weights, _, kind = formats.partition("=")
+    return weights, kind, activations
+
+
+def ours(label):
+    """What `turns` takes: without the peer's type."""
+    weights, _, activations = formats_of(label)
+    return f"{weights}/{activations}" if activations else weights
+
+
+def file_of(setup, label):
+    weights, kind, _ = formats_of(label)
+    return setup["files"][kind or weights]
+
+
+def quantize(setup, labels):
+    """Adds the files of the peer's own types to setup."""
+    files = setup["files"]
+    for weights, kind, _ in map(formats_of, labels):
+        if not kind and weights not in files:
+            raise Failure(f"{weights}: expected one of {', '.join(files)}, or the peer's type with it: "
+                          f"{weights}=Q4_0")
+        if kind and kind not in files:
+            source = Path(files["bf16"])
+            files[kind] = source.with_name(f"{source.stem.removesuffix('-bf16')}-{kind}.gguf")
+            if not files[kind].exists():
+                print(f"writing {files[kind]}", file=sys.stderr)
+                part = files[kind].with_suffix(".part")
+                run([setup["turns"], "quantize", source, part, kind])
+                part.rename(files[kind])
 
 
 def regla_bench(setup, weights, test, _, options):
-    weights, _, activations = weights.partition("/")
+    weights, _, activations = formats_of(weights)
     pp, tg = (test["tokens"], 0) if test["kind"] == "pp" else (0, test["tokens"])
     found = json.loads(run([setup["regla"], "bench", "--model",
                             setup["directory"], "--weights", weights, "--kv", "f16",
@@ -165,7 +196,8 @@ def compare_models(saved, setup, options):
     for weights in options.weights:
         if weights not in found:
             found[weights] = json.loads(run([setup["turns"], "same", setup["directory"],
-                                             file_of(setup, weights), weights, tokens, *ids]))
+                                             file_of(setup, weights), ours(weights), tokens,
+                                             *ids]))
         print("{weights}: {same_likeliest} of {positions} likeliest tokens the same; log-probabilities "
               "differ by {mean_difference} (mean) and {most_difference} (most); loss {loss_regla} and "
               "{loss_llama}; {parameters} parameters, weights of {weight_bytes_regla} and "
@@ -262,7 +294,8 @@ def parse(arguments):
     parser.add_argument("--least-same", default=0.98, type=float, metavar="SHARE",
                         help="of likeliest tokens that must be the same with a GGUF file and f32 (0.98)")
     parser.add_argument("--weights", default="f32,bf16,q8", type=items,
-                        help="with regla's activations after a slash, if not f32: bf16/16bit")
+                        help="with regla's activations after a slash, if not f32: bf16/16bit; the "
+                             "peer's type after =, which it writes itself: q4=Q4_K_M/auto")
     parser.add_argument("--tests", default="pp512,tg64,tg64@2048,tg64@8000,tg32x16",
                         type=lambda text: [parse_test(item) for item in items(text)],
                         help="tokens read or generated, @ after so many, x texts at once")
@@ -298,6 +331,7 @@ def main(arguments=None):
             Path(options.model) if given else options.model, PEERS / "models",
             options.peer / "source" / "gguf-py")
         setup = {"regla": regla, "directory": directory, "files": files, "given": given, **found}
+        quantize(setup, options.weights)
         settings = {**machine(regla), "model": options.model,
                     "llama": (options.peer / "name").read_text().strip(),
                     "load": options.load, "seconds": options.seconds, "repeat": options.repeat}

@@ -272,7 +272,6 @@ static struct ops make_ops()
     ops.unload = cuda_unload;
     ops.weight_create = cuda_weight_create;
     ops.weight_free = cuda_weight_free;
-    ops.packs = cuda_packs;
     ops.weight_bytes = cuda_weight_bytes;
     ops.table_create = cuda_table_create;
     ops.table_free = cuda_table_free;

@@ -154,7 +154,6 @@ void cuda_gather(struct backend *, struct rows x, struct rows out, int cols);
 int cuda_weight_create(struct backend *, struct weight **out, const struct matrix *parts,
                        int num_parts, int heads, enum weight_format, struct error *);
 void cuda_weight_free(struct backend *, struct weight *);
-bool cuda_packs(enum weight_format);
 size_t cuda_weight_bytes(const struct weight *, enum weight_format);
 int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
 void cuda_table_free(struct backend *, struct table *);

@@ -13,7 +13,7 @@ template <enum weight_format format, int numbers>
 static void multiply(struct backend *backend, const struct product_call *call,
                      const struct weight *weight)
 {
-    const enum weight_format as = format == WEIGHTS_Q8 ? WEIGHTS_BF16 : format;
+    const enum weight_format as = HAS_SCALES<format> ? WEIGHTS_BF16 : format;
     struct product_call own = *call;
     if (splits(backend, weight, call->num_rows))
         product_split<as, numbers>(backend, &own, weight->heads);

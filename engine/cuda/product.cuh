@@ -43,6 +43,8 @@ enum { MOST_NORMED_ROWS = LEAST_STREAMED_ROWS, MOST_NORMED_PARTS = 16, MOST_GATE
 
 /* Whether sums of a block take its scales at their end. */
 template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_block(format) > 1;
+/* And minima, times the sum of x. */
+template <enum weight_format format> constexpr bool HAS_MINIMA = weight_format_minimum(format);
 
 /* All products on tensor cores: the format of the weights, and how many numbers an input is split
  * into (split_pair), one where x is rounded. */
@@ -51,9 +53,13 @@ template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_b
     X(WEIGHTS_BF16, 2)   \
     X(WEIGHTS_F16, 2)    \
     X(WEIGHTS_Q8, 1)     \
-    X(WEIGHTS_Q8, 2)
+    X(WEIGHTS_Q8, 2)     \
+    X(WEIGHTS_Q6, 1)     \
+    X(WEIGHTS_Q6, 2)     \
+    X(WEIGHTS_Q4, 1)     \
+    X(WEIGHTS_Q4, 2)
 
-/* How x is split for them: q8's integers are exact in bf16. */
+/* How x is split for them: the integers of blocks are exact in bf16. */
 #define SPLIT_KINDS(X) \
     X(WEIGHTS_BF16, 1) \
     X(WEIGHTS_BF16, 2) \
@@ -68,7 +74,7 @@ __device__ inline int64_t split_place(const product_call &call, int row, int blo
 }
 
 /* Splits x into scratch, normed and gated, and gives the call what it has to read then. format:
- * bf16 for q8. */
+ * bf16 for weights in blocks. */
 template <enum weight_format format, int numbers>
 void product_split(struct backend *backend, struct product_call *call, int heads);
 
@@ -224,7 +230,7 @@ __device__ inline void finish_sum(const product_call &call, int row, int output,
     *place_of_sum(call, row, output) = call.accumulate ? end.before + sum : sum;
 }
 
-/* ---- fragments of bf16, f16 and q8 ---- */
+/* ---- fragments ---- */
 
 __device__ inline float limit_f16(float x)
 {
@@ -233,9 +239,9 @@ __device__ inline float limit_f16(float x)
 }
 
 /* Splits x for the tensor cores, which multiply numbers of two bytes. x becomes the sum of two: of
- * f16 for f16 weights, else of bf16, in which q8's integers are exact. The first is x rounded, the
- * second the rounded remainder. An f16 pair is within 2^-23 of x (or 2^-25 of 1); from 131,024 on
- * it is infinite, so that wrong logits are noticed. A bf16 pair is within 2^-17.
+ * f16 for f16 weights, else of bf16, in which the integers of blocks are exact. The first is x
+ * rounded, the second the rounded remainder. An f16 pair is within 2^-23 of x (or 2^-25 of 1); from
+ * 131,024 on it is infinite, so that wrong logits are noticed. A bf16 pair is within 2^-17.
  *
  * With rounded activations (--activations 16bit) one bf16 number is enough, within 2^-9;
  * log-probabilities of the shipped model were off by up to 0.05 with it. */
@@ -295,6 +301,25 @@ template <> struct block_part<WEIGHTS_Q8> {
     uint4 quants;
     uint32_t scales;
 };
+template <> struct block_part<WEIGHTS_Q6> {
+    uint2 low;
+    uint32_t high, scales, factors;
+};
+template <> struct block_part<WEIGHTS_Q4> {
+    uint2 quants;
+    uint32_t scales, minima;
+};
+
+/* A lane's n-th dword of an array that begins at byte `at` of a block. */
+__device__ inline uint32_t block_dword(const unsigned char *block, int at, int n)
+{
+    return *(const uint32_t *)(const void *)(block + at + n * 4);
+}
+
+__device__ inline uint2 block_pair(const unsigned char *block, int lane)
+{
+    return *(const uint2 *)(const void *)(block + lane * 8);
+}
 
 /* `load` reads 16 bytes, of global or of shared memory. */
 template <enum weight_format format, typename load_function>
@@ -303,27 +328,71 @@ __device__ inline void load_block(block_part<format> &part, const unsigned char 
 {
     if constexpr (format == WEIGHTS_Q8) {
         part.quants = load(block + lane * 16);
-        part.scales = *(const uint32_t *)(const void *)(block + Q8_SCALES + lane / 4 * 4);
+        part.scales = block_dword(block, Q8_SCALES, lane / 4);
+    } else if constexpr (format == WEIGHTS_Q6) {
+        part.low = block_pair(block, lane);
+        part.high = block_dword(block, Q6_HIGH, lane);
+        part.factors = block_dword(block, Q6_FACTORS, lane / 4);
+        part.scales = block_dword(block, Q6_SCALES, lane / 4);
+    } else if constexpr (format == WEIGHTS_Q4) {
+        part.quants = block_pair(block, lane);
+        part.scales = block_dword(block, Q4_SCALES, lane / 4);
+        part.minima = block_dword(block, Q4_MINIMA, lane / 4);
     } else {
         part.step[0] = load(block + lane * 16);
         part.step[1] = load(block + 512 + lane * 16);
     }
 }
 
-/* Two of q8's bytes, from bit `shift` on, as bf16. 2^23 + byte is exact in f32. So is the
- * difference to 2^23 + 128, and its upper half is the bf16. */
-__device__ inline uint32_t unpack_quants(uint32_t bytes, int shift)
+/* Two quants of a byte, less `zero`, as bf16. 2^23 + byte is exact in f32. So is the difference to
+ * 2^23 + zero, and its upper half is the bf16. */
+__device__ inline uint32_t unpack_pair(uint32_t first, uint32_t second, float zero)
 {
-    float low = __uint_as_float(0x4b000000u | (bytes >> shift & 255)) - 8388736.0f;
-    float high = __uint_as_float(0x4b000000u | (bytes >> (shift + 8) & 255)) - 8388736.0f;
+    float low = __uint_as_float(0x4b000000u | first) - (8388608.0f + zero);
+    float high = __uint_as_float(0x4b000000u | second) - (8388608.0f + zero);
     return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
 }
 
-/* A block's fragments `a`, and the scales of its sums for outputs g and g + 8. */
+/* Of q8's bytes, from bit `shift` on. */
+__device__ inline uint32_t unpack_quants(uint32_t bytes, int shift)
+{
+    return unpack_pair(bytes >> shift & 255, bytes >> (shift + 8) & 255, 128.0f);
+}
+
+/* A block's fragments `a`, and what its sums are multiplied with, for outputs g and g + 8: scales,
+ * in q6 a row of them for each half of the inputs, in q4 the minima too, for the sum of x. */
 template <enum weight_format format> struct fragments {
     uint32_t a[2][4];
-    float scale[2];
+    float scale[2], second[2];
 };
+
+__device__ inline void unpack_halves(float (&out)[2], uint32_t halves)
+{
+    out[0] = f32_of_f16((uint16_t)halves);
+    out[1] = f32_of_f16((uint16_t)(halves >> 16));
+}
+
+/* Four bits of register r's two quants in each dword; in q6 two more bits of `high`. */
+__device__ inline void unpack_fours(uint32_t (&a)[2][4], uint2 low, uint32_t high, float zero)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        uint32_t quants = (i < 4 ? low.x : low.y) >> i % 4 * 4 & 0x000f000fu;
+        quants |= (high >> i * 2 & 0x00030003u) << 4;
+        a[i / 4][i % 4] = unpack_pair(quants & 0xffffu, quants >> 16, zero);
+    }
+}
+
+/* Factors are bytes: of output g for both halves of the inputs, then of g + 8. */
+__device__ inline void unpack_factors(fragments<WEIGHTS_Q6> &out, uint32_t factors)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float scale = out.scale[i];
+        out.scale[i] = (float)(int8_t)(factors >> i * 16 & 255) * scale;
+        out.second[i] = (float)(int8_t)(factors >> (i * 16 + 8) & 255) * scale;
+    }
+}
 
 template <enum weight_format format>
 __device__ inline void unpack_block(fragments<format> &out, const block_part<format> &part)
@@ -333,8 +402,15 @@ __device__ inline void unpack_block(fragments<format> &out, const block_part<for
 #pragma unroll
         for (int i = 0; i < 8; i++)
             out.a[i / 4][i % 4] = unpack_quants(quants[i / 2], i % 2 * 16);
-        out.scale[0] = f32_of_f16((uint16_t)part.scales);
-        out.scale[1] = f32_of_f16((uint16_t)(part.scales >> 16));
+        unpack_halves(out.scale, part.scales);
+    } else if constexpr (format == WEIGHTS_Q6) {
+        unpack_fours(out.a, part.low, part.high, 32.0f);
+        unpack_halves(out.scale, part.scales);
+        unpack_factors(out, part.factors);
+    } else if constexpr (format == WEIGHTS_Q4) {
+        unpack_fours(out.a, part.quants, 0, 0.0f);
+        unpack_halves(out.scale, part.scales);
+        unpack_halves(out.second, part.minima);
     } else {
 #pragma unroll
         for (int s = 0; s < 2; s++) {
@@ -347,16 +423,40 @@ __device__ inline void unpack_block(fragments<format> &out, const block_part<for
 }
 
 template <enum weight_format format>
-__device__ inline void multiply_part(float sums[4], const fragments<format> &weights, uint4 x)
+__device__ inline void multiply_part(float sums[4], const uint32_t (&a)[2][4], uint4 x)
 {
     const uint32_t first[2] = {x.x, x.y}, second[2] = {x.z, x.w};
     if constexpr (format == WEIGHTS_F16) {
-        mma_f16_16x8x16(sums, weights.a[0], first);
-        mma_f16_16x8x16(sums, weights.a[1], second);
+        mma_f16_16x8x16(sums, a[0], first);
+        mma_f16_16x8x16(sums, a[1], second);
     } else {
-        mma_bf16_16x8x16(sums, weights.a[0], first);
-        mma_bf16_16x8x16(sums, weights.a[1], second);
+        mma_bf16_16x8x16(sums, a[0], first);
+        mma_bf16_16x8x16(sums, a[1], second);
     }
+}
+
+/* sums += scale times the sum of a block that a[] begins, of all of x's numbers. */
+template <enum weight_format format, int numbers>
+__device__ inline void add_scaled(float sums[4], const float (&scale)[2], const uint32_t (&a)[2][4],
+                                  const block_inputs<numbers> &x)
+{
+    float block[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < numbers; i++)
+        multiply_part<format>(block, a, x.number[i]);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sums[i] = fmaf(scale[i / 2], block[i], sums[i]);
+}
+
+/* Lanes have inputs [8t, 8t + 8): with t < 2 those of the first half, else of the second. Others'
+ * fragments become zero. */
+__device__ inline void keep_half(uint32_t (&out)[2][4], const uint32_t (&a)[2][4], int half)
+{
+    const bool own = (threadIdx.x & 3) / 2 == (unsigned)half;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        out[i / 4][i % 4] = own ? a[i / 4][i % 4] : 0;
 }
 
 /* sums (d of common.cuh) += a block of weights times one of x. */
@@ -364,18 +464,23 @@ template <enum weight_format format, int numbers>
 __device__ inline void multiply_block(float sums[4], const fragments<format> &weights,
                                       const block_inputs<numbers> &x)
 {
-    if constexpr (HAS_SCALES<format>) {
-        float block[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int i = 0; i < numbers; i++)
-            multiply_part<format>(block, weights, x.number[i]);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            sums[i] = fmaf(weights.scale[i / 2], block[i], sums[i]);
+    if constexpr (format == WEIGHTS_Q6) {
+        uint32_t half[2][4];
+        keep_half(half, weights.a, 0);
+        add_scaled<format>(sums, weights.scale, half, x);
+        keep_half(half, weights.a, 1);
+        add_scaled<format>(sums, weights.second, half, x);
+    } else if constexpr (HAS_SCALES<format>) {
+        if constexpr (HAS_MINIMA<format>) { /* times the sum of x: ones in bf16 */
+            const uint32_t one = 0x3f803f80u;
+            const uint32_t ones[2][4] = {{one, one, one, one}, {one, one, one, one}};
+            add_scaled<format>(sums, weights.second, ones, x);
+        }
+        add_scaled<format>(sums, weights.scale, weights.a, x);
     } else {
 #pragma unroll
         for (int i = 0; i < numbers; i++)
-            multiply_part<format>(sums, weights, x.number[i]);
+            multiply_part<format>(sums, weights.a, x.number[i]);
     }
 }
 

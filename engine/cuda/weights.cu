@@ -101,6 +101,49 @@ static void pack_q8(const struct quantized_integers *w, unsigned char *block)
     }
 }
 
+/* Four bits of each quant, `zero` more, in the lanes' dwords of their steps. */
+static void pack_low(const struct quantized_integers *w, int zero, unsigned char *block)
+{
+    uint32_t *dwords = (uint32_t *)(void *)block;
+    memset(block, 0, 256);
+    for (int i = 0; i < 512; i++) {
+        int output, input, lane = i / 16, step = i / 8 % 2, r = i / 2 % 4, e = i % 2;
+        place_of(lane, step, r, e, &output, &input);
+        const uint32_t quant = (uint32_t)(w[output].quants[input] + zero);
+        dwords[lane * 2 + step] |= (quant & 15) << (4 * r + 16 * e);
+    }
+}
+
+static void pack_q6(const struct quantized_integers *w, unsigned char *block)
+{
+    uint32_t *high = (uint32_t *)(void *)(block + Q6_HIGH);
+    uint16_t *scales = (uint16_t *)(void *)(block + Q6_SCALES);
+    pack_low(w, 32, block);
+    memset(high, 0, 32 * sizeof *high);
+    for (int i = 0; i < 512; i++) {
+        int output, input, lane = i / 16, step = i / 8 % 2, r = i / 2 % 4, e = i % 2;
+        place_of(lane, step, r, e, &output, &input);
+        const uint32_t quant = (uint32_t)(w[output].quants[input] + 32);
+        high[lane] |= quant >> 4 << (8 * step + 2 * r + 16 * e);
+    }
+    for (int j = 0; j < FRAGMENT_OUTPUTS; j++) {
+        const int place = j % 8 * 2 + j / 8;
+        memcpy(block + Q6_FACTORS + place * 2, w[j].factors, 2);
+        scales[place] = w[j].scale;
+    }
+}
+
+static void pack_q4(const struct quantized_integers *w, unsigned char *block)
+{
+    uint16_t *scales = (uint16_t *)(void *)(block + Q4_SCALES);
+    uint16_t *minima = (uint16_t *)(void *)(block + Q4_MINIMA);
+    pack_low(w, 0, block);
+    for (int j = 0; j < FRAGMENT_OUTPUTS; j++) {
+        scales[j % 8 * 2 + j / 8] = w[j].scale;
+        minima[j % 8 * 2 + j / 8] = w[j].minimum;
+    }
+}
+
 static bool pack_f32(enum weight_format, numbers from, unsigned char *block)
 {
     float *out = (float *)(void *)block;
@@ -125,9 +168,14 @@ static pack_function *packer_of(enum weight_format format)
     return NULL;
 }
 
-bool cuda_packs(enum weight_format format)
+/* The same of a block as integers [FRAGMENT_OUTPUTS]. */
+typedef void pack_integers(const struct quantized_integers *w, unsigned char *block);
+static pack_integers *block_packer_of(enum weight_format format)
 {
-    return format == WEIGHTS_AUTO || format == WEIGHTS_Q8 || packer_of(format) != NULL;
+    return format == WEIGHTS_Q8   ? pack_q8
+           : format == WEIGHTS_Q6 ? pack_q6
+           : format == WEIGHTS_Q4 ? pack_q4
+                                  : NULL;
 }
 
 /* ---- a piece: blocks [first, first + count) of a matrix ---- */
@@ -149,14 +197,14 @@ static bool pack_block(struct packing *packing, int64_t index, unsigned char *ou
     int64_t rows = weight->out - row < outputs ? weight->out - row : outputs;
     int64_t k = index % weight->blocks * BLOCK_INPUTS;
     int64_t n = weight->in - k < BLOCK_INPUTS ? weight->in - k : BLOCK_INPUTS;
-    if (weight->format == WEIGHTS_Q8) {
+    if (pack_integers *pack = block_packer_of(weight->format)) {
         struct quantized_integers w[FRAGMENT_OUTPUTS] = {};
         const bool fits =
             packing_blocks(weight->format, packing->parts, head * weight->out + row, rows, k, n, w);
         for (int output = 0; output < FRAGMENT_OUTPUTS; output++)
             for (int64_t input = n; input < BLOCK_INPUTS; input++)
                 w[output].quants[input] = 0;
-        pack_q8(w, out);
+        pack(w, out);
         return fits;
     }
     numbers from;
@@ -325,11 +373,7 @@ int cuda_weight_create(struct backend *backend, struct weight **out, const struc
     struct weight *weight = (struct weight *)calloc(1, sizeof *weight);
     if (weight == NULL)
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory");
-    weight->format = format;
-    if (format == WEIGHTS_AUTO) {
-        const enum weight_format kept = packing_format(parts, num_parts);
-        weight->format = cuda_packs(kept) ? kept : WEIGHTS_F16;
-    }
+    weight->format = format == WEIGHTS_AUTO ? packing_format(parts, num_parts) : format;
     weight->rounded = backend->activations == ACTIVATIONS_16BIT &&
                       activation_format_fits(ACTIVATIONS_16BIT, weight->format);
     weight->in = parts[0].cols;

@@ -24,10 +24,17 @@
  *                                          input 8t + 4s + 2 (r / 2) + e
  * q8         [32 lanes][2 steps][4][2],    the same as bytes, 128 + quant;
  *            then [8][2] in f16            scales of outputs g and g + 8
+ * q6         [32 lanes][2 steps][4] in    four bits of the same, 32 + quant, in q4's place;
+ *            16 bits, [32 lanes] in 32,   the upper two of register r of step s in bits 8s + 2r
+ *            [8][2][2] bytes,             and 16 more; factors of outputs g and g + 8, for both
+ *            then [8][2] in f16           halves of the inputs; scales of the outputs
+ * q4         [32 lanes][2 steps] in 32    quants: element e of register r in bits 4r + 16e of a
+ *            bits, then [2][8][2] in f16  step; scales of outputs g and g + 8, and minima
  * f32        [8][32 lanes][4]              for each four of inputs; lanes are outputs */
 /* clang-format on */
 
 enum { BLOCK_INPUTS = 32, F32_OUTPUTS = 32, FRAGMENT_OUTPUTS = 16, Q8_SCALES = 512 };
+enum { Q6_HIGH = 256, Q6_FACTORS = 384, Q6_SCALES = 416, Q4_SCALES = 256, Q4_MINIMA = 288 };
 
 struct weight {
     enum weight_format format; /* never auto */
@@ -58,6 +65,8 @@ constexpr size_t block_bytes(enum weight_format format)
 }
 
 static_assert(block_bytes(WEIGHTS_Q8) == Q8_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
+static_assert(block_bytes(WEIGHTS_Q6) == Q6_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
+static_assert(block_bytes(WEIGHTS_Q4) == Q4_MINIMA + FRAGMENT_OUTPUTS * 2, "quants and minima");
 
 /* Sums of a long row run beside each other in as many warps, a power of two; of two blocks or more
  * each. */

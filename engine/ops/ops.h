@@ -331,7 +331,6 @@ struct ops {
      * the format. */
     int (*weight_create)(struct backend *, struct weight **out, const struct matrix *parts,
                          int num_parts, int heads, enum weight_format, struct error *);
-    bool (*packs)(enum weight_format); /* whether it has the format; NULL: it has all */
     void (*weight_free)(struct backend *, struct weight *);
     /* The bytes as packed (auto), or in another format. */
     size_t (*weight_bytes)(const struct weight *, enum weight_format);

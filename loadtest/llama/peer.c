@@ -3,6 +3,8 @@
 
 #include "engine/base/clock.h"
 
+#include <string.h>
+
 #ifndef PEER_IK
 #include <ggml-cpu.h>
 #endif
@@ -226,4 +228,32 @@ int peer_read(struct peer *peer, const int *ids, int count, struct error *err)
         put(peer, 0, peer->at + i, ids[i], true);
     peer->at += count;
     return decode(peer, err);
+}
+
+int peer_quantize(const char *from, const char *to, const char *type, struct error *err)
+{
+    static const struct {
+        const char *name;
+        enum llama_ftype type;
+    } types[] = {
+        {"Q4_0", LLAMA_FTYPE_MOSTLY_Q4_0},       {"Q4_1", LLAMA_FTYPE_MOSTLY_Q4_1},
+        {"Q4_K_S", LLAMA_FTYPE_MOSTLY_Q4_K_S},   {"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M},
+        {"Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K},       {"IQ4_NL", LLAMA_FTYPE_MOSTLY_IQ4_NL},
+#ifdef PEER_IK
+        {"IQ4_KS", LLAMA_FTYPE_MOSTLY_IQ4_KS},   {"Q4_0_R8", LLAMA_FTYPE_MOSTLY_Q4_0_R8},
+        {"Q4_K_R4", LLAMA_FTYPE_MOSTLY_Q4_K_R4},
+#endif
+    };
+    llama_log_set(quiet, NULL);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i].name, type) != 0)
+            continue;
+        struct llama_model_quantize_params params = llama_model_quantize_default_params();
+        params.ftype = types[i].type;
+        return llama_model_quantize(from, to, &params) == 0
+                   ? 0
+                   : error_set(err, ERROR_INVALID, "%s: llama.cpp cannot write it as %s", from,
+                               type);
+    }
+    return error_set(err, ERROR_INVALID, "expected a type such as Q4_0 or Q4_K_M, got %s", type);
 }

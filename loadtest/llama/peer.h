@@ -46,4 +46,7 @@ int peer_run(struct peer *peer, bool generates, int tokens, double *seconds, str
 /* Reads one text and keeps the logits after each of its tokens, for llama_get_logits_ith. */
 int peer_read(struct peer *peer, const int *ids, int count, struct error *err);
 
+/* Writes a GGUF file in another of llama.cpp's types, as llama-quantize does. */
+int peer_quantize(const char *from, const char *to, const char *type, struct error *err);
+
 #endif

@@ -9,6 +9,8 @@
  *   turns same MODEL GGUF WEIGHTS TOKENS [IDS]
  *     What both say after each of so many tokens, with f32 keys and values: random ones, or the
  *     first of a file of ids.
+ *   turns quantize GGUF TO TYPE
+ *     TYPE as llama-quantize has it: Q4_0, Q4_K_M.
  */
 #include "bench/bench_text.h"
 #include "engine/base/clock.h"
@@ -266,12 +268,24 @@ static bool read_formats(char *text, struct bench_case *test)
            (slash == NULL || activation_format_find(slash, &test->activations));
 }
 
+static int quantize(char **argv)
+{
+    struct error err = ERROR_INIT;
+    if (peer_quantize(argv[2], argv[3], argv[4], &err) == 0)
+        return 0;
+    fprintf(stderr, "turns: %s\n", err.message);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 5 && strcmp(argv[1], "quantize") == 0)
+        return quantize(argv);
     bool compares = (argc == 6 || argc == 7) && strcmp(argv[1], "same") == 0;
     if (!compares && (argc != 12 || strcmp(argv[1], "speed") != 0)) {
         fprintf(stderr,
-                "usage: turns same MODEL GGUF WEIGHTS TOKENS [IDS] | turns speed MODEL GGUF "
+                "usage: turns quantize GGUF TO TYPE | turns same MODEL GGUF WEIGHTS TOKENS [IDS] | "
+                "turns speed MODEL GGUF "
                 "WEIGHTS pp|tg TOKENS DEPTH TEXTS SECONDS FLASH LOAD; WEIGHTS: bf16, or bf16/16bit "
                 "with regla's activations\n");
         return 2;

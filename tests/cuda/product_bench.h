@@ -12,8 +12,9 @@
 static const struct kind {
     enum weight_format format;
     bool rounded;
-} kinds[] = {{WEIGHTS_F32, false}, {WEIGHTS_BF16, false}, {WEIGHTS_F16, false},
-             {WEIGHTS_Q8, false},  {WEIGHTS_BF16, true},  {WEIGHTS_Q8, true}};
+} kinds[] = {{WEIGHTS_F32, false}, {WEIGHTS_BF16, false}, {WEIGHTS_F16, false}, {WEIGHTS_Q8, false},
+             {WEIGHTS_BF16, true}, {WEIGHTS_Q8, true},    {WEIGHTS_Q6, false},  {WEIGHTS_Q6, true},
+             {WEIGHTS_Q4, false},  {WEIGHTS_Q4, true}};
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds, MOST_ROWS = 256 };
 
 struct product_case {
@@ -103,11 +104,13 @@ static inline void split_inputs(struct kind kind, float *x, size_t count)
 }
 
 /* Both sum n products of numbers under 1 with a rounding or two each, four times that where x
- * became integers on the CPU; no activation is steeper than 1.2. */
+ * became integers on the CPU, and three times that with q4, whose quants and minima are larger; no
+ * activation is steeper than 1.2. */
 static inline double bound_of(const struct product_case *c)
 {
     double n = c->in < 32 ? 32 : c->in;
-    return 1.2 * 8.0 * n * 0x1p-24;
+    const double parts = c->kind.format == WEIGHTS_Q4 ? 24.0 : 8.0;
+    return 1.2 * parts * n * 0x1p-24;
 }
 
 static inline void check_product(struct devices *d, const struct product_case *c)

@@ -67,7 +67,8 @@ arrays() { # build folder
 
 f32=(--weights f32 --kv f32)
 # of weights, KV and activations, whose bits alone are checked
-all_formats=("bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit" "q8 f16 16bit")
+all_formats=("bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "q4 f16 f32" "q6 f16 16bit" "bf16 f16 16bit"
+    "q8 f16 16bit")
 skipped=no
 SECONDS_EACH=7200 # all at full size
 case ${1:?emulated, races, all-races, compile or device} in

@@ -399,21 +399,22 @@ static void counts_memory(void)
     engine_close(engine);
 }
 
-/* What the device has no kernels for is refused, and not offered. */
+/* A model has the bytes that another format's said of this one. */
 static void formats(void)
 {
-    struct error err = ERROR_INIT;
-    struct engine *engine;
-    const struct engine_options q4 = {.device = "cuda", .weights = WEIGHTS_Q4};
-    int result = engine_open(&engine, GOLDEN "hybrid_regla", &q4, &err);
-    CHECK(result == -1 && err.code == ERROR_UNSUPPORTED && strstr(err.message, "than q4 on cuda"),
-          "code %d, \"%s\"", err.code, err.message);
-    engine = open_engine("hybrid_regla", "cuda", KV_F32);
-    const struct engine_info *info = engine_info(engine);
-    CHECK(info->weights_bytes_as[WEIGHTS_Q8] > 0 && info->weights_bytes_as[WEIGHTS_Q4] == 0,
-          "%zu bytes as q8, %zu as q4", info->weights_bytes_as[WEIGHTS_Q8],
-          info->weights_bytes_as[WEIGHTS_Q4]);
+    struct engine *engine = open_engine("hybrid_regla", "cuda", KV_F32);
+    const struct engine_info info = *engine_info(engine);
     engine_close(engine);
+    for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++) {
+        struct error err = ERROR_INIT;
+        const struct engine_options options = {.device = "cuda",
+                                               .weights = (enum weight_format)format};
+        must(engine_open(&engine, GOLDEN "hybrid_regla", &options, &err), &err);
+        const size_t bytes = engine_info(engine)->weights_bytes;
+        CHECK(bytes > 0 && bytes == info.weights_bytes_as[format], "%zu bytes as %s, expected %zu",
+              bytes, weight_format_name(options.weights), info.weights_bytes_as[format]);
+        engine_close(engine);
+    }
 }
 
 static void measures(void)

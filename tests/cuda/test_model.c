@@ -37,7 +37,8 @@ static const struct model_case {
 } cases[] = {
     {WEIGHTS_F32, ACTIVATIONS_F32, 1e-3, 2e-3},   {WEIGHTS_BF16, ACTIVATIONS_F32, 2e-2, 2e-3},
     {WEIGHTS_F16, ACTIVATIONS_F32, 2e-2, 2e-3},   {WEIGHTS_Q8, ACTIVATIONS_F32, 2e-2, 2e-3},
-    {WEIGHTS_BF16, ACTIVATIONS_16BIT, 0.2, 5e-3}, {WEIGHTS_Q8, ACTIVATIONS_16BIT, 0.2, 5e-3}};
+    {WEIGHTS_BF16, ACTIVATIONS_16BIT, 0.2, 5e-3}, {WEIGHTS_Q8, ACTIVATIONS_16BIT, 0.2, 5e-3},
+    {WEIGHTS_Q4, ACTIVATIONS_F32, 2e-2, 2e-3}};
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 
 static void must(int result, const struct error *err)

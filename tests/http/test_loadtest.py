@@ -323,6 +323,25 @@ def test_peers_in_turns(tmp_path, monkeypatch, capsys):
     assert ran == ["bench", "regla", "batched", "regla"]  # who is first changes
 
 
+def test_peers_write_their_own_types(tmp_path, monkeypatch):
+    calls = []
+
+    def answer(arguments, **_):
+        calls.append(arguments)
+        Path(arguments[3]).touch()
+
+    monkeypatch.setattr(peers, "run", answer)
+    setup = {"turns": "turns", "files": {"bf16": tmp_path / "m-bf16.gguf", "q8": tmp_path / "m-q8.gguf"}}
+    labels = ["q8", "q4=Q4_K_M/auto", "q4=Q4_K_M"]
+    peers.quantize(setup, labels)
+    kept = tmp_path / "m-Q4_K_M.gguf"
+    assert [call[1:3] + call[4:] for call in calls] == [["quantize", tmp_path / "m-bf16.gguf", "Q4_K_M"]]
+    assert kept.exists() and [peers.file_of(setup, label) for label in labels[1:]] == [kept, kept]
+    assert [peers.ours(label) for label in labels] == ["q8", "q4/auto", "q4"]
+    with pytest.raises(peers.Failure, match="q4: expected one of bf16, q8.*q4=Q4_0"):
+        peers.quantize(setup, ["q4/auto"])
+
+
 def test_peers_give_regla_its_activations(monkeypatch):
     """After a slash: whole to `turns`, apart to `regla bench`, and the peer's file is of the weights."""
     ran = []

@@ -2,7 +2,6 @@
 /* GGUF files: the header and its damages, blocks of numbers, split files, and models that compute
  * what the folder of the same model does. The files are make_gguf_fixtures.py's. */
 #include "engine/base/half.h"
-#include "engine/device.h"
 #include "engine/engine.h"
 #include "engine/model/gguf_tensors.h"
 #include "engine/model/model_load.h"
@@ -379,7 +378,6 @@ Test(gguf, matrices_of_several_types_are_f16)
     cr_expect(packing_format(parts, 3) == WEIGHTS_F16);
     cr_expect(packing_format(parts, 4) == WEIGHTS_F32);
     cr_expect(packing_format(parts + 2, 1) == WEIGHTS_Q6);
-    cr_expect(device_weights("cpu", WEIGHTS_Q4) == WEIGHTS_Q4);
 }
 
 /* The f16 scale of a block: infinite, NaN, and the largest that is not. */
