@@ -97,7 +97,8 @@ static void on_given(struct store_op *op)
     session_question_free(question);
 }
 
-/* counted: what it is to count from now on, less than was promised; NULL: nothing was. */
+/* counted: what it is to count from now on, less than was promised; NULL: nothing was, or what the
+ * store has of it is not known. */
 static bool send_back(struct sessions *sessions, const char *owner, const char *id,
                       const struct store_lease *lease, const struct session *counted,
                       session_done *done, void *context)
@@ -126,9 +127,10 @@ void session_leases_send_back(struct sessions *sessions, const char *owner, cons
 bool session_leases_give_then(struct session *session, session_done *done, void *context)
 {
     const struct session_meta *meta = &session->meta;
-    bool later = session->lease.holder[0] &&
-                 send_back(session->sessions, meta->owner, meta->id, &session->lease,
-                           session->promised > 0 ? session : NULL, done, context);
+    bool later =
+        session->lease.holder[0] &&
+        send_back(session->sessions, meta->owner, meta->id, &session->lease,
+                  session->promised > 0 && !session->doubtful ? session : NULL, done, context);
     session->lease.holder[0] = 0;
     return later;
 }

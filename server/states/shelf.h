@@ -33,7 +33,8 @@ int shelf_remove(struct shelf *shelf, const struct shelf_session *sessions, size
                  enum shelf_outcome *outcomes, struct error *err);
 
 /* Sets aside what is damaged. In a store it also gives each session a new version, which servers
- * that have seen a later one than the store's go on from, and mends the lists of names. */
+ * that have seen a later one than the store's go on from, and mends the lists of names. Times to
+ * live go on. */
 int shelf_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err);
 
 #endif

@@ -47,10 +47,11 @@ static int move_one(void *context, const struct shelf_session *session, struct e
     }
     if (shelf_put(move->to, &putting, move->replaces, &outcome, err) != 0)
         return error_prefix(err, "%s", shelf_name(move->to));
-    *(outcome == SHELF_DONE   ? &move->put
-      : outcome == SHELF_SAME ? &move->same
-      : outcome == SHELF_BUSY ? &move->busy
-                              : &move->other) += 1;
+    *(outcome == SHELF_DONE      ? &move->put
+      : outcome == SHELF_SAME    ? &move->same
+      : outcome == SHELF_BUSY    ? &move->busy
+      : outcome == SHELF_DAMAGED ? &move->damaged
+                                 : &move->other) += 1;
     return move->removes && (outcome == SHELF_DONE || outcome == SHELF_SAME)
                ? shelf_list_add(&moving->done, session, err)
                : 0;

@@ -28,6 +28,7 @@ int shelf_list_add(struct shelf_list *list, const struct shelf_session *session,
     const size_t bytes =
         session->tokens != NULL ? (size_t)session->count * sizeof *session->tokens : 0;
     int32_t *tokens = malloc(bytes + 1);
+    char *damage = session->damage != NULL ? strdup(session->damage) : NULL;
     if (list->count == list->capacity) {
         size_t capacity = 2 * list->capacity + 64;
         void *items = realloc(list->items, capacity * sizeof *list->items);
@@ -36,8 +37,10 @@ int shelf_list_add(struct shelf_list *list, const struct shelf_session *session,
             list->capacity = capacity;
         }
     }
-    if (tokens == NULL || list->count == list->capacity) {
+    if (tokens == NULL || (session->damage != NULL && damage == NULL) ||
+        list->count == list->capacity) {
         free(tokens);
+        free(damage);
         return error_set(err, ERROR_NO_MEMORY, "no memory for sessions");
     }
     if (bytes > 0)
@@ -45,14 +48,17 @@ int shelf_list_add(struct shelf_list *list, const struct shelf_session *session,
     struct shelf_session *item = &list->items[list->count++];
     *item = *session;
     item->tokens = tokens;
+    item->damage = damage;
     item->turns = NULL;
     return 0;
 }
 
 void shelf_list_clear(struct shelf_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
+    for (size_t i = 0; i < list->count; i++) {
         free((void *)list->items[i].tokens);
+        free((void *)list->items[i].damage);
+    }
     free(list->items);
     *list = (struct shelf_list){0};
 }

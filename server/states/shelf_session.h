@@ -21,15 +21,15 @@ struct shelf_session {
     const char *damage;        /* what is wrong with it; NULL: nothing */
     char row[STORE_NAME_SIZE]; /* of a directory: name of the row */
     int64_t version;           /* of a store */
-    bool leased;               /* of a store: a server works on it */
 };
 
 /* Why one was not put or removed, where that is no error. */
 enum shelf_outcome {
     SHELF_DONE,
-    SHELF_SAME,  /* it was there already, as it is */
-    SHELF_OTHER, /* another of its name is there; or it has changed meanwhile */
-    SHELF_BUSY   /* a server works on it */
+    SHELF_SAME,   /* it was there already, as it is */
+    SHELF_OTHER,  /* another of its name is there; or it has changed meanwhile */
+    SHELF_BUSY,   /* a server works on it */
+    SHELF_DAMAGED /* what is there of its name is damaged */
 };
 
 /* What repair has found. */
@@ -37,7 +37,7 @@ struct shelf_repair {
     int64_t whole, damaged;
     int64_t leftovers; /* of a store: rows without a session, which are gone now */
     int64_t names;     /* of a store: in the lists of names, that were missing or too many */
-    int64_t busy;      /* of a store: a server works on them; left alone */
+    int64_t busy;      /* of a store: a server works on them or has changed them; left alone */
 };
 
 /* Of tokens and turns: whether two sessions are the same. */
@@ -50,7 +50,7 @@ struct shelf_filter {
 
 bool shelf_session_matches(const struct shelf_filter *filter, const struct shelf_session *session);
 
-/* Sessions that were kept for later, with their tokens, and without their turns. */
+/* Sessions that were kept for later, with their tokens and damage, and without their turns. */
 struct shelf_list {
     struct shelf_session *items; /* [count] */
     size_t count, capacity;

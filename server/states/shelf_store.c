@@ -3,12 +3,14 @@
 #include "server/store/redis_keys.h"
 #include "server/store/redis_place.h"
 #include "server/store/redis_rows.h"
+#include "server/store/redis_scripts.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/store.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct shelf_shared {
     struct store_place *place;
@@ -47,6 +49,11 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
     return shelf->name != NULL ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a name");
 }
 
+static struct redis_link *link_of(const struct shelf *shelf)
+{
+    return &((struct shelf_shared *)shelf->place)->place->link;
+}
+
 /* ---- operations on one session ---- */
 
 /* Runs the operation. Returns -1 where it failed; a refusal is none. */
@@ -59,7 +66,13 @@ static int run(struct shelf *shelf, struct store_op *op, const struct shelf_sess
     op->owner = session->meta.owner;
     op->id = session->meta.id;
     memcpy(shared->place->model, session->model, sizeof shared->place->model);
-    redis_sessions_run(shared->place, op);
+    struct store_op *ended = redis_sessions_run(shared->place, op);
+    while (ended == NULL) {
+        const double wait = redis_sessions_due_in(shared->place);
+        const struct timespec pause = {0, (long)(wait * 1e9)}; /* which is less than a second */
+        nanosleep(&pause, NULL);
+        ended = redis_sessions_run(shared->place, NULL);
+    }
     if (op->error.code == ERROR_NONE || op->refusal == STORE_BUSY || op->refusal == STORE_CONFLICT)
         return 0;
     *err = op->error;
@@ -141,7 +154,7 @@ static int scan_step(struct redis_link *link, size_t node, const char *pattern, 
 /* All keys that fit the pattern, each once, of all nodes; a new object. NULL: *err says why. */
 static json_t *scan(struct shelf *shelf, const char *pattern, struct error *err)
 {
-    struct redis_link *link = &((struct shelf_shared *)shelf->place)->place->link;
+    struct redis_link *link = link_of(shelf);
     json_t *found = json_object();
     int result = found != NULL ? redis_link_open(link, true, err)
                                : error_set(err, ERROR_NO_MEMORY, "no memory for names");
@@ -217,9 +230,8 @@ static int store_each(struct shelf *shelf, bool whole, shelf_each_function *each
 
 /* ---- changes ---- */
 
-/* Writes what is not there yet: all of it, or (from >= 0) only its row. */
 static int commit(struct shelf *shelf, struct store_op *taken, const struct shelf_session *session,
-                  bool row_alone, int64_t state, enum shelf_outcome *outcome, struct error *err)
+                  enum shelf_outcome *outcome, struct error *err)
 {
     char meta[SESSION_META_SIZE];
     struct store_op op = {.lease = taken->lease,
@@ -228,13 +240,23 @@ static int commit(struct shelf *shelf, struct store_op *taken, const struct shel
                           .tokens = session->tokens,
                           .count = session->count,
                           .turns = session->turns,
-                          .turns_length = session->meta.turns,
-                          .from = row_alone ? session->count : 0,
-                          .turns_from = row_alone ? session->meta.turns : 0,
-                          .state = state};
+                          .turns_length = session->meta.turns};
     int result = run(shelf, &op, session, STORE_WRITE, err);
     *outcome = outcome_of(&op);
     return result;
+}
+
+/* What the owner's sessions count is not known any more: a server counts them anew. */
+static int forget_quota(struct shelf *shelf, const struct shelf_session *session, struct error *err)
+{
+    struct redis_command command;
+    char key[REDIS_KEY_SIZE];
+    redis_key_owner(key, session->model, session->meta.owner, ":quota");
+    redis_command_begin(&command, "DEL");
+    redis_command_text(&command, key);
+    redisReply *reply = redis_link_ask(link_of(shelf), &command, err);
+    freeReplyObject(reply);
+    return reply != NULL ? 0 : -1;
 }
 
 static int put_taken(struct shelf *shelf, struct store_op *op, const struct shelf_session *session,
@@ -249,41 +271,61 @@ static int put_taken(struct shelf *shelf, struct store_op *op, const struct shel
             return give(shelf, op, session, err);
         }
     }
-    return commit(shelf, op, session, false, 0, outcome, err);
+    int result = commit(shelf, op, session, outcome, err);
+    return result == 0 && *outcome == SHELF_DONE ? forget_quota(shelf, session, err) : result;
 }
 
 static int store_put(struct shelf *shelf, const struct shelf_session *session, bool replace,
                      enum shelf_outcome *outcome, struct error *err)
 {
     struct store_op op = {0};
-    int result = take(shelf, &op, session, err);
-    if (result == 0 && op.error.code != ERROR_NONE)
+    struct error why = ERROR_INIT;
+    int result = take(shelf, &op, session, &why);
+    if (result != 0 && why.code == ERROR_INVALID) {
+        *outcome = SHELF_DAMAGED;
+        result = 0;
+    } else if (result != 0) {
+        *err = why;
+    } else if (op.error.code != ERROR_NONE) {
         *outcome = outcome_of(&op);
-    else if (result == 0)
+    } else {
         result = put_taken(shelf, &op, session, replace, outcome, err);
+    }
     store_rows_free(op.rows, op.num_rows);
     return result;
 }
 
-/* The command with the name of the session and the owner's list. */
-static int ask_list(struct shelf *shelf, const char *command_name,
-                    const struct shelf_session *session, int64_t *changed, struct error *err)
+/* Out of the owner's list, by whoever has the lease: nobody else can make it anew meanwhile. */
+static int forget_name(struct shelf *shelf, const struct shelf_session *session, struct error *err)
 {
-    struct redis_link *link = &((struct shelf_shared *)shelf->place)->place->link;
     struct redis_command command;
+    struct error why = ERROR_INIT;
     char key[REDIS_KEY_SIZE];
     redis_key_owner(key, session->model, session->meta.owner, ":sessions");
-    redis_command_begin(&command, command_name);
+    redis_command_begin(&command, "ZREM");
     redis_command_text(&command, key);
-    if (strcmp(command_name, "ZADD") == 0)
-        redis_command_number(&command, (int64_t)session->meta.used);
     redis_command_text(&command, session->meta.id);
-    redisReply *reply = redis_link_ask(link, &command, err);
-    if (reply == NULL)
-        return -1;
-    *changed += reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    redisReply *reply = redis_link_ask(link_of(shelf), &command, &why);
     freeReplyObject(reply);
-    return 0;
+    if (reply != NULL || why.code == ERROR_INVALID) /* a list that is none has no names */
+        return 0;
+    return error_set(err, why.code, "%s", why.message);
+}
+
+static int remove_taken(struct shelf *shelf, struct store_op *taken,
+                        const struct shelf_session *session, enum shelf_outcome *outcome,
+                        struct error *err)
+{
+    struct store_op removing = {.lease = taken->lease};
+    *outcome = SHELF_OTHER;
+    if (taken->seen == STORE_SEEN_OTHER)
+        return give(shelf, taken, session, err);
+    if (forget_name(shelf, session, err) != 0 ||
+        run(shelf, &removing, session, STORE_REMOVE, err) != 0)
+        return -1;
+    *outcome = outcome_of(&removing);
+    int result = give(shelf, taken, session, err);
+    return result == 0 && *outcome == SHELF_DONE ? forget_quota(shelf, session, err) : result;
 }
 
 static int store_remove_some(struct shelf *shelf, const struct shelf_session *sessions,
@@ -292,66 +334,102 @@ static int store_remove_some(struct shelf *shelf, const struct shelf_session *se
     int result = 0;
     for (size_t i = 0; i < count && result == 0; i++) {
         struct store_op op = {.lease = {.version = sessions[i].version}};
-        int64_t changed = 0;
-        result = run(shelf, &op, &sessions[i], STORE_REMOVE, err);
+        result = take(shelf, &op, &sessions[i], err);
         outcomes[i] = outcome_of(&op);
-        if (result == 0 && outcomes[i] == SHELF_DONE)
-            result = ask_list(shelf, "ZREM", &sessions[i], &changed, err);
+        if (result == 0 && op.error.code == ERROR_NONE)
+            result = remove_taken(shelf, &op, &sessions[i], &outcomes[i], err);
+        store_rows_free(op.rows, op.num_rows);
     }
     return result;
 }
 
 /* ---- repair ---- */
 
-/* Renames the row and what belongs to it, unless a server works on it. */
-static int set_aside(struct shelf *shelf, const struct shelf_session *session, bool *busy,
-                     struct error *err)
+static const char REJECTED[] = "rejected:";
+
+/* Renames a list that is none. */
+static int set_list_aside(struct shelf *shelf, const char *key, struct shelf_repair *repair,
+                          struct error *err)
 {
-    static const char SCRIPT[] = "local t = redis.call('TIME')\n"
-                                 "local h = redis.call('HGET', KEYS[1], 'until')\n"
-                                 "if tonumber(h or 0) > t[1] * 1000 then return {'busy'} end\n"
-                                 "for i = 1, 3 do\n"
-                                 "  if redis.call('EXISTS', KEYS[i]) == 1 then "
-                                 "redis.call('RENAME', KEYS[i], KEYS[i + 3]) end\n"
-                                 "end\n"
-                                 "return {'done'}\n";
-    static const char *const ENDS[] = {"", ":t", ":c"};
-    struct redis_link *link = &((struct shelf_shared *)shelf->place)->place->link;
+    enum { BEGIN = sizeof "regla:" - 1 };
     struct redis_command command;
-    char keys[6][REDIS_KEY_SIZE];
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, SCRIPT);
-    redis_command_number(&command, 6);
-    for (size_t i = 0; i < 6; i++) {
-        snprintf(keys[i], REDIS_KEY_SIZE, "regla:%s{%s:%s:%s}%s",
-                 i < 3 ? "" : "rejected:", session->model, session->meta.owner, session->meta.id,
-                 ENDS[i % 3]);
-        redis_command_text(&command, keys[i]);
-    }
-    redisReply *reply = redis_link_ask(link, &command, err);
-    if (reply == NULL)
-        return -1;
-    *busy = redis_rows_is(reply, 0, "busy");
+    char aside[REDIS_KEY_SIZE];
+    snprintf(aside, sizeof aside, "regla:%s%s", REJECTED, key + BEGIN);
+    redis_command_begin(&command, "RENAME");
+    redis_command_text(&command, key);
+    redis_command_text(&command, aside);
+    redisReply *reply = redis_link_ask(link_of(shelf), &command, err);
     freeReplyObject(reply);
-    return 0;
+    repair->damaged += reply != NULL;
+    return reply != NULL ? 0 : -1;
 }
 
-/* A row that can be taken: with a session, which gets a new version, or without. */
-static int renew(struct shelf *shelf, struct store_op *op, struct shelf_session *session,
-                 struct shelf_repair *repair, struct error *err)
+/* Puts a name into a list (score >= 0) or a set. *added: so many were not there. */
+static int put_name(struct shelf *shelf, const char *key, int64_t score, const char *name,
+                    struct shelf_repair *repair, int64_t *added, struct error *err)
 {
-    enum shelf_outcome outcome;
-    if (op->seen != STORE_SEEN_OTHER) {
-        repair->leftovers++;
-        return give(shelf, op, session, err);
+    for (int attempt = 0;; attempt++) {
+        struct redis_command command;
+        struct error why = ERROR_INIT;
+        redis_command_begin(&command, score >= 0 ? "ZADD" : "SADD");
+        redis_command_text(&command, key);
+        if (score >= 0)
+            redis_command_number(&command, score);
+        redis_command_text(&command, name);
+        redisReply *reply = redis_link_ask(link_of(shelf), &command, &why);
+        if (reply != NULL) {
+            *added += reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+            freeReplyObject(reply);
+            return 0;
+        }
+        if (why.code != ERROR_INVALID || attempt > 0)
+            return error_set(err, why.code, "%s", why.message);
+        if (set_list_aside(shelf, key, repair, err) != 0)
+            return -1;
     }
-    fill(session, op);
-    if (session->damage != NULL)
-        return give(shelf, op, session, err);
-    repair->whole++;
-    return ask_list(shelf, "ZADD", session, &repair->names, err) != 0
-               ? -1
-               : commit(shelf, op, session, true, op->rows->state, &outcome, err);
+}
+
+/* Runs a script on the row and its parts, and what they are called when they are set aside. */
+static redisReply *run_script(struct shelf *shelf, const struct shelf_session *session,
+                              const char *script, struct error *err)
+{
+    static const char *const ENDS[] = {"", ":t", ":c"};
+    enum { KEYS = 6, OWN = KEYS / 2 };
+    struct redis_command command;
+    char keys[KEYS][REDIS_KEY_SIZE];
+    redis_command_begin(&command, "EVAL");
+    redis_command_text(&command, script);
+    redis_command_number(&command, KEYS);
+    for (size_t i = 0; i < KEYS; i++) {
+        snprintf(keys[i], REDIS_KEY_SIZE, "regla:%s{%s:%s:%s}%s", i < OWN ? "" : REJECTED,
+                 session->model, session->meta.owner, session->meta.id, ENDS[i % OWN]);
+        redis_command_text(&command, keys[i]);
+    }
+    redis_command_number(&command, session->version);
+    return redis_link_ask(link_of(shelf), &command, err);
+}
+
+/* A session gets a new version, a row without one goes, what is damaged is set aside: unless a
+ * server works on it, or has changed it meanwhile. */
+static int mend(struct shelf *shelf, const struct shelf_session *session,
+                struct shelf_repair *repair, struct error *err)
+{
+    redisReply *reply =
+        run_script(shelf, session,
+                   session->damage != NULL ? redis_script_set_aside : redis_script_refresh, err);
+    int result = reply != NULL ? 0 : -1;
+    if (reply == NULL)
+        return -1;
+    if (redis_rows_is(reply, 0, "done"))
+        *(session->damage != NULL ? &repair->damaged : &repair->whole) += 1;
+    else if (redis_rows_is(reply, 0, "gone"))
+        repair->leftovers++;
+    else if (redis_rows_is(reply, 0, "busy") || redis_rows_is(reply, 0, "other"))
+        repair->busy++;
+    else if (!redis_rows_is(reply, 0, "none"))
+        result = redis_rows_strange(reply, err);
+    freeReplyObject(reply);
+    return result;
 }
 
 static int repair_key(struct shelf *shelf, const char *key, struct shelf_repair *repair,
@@ -360,66 +438,100 @@ static int repair_key(struct shelf *shelf, const char *key, struct shelf_repair 
     struct shelf_session session;
     struct store_op op = {0};
     struct error why = ERROR_INIT;
-    bool busy = false;
+    char list[REDIS_KEY_SIZE];
     if (!parse_key(key, strlen(key), &session))
         return 0;
-    int result = take(shelf, &op, &session, &why);
-    if (result == 0 && op.refusal == STORE_BUSY) {
-        busy = true;
-    } else if (result == 0) {
-        result = renew(shelf, &op, &session, repair, &why);
-    } else if (why.code == ERROR_INVALID) {
+    int result = run(shelf, &op, &session, STORE_LOOK, &why);
+    if (result != 0 && why.code == ERROR_INVALID) {
         session.damage = why.message;
         result = 0;
+    } else if (result == 0 && op.seen == STORE_SEEN_OTHER) {
+        fill(&session, &op);
+        redis_key_owner(list, session.model, session.meta.owner, ":sessions");
+        if (session.damage == NULL)
+            result = put_name(shelf, list, (int64_t)session.meta.used, session.meta.id, repair,
+                              &repair->names, &why);
     }
-    if (result == 0 && session.damage != NULL) {
-        result = set_aside(shelf, &session, &busy, &why);
-        repair->damaged += !busy;
-    }
-    repair->busy += busy;
-    store_rows_free(op.rows, op.num_rows);
+    struct error failed = ERROR_INIT;
     if (result != 0)
         *err = why;
+    else if ((result = mend(shelf, &session, repair, &failed)) != 0)
+        *err = failed;
+    store_rows_free(op.rows, op.num_rows);
     return result;
 }
 
-/* Names in a list that have no row. */
+/* Takes those names [count] of a list out that have no row. words: {name, score, ...}. A name that
+ * was put there in this second, or again meanwhile, stays: its session may have been made since. */
+static int mend_names(struct shelf *shelf, const char *key, struct shelf_session *session,
+                      const redisReply *words, int64_t now, struct shelf_repair *repair,
+                      struct error *err)
+{
+    struct redis_command command;
+    char row[REDIS_KEY_SIZE];
+    int result = 0;
+    for (size_t i = 0; result == 0 && i + 1 < words->elements; i += 2) {
+        const redisReply *name = words->element[i], *score = words->element[i + 1];
+        if (name->len >= SESSION_ID_SIZE || strtod(score->str, NULL) >= (double)now)
+            continue;
+        redis_key_session(row, session->model, session->meta.owner, name->str, "");
+        redis_command_begin(&command, "EXISTS");
+        redis_command_text(&command, row);
+        redisReply *there = redis_link_ask(link_of(shelf), &command, err);
+        bool lacking = there != NULL && there->type == REDIS_REPLY_INTEGER && there->integer == 0;
+        result = there != NULL ? 0 : -1;
+        freeReplyObject(there);
+        if (!lacking)
+            continue;
+        redis_command_begin(&command, "EVAL");
+        redis_command_text(&command, redis_script_forget);
+        redis_command_number(&command, 1);
+        redis_command_text(&command, key);
+        redis_command_text(&command, name->str);
+        redis_command_text(&command, score->str);
+        redisReply *gone = redis_link_ask(link_of(shelf), &command, err);
+        result = gone != NULL ? 0 : -1;
+        repair->names += gone != NULL && redis_rows_is(gone, 0, "gone");
+        freeReplyObject(gone);
+    }
+    return result;
+}
+
+/* An owner's list, that the owner is known, and that its quota is counted anew. */
 static int mend_list(struct shelf *shelf, const char *key, struct shelf_repair *repair,
                      struct error *err)
 {
-    struct redis_link *link = &((struct shelf_shared *)shelf->place)->place->link;
+    enum { SECOND_MS = 1000 };
     struct redis_command command;
     struct shelf_session session = {0};
-    if (sscanf(key, "regla:{%32[0-9a-f]:%32[0-9a-f]}:sessions", session.model,
-               session.meta.owner) != 2)
+    struct error why = ERROR_INIT;
+    char owners[REDIS_KEY_SIZE], own[REDIS_KEY_SIZE];
+    int64_t now, added = 0;
+    if (sscanf(key, "regla:{%32[0-9a-f]:%32[0-9a-f]}:", session.model, session.meta.owner) != 2)
         return 0;
-    redis_command_begin(&command, "ZRANGE");
+    redis_key_owner(own, session.model, session.meta.owner, ":sessions");
+    if (strcmp(key, own) != 0)
+        return 0;
+    redis_command_begin(&command, "EVAL");
+    redis_command_text(&command, redis_script_names);
+    redis_command_number(&command, 1);
     redis_command_text(&command, key);
-    redis_command_text(&command, "0");
-    redis_command_text(&command, "-1");
-    redisReply *names = redis_link_ask(link, &command, err);
-    int result = names == NULL                      ? -1
-                 : names->type != REDIS_REPLY_ARRAY ? redis_rows_strange(names, err)
-                                                    : 0;
-    for (size_t i = 0; result == 0 && i < names->elements; i++) {
-        struct store_op op = {0};
-        const redisReply *name = names->element[i];
-        if (name->type != REDIS_REPLY_STRING || name->len >= SESSION_ID_SIZE)
-            continue;
-        memcpy(session.meta.id, name->str, name->len + 1);
-        struct error unread = ERROR_INIT;
-        /* One that is being made has a row, and a lease: it cannot be taken. */
-        result = take(shelf, &op, &session, &unread);
-        if (result == 0 && op.error.code == ERROR_NONE)
-            result = give(shelf, &op, &session, &unread);
-        if (result == 0 && op.error.code == ERROR_NONE && op.seen == STORE_SEEN_NONE)
-            result = ask_list(shelf, "ZREM", &session, &repair->names, &unread);
-        store_rows_free(op.rows, op.num_rows);
-        if (result != 0)
-            *err = unread;
-    }
-    freeReplyObject(names);
-    return result;
+    redisReply *reply = redis_link_ask(link_of(shelf), &command, &why);
+    int result = 0;
+    if (why.code == ERROR_INVALID)
+        result = set_list_aside(shelf, key, repair, err);
+    else if (reply == NULL)
+        result = error_set(err, why.code, "%s", why.message);
+    else if (redis_rows_number(reply, 0, &now) != 0 || reply->elements != 2 ||
+             !redis_rows_are_strings(reply->element[1]))
+        result = redis_rows_strange(reply, err);
+    else
+        result = mend_names(shelf, key, &session, reply->element[1], now / SECOND_MS, repair, err);
+    freeReplyObject(reply);
+    redis_key_owners(owners, session.model);
+    if (result == 0)
+        result = put_name(shelf, owners, -1, session.meta.owner, repair, &added, err);
+    return result == 0 ? forget_quota(shelf, &session, err) : -1;
 }
 
 static int store_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err)

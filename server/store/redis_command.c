@@ -28,7 +28,7 @@ void redis_command_number(struct redis_command *command, int64_t number)
 
 void redis_command_begin(struct redis_command *command, const char *name)
 {
-    command->count = command->replicas = 0;
+    command->count = 0;
     redis_command_text(command, name);
 }
 

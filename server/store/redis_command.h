@@ -14,7 +14,6 @@ struct redis_command {
     size_t sizes[REDIS_MOST_WORDS];
     char numbers[REDIS_MOST_WORDS][REDIS_NUMBER_SIZE];
     int count;
-    int replicas; /* so many of the store's own replicas are to have it before its reply counts */
 };
 
 void redis_command_begin(struct redis_command *command, const char *name);

@@ -29,6 +29,7 @@ void redis_connection_close(struct redis_connection *connection)
         redisFree(connection->context);
     connection->closed += connection->context != NULL;
     connection->context = NULL;
+    connection->waits = false;
 }
 
 static int lost(struct redis_connection *connection, struct error *err, const char *why)
@@ -39,11 +40,13 @@ static int lost(struct redis_connection *connection, struct error *err, const ch
     return error_set(err, ERROR_IO, "%s: %s", connection->address.name, reason);
 }
 
-/* What is wrong with the connection, in words. */
-static const char *trouble(const redisContext *context)
+/* What is wrong with the connection, in words. late: no answer came. */
+static const char *trouble(struct redis_connection *connection, bool late)
 {
-    bool late = context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
-    return late ? "no answer in time" : context->errstr;
+    const redisContext *context = connection->context;
+    connection->silent =
+        late || (context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK));
+    return connection->silent ? "no answer in time" : context->errstr;
 }
 
 /* hiredis before 1.0 allocates as many elements as a reply says that it has; later ones take any
@@ -74,6 +77,13 @@ static void bound_arrays(redisReader *reader)
     reader->fn = &bounded;
 }
 
+/* A key of another type, or a script that met what is no number. */
+static bool is_damage(const char *text)
+{
+    return strstr(text, "WRONGTYPE") != NULL ||
+           (strstr(text, "user_script") != NULL && strstr(text, "attempt to ") != NULL);
+}
+
 void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
                               struct error *err)
 {
@@ -93,20 +103,23 @@ void redis_connection_refused(const struct redis_connection *connection, const r
     else if (strstr(text, "OOM command not allowed") != NULL)
         error_set(err, ERROR_NO_MEMORY, "%s is full: it said \"%.200s\"", name, text);
     else
-        error_set(err, code, "%s refused: it said \"%.200s\"", name, text);
+        error_set(err, is_damage(text) ? ERROR_INVALID : code, "%s refused: it said \"%.200s\"",
+                  name, text);
 }
 
-static int flush(struct redis_connection *connection, struct error *err)
+int redis_connection_flush(struct redis_connection *connection, struct error *err)
 {
     int done = 0;
     struct error why = ERROR_INIT;
+    if (connection->context == NULL)
+        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
     if (connection->tls != NULL)
         return redis_tls_flush(connection->tls, connection->timeout_s, &why) == 0
                    ? 0
                    : lost(connection, err, why.message);
     while (!done)
         if (redisBufferWrite(connection->context, &done) != REDIS_OK)
-            return lost(connection, err, trouble(connection->context));
+            return lost(connection, err, trouble(connection, false));
     return 0;
 }
 
@@ -119,7 +132,7 @@ static int read_some(struct redis_connection *connection, double until, struct e
     if (connection->tls == NULL)
         return redisBufferRead(connection->context) == REDIS_OK
                    ? 0
-                   : lost(connection, err, trouble(connection->context));
+                   : lost(connection, err, trouble(connection, false));
     ssize_t some = redis_tls_read(connection->tls, bytes, sizeof bytes, until, &why);
     if (some < 0)
         return lost(connection, err, why.message);
@@ -146,7 +159,7 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         }
         if (reply != NULL)
             break;
-        if (!flushed && flush(connection, err) != 0)
+        if (!flushed && redis_connection_flush(connection, err) != 0)
             return NULL;
         flushed = true;
         size_t held = connection->context->reader->len;
@@ -157,7 +170,8 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         bool over = held > MOST_REPLY_BYTES, late = clock_seconds() > until;
         if (over || late) {
             lost(connection, err,
-                 over ? "its reply is longer than any that is expected" : "no answer in time");
+                 over ? "its reply is longer than any that is expected"
+                      : trouble(connection, late));
             return NULL;
         }
         if (read_some(connection, until, err) != 0)
@@ -178,8 +192,8 @@ int redis_connection_put(struct redis_connection *connection, const char *bytes,
     return 0;
 }
 
-static int put_command(struct redis_connection *connection, const struct redis_command *command,
-                       struct error *err)
+int redis_connection_append(struct redis_connection *connection,
+                            const struct redis_command *command, struct error *err)
 {
     char *bytes = NULL;
     long long size = redisFormatCommandArgv(&bytes, command->count, (const char **)command->words,
@@ -194,7 +208,7 @@ static int put_command(struct redis_connection *connection, const struct redis_c
 redisReply *redis_connection_ask(struct redis_connection *connection,
                                  const struct redis_command *command, struct error *err)
 {
-    if (put_command(connection, command, err) != 0)
+    if (redis_connection_append(connection, command, err) != 0)
         return NULL;
     redisReply *reply = redis_connection_take(connection, err);
     if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
@@ -253,8 +267,9 @@ static int connect_to(struct redis_connection *connection, struct error *err)
     if (address->path[0] == 0)
         redisEnableKeepAlive(connection->context);
     bound_arrays(connection->context->reader);
-    if (address->tls && redis_tls_open(&connection->tls, address->trust, connection->context->fd,
-                                       address->host, connection->timeout_s, &why) != 0)
+    if (address->tls &&
+        redis_tls_open(&connection->tls, address->trust, connection->context->fd, address->host,
+                       connection->timeout_s, &connection->silent, &why) != 0)
         return lost(connection, err, why.message);
     if (greet(connection, err) == 0)
         return 0;
@@ -281,6 +296,7 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
                          connection->address.name, connection->retry_at - now);
     if (connect_to(connection, err) == 0) {
         connection->pause = connection->retry_at = 0;
+        connection->silent = false;
         return 0;
     }
     connection->pause = fmin(fmax(2 * connection->pause, SHORTEST_PAUSE), LONGEST_PAUSE);

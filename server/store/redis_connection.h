@@ -9,6 +9,7 @@
 #include "server/store/redis_command.h"
 
 #include <hiredis/hiredis.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct redis_connection {
@@ -17,6 +18,8 @@ struct redis_connection {
     redisContext *context;  /* NULL: not connected */
     struct redis_tls *tls;  /* NULL: plain */
     uint64_t closed;        /* so often: what was sent before has no reply any more */
+    bool waits;             /* for replicas: redis_replicas.h */
+    bool silent;            /* it was closed since nothing came in time */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
 };
 
@@ -28,6 +31,11 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
 /* Puts a formatted command [size] behind those that are to be sent; it is open. */
 int redis_connection_put(struct redis_connection *connection, const char *bytes, size_t size,
                          struct error *err);
+/* The same of a command that is not formatted. */
+int redis_connection_append(struct redis_connection *connection,
+                            const struct redis_command *command, struct error *err);
+/* Sends what was put. Whoever takes a reply need not. */
+int redis_connection_flush(struct redis_connection *connection, struct error *err);
 /* The next reply, which may be an error. NULL: none came, and the connection is closed. */
 redisReply *redis_connection_take(struct redis_connection *connection, struct error *err);
 /* Sends one command and takes its reply, where no other is under way. An error reply sets the
@@ -36,7 +44,8 @@ redisReply *redis_connection_ask(struct redis_connection *connection,
                                  const struct redis_command *command, struct error *err);
 
 /* Of an error reply: ERROR_IO where the store is away for now, ERROR_NO_MEMORY where it is full,
- * ERROR_UNSUPPORTED where keys are in a place that they should not be, ERROR_INTERNAL else. */
+ * ERROR_UNSUPPORTED where keys are in a place that they should not be, ERROR_INVALID where a key
+ * has what none of ours has, ERROR_INTERNAL else. */
 void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
                               struct error *err);
 

@@ -12,7 +12,7 @@
 /* How often within its time a lease is renewed. */
 enum { RENEWALS = 3 };
 
-static int renew(struct redis_leases *leases, const struct redis_lease *lease, struct error *err)
+static void send_renewal(struct redis_leases *leases, const struct redis_lease *lease)
 {
     struct redis_command command;
     redis_command_begin(&command, "EVAL");
@@ -21,7 +21,13 @@ static int renew(struct redis_leases *leases, const struct redis_lease *lease, s
     redis_command_text(&command, lease->key);
     redis_command_text(&command, lease->holder);
     redis_command_number(&command, (int64_t)(leases->lease_s * 1e3));
-    redisReply *reply = redis_link_ask(&leases->link, &command, err);
+    redis_link_send(&leases->link, &command);
+}
+
+static int take_renewal(struct redis_leases *leases, const struct redis_lease *lease,
+                        struct error *err)
+{
+    redisReply *reply = redis_link_receive(&leases->link, err);
     if (reply != NULL && redis_rows_is(reply, 0, "lost") &&
         redis_leases_drop(leases, lease->holder)) {
         struct store_accounts *accounts = leases->accounts;
@@ -51,17 +57,22 @@ static struct redis_lease *copy_of(const struct redis_lease *first)
 static void renew_all(struct redis_leases *leases, struct redis_lease *first)
 {
     struct error err = ERROR_INIT;
+    int64_t failures = 0;
     bool open = redis_link_open(&leases->link, false, &err) == 0;
+    for (const struct redis_lease *at = first; open && at != NULL; at = at->next)
+        send_renewal(leases, at);
     for (struct redis_lease *at = first, *next; at != NULL; at = next) {
-        next = at->next;
         struct error failed = ERROR_INIT;
-        if (open && renew(leases, at, &failed) != 0) {
-            log_message(LOG_LEVEL_WARN, "the lease of a session was not renewed: %s",
-                        failed.message);
-            open = failed.code != ERROR_IO || leases->link.cluster != NULL;
+        next = at->next;
+        if (open && take_renewal(leases, at, &failed) != 0) {
+            error_set(&err, failed.code, "%s", failed.message);
+            failures++;
         }
         free(at);
     }
+    if (failures > 0)
+        log_message(LOG_LEVEL_WARN, "%lld leases were not renewed, one since: %s",
+                    (long long)failures, err.message);
 }
 
 static void *leases_main(void *context)
@@ -90,12 +101,16 @@ static void *leases_main(void *context)
 }
 
 int redis_leases_start(struct redis_leases *leases, const struct redis_address *address,
-                       double lease_s, double timeout_s, struct store_accounts *accounts,
-                       struct error *err)
+                       double lease_s, double timeout_s, struct redis_away *away,
+                       struct store_accounts *accounts, struct error *err)
 {
     pthread_condattr_t monotonic;
     *leases = (struct redis_leases){.lease_s = lease_s, .accounts = accounts};
     redis_link_init(&leases->link, address, timeout_s);
+    leases->link.away = away;
+    if (redis_link_open(&leases->link, true, err) !=
+        0) /* of a cluster: any node may be away later */
+        return -1;
     pthread_mutex_init(&leases->mutex, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

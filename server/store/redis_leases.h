@@ -29,9 +29,10 @@ struct redis_leases {
     bool closing;
 };
 
+/* away: borrowed, of the link; NULL: it is no cluster. */
 int redis_leases_start(struct redis_leases *leases, const struct redis_address *address,
-                       double lease_s, double timeout_s, struct store_accounts *accounts,
-                       struct error *err);
+                       double lease_s, double timeout_s, struct redis_away *away,
+                       struct store_accounts *accounts, struct error *err);
 void redis_leases_stop(struct redis_leases *leases);
 
 /* From any thread. key: of what is held; script: renews it (redis_scripts.h). -1: no memory. */

@@ -35,21 +35,68 @@ const char *redis_link_name(const struct redis_link *link)
     return link->first.address.name;
 }
 
+/* ---- nodes ---- */
+
+static void enter_silent(struct redis_link *link, const struct redis_connection *connection)
+{
+    if (link->away != NULL && connection->context == NULL && connection->silent)
+        redis_away_enter(link->away, connection);
+}
+
+/* Connects to a node, unless it is known not to answer. */
+static int open_node(struct redis_link *link, struct redis_connection *connection,
+                     struct error *err)
+{
+    struct error why = ERROR_INIT;
+    if (link->away == NULL)
+        return redis_connection_open(connection, link->hurry, err);
+    if (redis_away_has(link->away, connection))
+        return error_set(err, ERROR_IO, "%s: does not answer; it is tried again",
+                         connection->address.name);
+    if (redis_connection_open(connection, true, &why) == 0)
+        return 0;
+    if (why.code == ERROR_IO)
+        redis_away_enter(link->away, connection);
+    return error_set(err, why.code, "%s", why.message);
+}
+
+static redisReply *take(struct redis_link *link, struct redis_connection *connection,
+                        struct error *err)
+{
+    redisReply *reply = redis_connection_take(connection, err);
+    if (reply == NULL)
+        enter_silent(link, connection);
+    return reply;
+}
+
+/* Asks over a connection on which nothing is under way. */
+static redisReply *ask_node(struct redis_link *link, struct redis_connection *connection,
+                            const struct redis_command *command, struct error *err)
+{
+    if (open_node(link, connection, err) != 0)
+        return NULL;
+    redisReply *reply = redis_connection_ask(connection, command, err);
+    if (reply == NULL)
+        enter_silent(link, connection);
+    return reply;
+}
+
 /* ---- opening ---- */
 
-static redisReply *ask_slots(struct redis_connection *connection, struct error *err)
+static redisReply *ask_slots(struct redis_link *link, struct redis_connection *connection,
+                             struct error *err)
 {
     struct redis_command command;
     redis_command_begin(&command, "CLUSTER");
     redis_command_text(&command, "SLOTS");
-    return redis_connection_ask(connection, &command, err);
+    return ask_node(link, connection, &command, err);
 }
 
 /* Whether it is a cluster: any error reply says that it is none. */
 static int discover(struct redis_link *link, struct error *err)
 {
     struct error none = ERROR_INIT;
-    redisReply *reply = ask_slots(&link->first, &none);
+    redisReply *reply = ask_slots(link, &link->first, &none);
     bool clustered = reply != NULL && reply->type == REDIS_REPLY_ARRAY;
     int result = 0;
     if (link->first.context == NULL)
@@ -76,9 +123,7 @@ static void refresh(struct redis_link *link)
         struct redis_connection *connection =
             i < cluster->count ? &cluster->nodes[i]->aside : &link->first;
         struct error ignored = ERROR_INIT;
-        redisReply *reply = redis_connection_open(connection, link->hurry, &ignored) == 0
-                                ? ask_slots(connection, &ignored)
-                                : NULL;
+        redisReply *reply = ask_slots(link, connection, &ignored);
         if (reply != NULL)
             redis_cluster_take(cluster, reply, connection, &ignored);
         freeReplyObject(reply);
@@ -109,20 +154,22 @@ redisReply *redis_link_ask_node(struct redis_link *link, size_t node,
 {
     struct redis_connection *connection =
         link->cluster != NULL ? &link->cluster->nodes[node]->aside : &link->first;
-    return redis_connection_open(connection, link->hurry, err) == 0
-               ? redis_connection_ask(connection, command, err)
-               : NULL;
+    return ask_node(link, connection, command, err);
 }
 
 int redis_link_check(struct redis_link *link, struct error *err)
 {
+    const struct redis_cluster *cluster = link->cluster;
     struct redis_command command;
-    redis_command_begin(&command, "PING");
     if (redis_link_open(link, false, err) != 0)
         return -1;
-    for (size_t node = 0; err->code == ERROR_NONE && node < redis_link_nodes(link); node++)
-        if (link->cluster == NULL || link->cluster->nodes[node]->serves)
-            freeReplyObject(redis_link_ask_node(link, node, &command, err));
+    if (cluster == NULL) {
+        redis_command_begin(&command, "PING");
+        freeReplyObject(ask_node(link, &link->first, &command, err));
+    }
+    for (size_t i = 0; cluster != NULL && link->away != NULL && i < cluster->count; i++)
+        if (cluster->nodes[i]->serves && redis_away_has(link->away, &cluster->nodes[i]->main))
+            error_set(err, ERROR_IO, "%s: does not answer", cluster->nodes[i]->main.address.name);
     return err->code == ERROR_NONE ? 0 : -1;
 }
 
@@ -159,22 +206,6 @@ static int format(const struct redis_command *command, char **bytes, size_t *siz
     return length > 0 ? 0 : -1;
 }
 
-/* That so many replicas are to have what came before over this connection. */
-static int put_wait(struct redis_connection *connection, int replicas, struct error *err)
-{
-    struct redis_command command;
-    char *bytes = NULL;
-    size_t size;
-    redis_command_begin(&command, "WAIT");
-    redis_command_number(&command, replicas);
-    redis_command_number(&command, (int64_t)(connection->timeout_s * 1e3 / 2));
-    if (format(&command, &bytes, &size) != 0)
-        return error_set(err, ERROR_IO, "no memory for a command");
-    int result = redis_connection_put(connection, bytes, size, err);
-    redisFreeCommand(bytes);
-    return result;
-}
-
 /* Where the command goes, connected. NULL, with the error: nowhere. */
 static struct redis_connection *find(struct redis_link *link, const struct redis_command *command,
                                      struct error *err)
@@ -193,7 +224,7 @@ static struct redis_connection *find(struct redis_link *link, const struct redis
     if (node == NULL)
         error_set(err, ERROR_IO, "%s: no node of the cluster has slot %d", redis_link_name(link),
                   slot);
-    else if (redis_connection_open(&node->main, link->hurry, err) == 0)
+    else if (open_node(link, &node->main, err) == 0)
         return &node->main;
     cluster->stale = true;
     return NULL;
@@ -212,11 +243,10 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
     struct redis_connection *connection = find(link, command, &err);
     if (connection != NULL && format(command, &bytes, &size) != 0)
         error_set(&err, ERROR_IO, "no memory for a command");
-    if (err.code == ERROR_NONE && redis_connection_put(connection, bytes, size, &err) == 0 &&
-        (command->replicas == 0 || put_wait(connection, command->replicas, &err) == 0)) {
+    if (err.code == ERROR_NONE && redis_connection_put(connection, bytes, size, &err) == 0) {
         pending->connection = connection;
         pending->closed = connection->closed;
-        pending->replicas = command->replicas;
+        link->unflushed = true;
     }
     snprintf(pending->why, sizeof pending->why, "%s", err.message);
     if (pending->connection != NULL && link->cluster != NULL) {
@@ -229,36 +259,30 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
 
 /* ---- receiving ---- */
 
-/* The reply, and that it is where it is to be. */
-static redisReply *take(struct redis_connection *connection, int replicas, struct error *err)
+/* What was put for one node is not to wait until another has answered. */
+static void flush(struct redis_link *link)
 {
-    redisReply *reply = redis_connection_take(connection, err);
-    if (reply == NULL || replicas == 0)
-        return reply;
-    redisReply *reached = redis_connection_take(connection, err);
-    bool told = reached != NULL && reached->type == REDIS_REPLY_INTEGER;
-    long long count = told ? reached->integer : 0;
-    freeReplyObject(reached);
-    if (told && (count >= replicas || reply->type == REDIS_REPLY_ERROR))
-        return reply;
-    freeReplyObject(reply);
-    if (reached != NULL)
-        error_set(err, ERROR_INVALID, "%s: %lld of %d replicas of the store have it",
-                  connection->address.name, count, replicas);
-    return NULL;
+    for (size_t i = 0; i < link->count; i++) {
+        const struct redis_pending *pending = &link->pending[link->begin + i];
+        struct error ignored = ERROR_INIT; /* who takes the reply meets it */
+        if (pending->connection == NULL || pending->connection->closed != pending->closed)
+            continue;
+        if (redis_connection_flush(pending->connection, &ignored) != 0)
+            enter_silent(link, pending->connection);
+    }
+    link->unflushed = false;
 }
 
-static int put_again(struct redis_connection *connection, const struct redis_pending *pending,
-                     bool moved, struct error *err)
+static int put_again(struct redis_link *link, struct redis_connection *connection,
+                     const struct redis_pending *pending, bool moved, struct error *err)
 {
     static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
-    if (redis_connection_open(connection, false, err) != 0 ||
+    if (open_node(link, connection, err) != 0 ||
         (!moved && redis_connection_put(connection, ASKING, sizeof ASKING - 1, err) != 0) ||
-        redis_connection_put(connection, pending->bytes, pending->size, err) != 0 ||
-        (pending->replicas > 0 && put_wait(connection, pending->replicas, err) != 0))
+        redis_connection_put(connection, pending->bytes, pending->size, err) != 0)
         return -1;
     if (!moved) {
-        redisReply *reply = redis_connection_take(connection, err);
+        redisReply *reply = take(link, connection, err);
         freeReplyObject(reply);
         return reply != NULL ? 0 : -1;
     }
@@ -298,10 +322,10 @@ static redisReply *follow(struct redis_link *link, const struct redis_pending *p
         else if (node == NULL)
             break;
         connection = again ? aside_of(link->cluster, connection) : &node->aside;
+        link->last = connection;
         freeReplyObject(reply);
-        reply = put_again(connection, pending, moved, err) == 0
-                    ? take(connection, pending->replicas, err)
-                    : NULL;
+        reply = put_again(link, connection, pending, moved, err) == 0 ? take(link, connection, err)
+                                                                      : NULL;
     }
     if (begins(reply, "MOVED ") || begins(reply, "ASK ")) {
         error_set(err, ERROR_IO, "%s: sent on too often: it said \"%.200s\"",
@@ -329,7 +353,8 @@ static redisReply *receive(struct redis_link *link, const struct redis_pending *
         error_set(err, ERROR_IO, "%s: the connection was lost", connection->address.name);
         return NULL;
     }
-    redisReply *reply = take(connection, pending->replicas, err);
+    redisReply *reply = take(link, connection, err);
+    link->last = connection;
     if (link->cluster != NULL) {
         if (connection->context == NULL)
             link->cluster->stale = true;
@@ -344,11 +369,14 @@ static redisReply *receive(struct redis_link *link, const struct redis_pending *
 
 redisReply *redis_link_receive(struct redis_link *link, struct error *err)
 {
+    link->last = NULL;
     if (link->count == 0) {
         link->unnoted -= link->unnoted > 0;
         error_set(err, ERROR_IO, "%s: no memory for a command", redis_link_name(link));
         return NULL;
     }
+    if (link->unflushed)
+        flush(link);
     struct redis_pending pending = link->pending[link->begin++];
     link->count--;
     redisReply *reply = receive(link, &pending, err);

@@ -3,12 +3,12 @@
  * connection of its own. A command goes where its key is, and again where a node sends it on
  * (MOVED, ASK).
  *
- * Errors: ERROR_IO where the store is away, or what it has done is not known; ERROR_INVALID where
- * it has done it and too few of its replicas have it; ERROR_NO_MEMORY where it is full;
- * ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
+ * Errors: ERROR_IO where the store is away, or what it has done is not known; ERROR_NO_MEMORY where
+ * it is full; ERROR_INVALID where a key is damaged; ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
 #ifndef SERVER_STORE_REDIS_LINK_H
 #define SERVER_STORE_REDIS_LINK_H
 
+#include "server/store/redis_away.h"
 #include "server/store/redis_cluster.h"
 
 /* A command that was sent, and has no reply yet. */
@@ -17,17 +17,19 @@ struct redis_pending {
     uint64_t closed;                     /* connection->closed at that time */
     char *bytes;                         /* [size] in a cluster, malloc'd: it may be sent on */
     size_t size;
-    int replicas;
     char why[200]; /* it could not be sent */
 };
 
 struct redis_link {
     struct redis_connection first; /* of the address that was given */
     struct redis_cluster *cluster; /* NULL: it is none */
-    bool hurry;                    /* nodes are tried whatever pause there is */
+    bool hurry;                    /* it is tried whatever pause there is */
+    bool unflushed;                /* commands have been put, and not all been sent */
+    struct redis_away *away;       /* borrowed: nodes that do not answer; NULL: it is no cluster */
     struct redis_pending *pending; /* [capacity]: `count` of them from `begin` on */
     size_t begin, count, capacity;
-    size_t unnoted; /* sent after these; for lack of memory they were not */
+    size_t unnoted;                /* sent after these; for lack of memory they were not */
+    struct redis_connection *last; /* that the last reply came over; NULL: none came */
 };
 
 void redis_link_init(struct redis_link *link, const struct redis_address *address,
@@ -37,7 +39,7 @@ void redis_link_close(struct redis_link *link);
 const char *redis_link_name(const struct redis_link *link);
 /* Connects, unless it is. hurry: whatever pause there is. */
 int redis_link_open(struct redis_link *link, bool hurry, struct error *err);
-/* Whether all of the store answers. Nothing is under way. */
+/* Whether all of the store answers, as far as that is known. Nothing is under way. */
 int redis_link_check(struct redis_link *link, struct error *err);
 
 /* Puts the command behind those that are to be sent. Each that is sent has one reply: where it

@@ -48,10 +48,13 @@ void redis_owners_send_name(struct store_place *place, const struct store_op *op
 /* That a set does not take a name is no reason not to commit. */
 void redis_owners_receive_name(struct store_place *place, const struct store_op *op)
 {
-    struct error ignored = ERROR_INIT;
-    if (is_made(op))
-        freeReplyObject(redis_link_receive(&place->link, &ignored));
-    freeReplyObject(redis_link_receive(&place->link, &ignored));
+    for (int made = is_made(op); made >= 0; made--) {
+        struct error failed = ERROR_INIT;
+        freeReplyObject(redis_link_receive(&place->link, &failed));
+        if (failed.code == ERROR_INVALID)
+            redis_place_tell_damage(place, op->owner, made ? "the set of owners" : "the list",
+                                    &failed);
+    }
 }
 
 /* ---- lists ---- */
@@ -64,7 +67,7 @@ enum { NAMES_AT_ONCE = 256 };
 /* The owner's names: name, score, name, score, … */
 struct names {
     struct store_place *place;
-    struct store_op *op;
+    const char *owner;
     char key[REDIS_KEY_SIZE];
     double now; /* seconds, by the store's clock */
     const redisReply *words;
@@ -81,6 +84,32 @@ static const char *score_at(const struct names *names, size_t at)
     return names->words->element[2 * at + 1]->str;
 }
 
+/* {now in ms, {name, score, …}}, which is borrowed. */
+static int take_names(struct names *names, const redisReply *reply, struct error *err)
+{
+    int64_t now;
+    if (redis_rows_number(reply, 0, &now) != 0 || reply->elements != 2 ||
+        !redis_rows_are_strings(reply->element[1]) || reply->element[1]->elements % 2 != 0)
+        return redis_rows_strange(reply, err);
+    names->now = (double)now * 1e-3;
+    names->words = reply->element[1];
+    names->count = names->words->elements / 2;
+    return 0;
+}
+
+/* The reply about the session. One that is damaged is told in the log, and has none; other errors
+ * are set. */
+static redisReply *receive(const struct names *names, size_t at, struct error *err)
+{
+    struct error failed = ERROR_INIT;
+    redisReply *reply = redis_link_receive(&names->place->link, &failed);
+    if (failed.code == ERROR_INVALID)
+        redis_place_tell_damage(names->place, names->owner, name_at(names, at), &failed);
+    else if (failed.code != ERROR_NONE)
+        error_set(err, failed.code, "%s", failed.message);
+    return reply;
+}
+
 /* Sends for the sessions from `at` on. */
 static void send_names(const struct names *names, size_t at, size_t count)
 {
@@ -88,7 +117,7 @@ static void send_names(const struct names *names, size_t at, size_t count)
     for (size_t i = at; i < at + count; i++) {
         char key[REDIS_KEY_SIZE];
         struct redis_command command;
-        redis_key_session(key, place->model, names->op->owner, name_at(names, i), "");
+        redis_key_session(key, place->model, names->owner, name_at(names, i), "");
         redis_command_begin(&command, "HMGET");
         redis_command_text(&command, key);
         redis_command_text(&command, "meta");
@@ -100,14 +129,13 @@ static void send_names(const struct names *names, size_t at, size_t count)
 }
 
 /* One that has been put there again since then has another score, and stays. */
-static void forget_name(const struct names *names, size_t at)
+static void send_forget(const struct names *names, size_t at)
 {
     struct redis_command command;
-    struct error ignored = ERROR_INIT; /* whoever lists next tries again */
     begin_script(&command, redis_script_forget, names->key);
     redis_command_text(&command, name_at(names, at));
     redis_command_text(&command, score_at(names, at));
-    freeReplyObject(redis_link_ask(&names->place->link, &command, &ignored));
+    redis_link_send(&names->place->link, &command);
 }
 
 /* It has lived its time, and nobody has swept it yet. */
@@ -119,14 +147,27 @@ static bool is_over(const struct names *names, const redisReply *reply)
            reply->element[3]->type == REDIS_REPLY_NIL;
 }
 
-/* Adds the sessions from `at` on. What has none is left out: it was deleted, or is being made. */
-static void list_some(const struct names *names, size_t at, size_t count)
+/* Takes those names out that have had no session for long. Whoever lists next tries again. */
+static void forget_old(const struct names *names, size_t at, size_t count, const bool lacking[])
 {
-    struct store_op *op = names->op;
+    struct error ignored = ERROR_INIT;
+    size_t sent = 0;
+    for (size_t i = 0; i < count; i++)
+        if (lacking[i] && strtod(score_at(names, at + i), NULL) < names->now - DAY_SECONDS) {
+            send_forget(names, at + i);
+            sent++;
+        }
+    for (; sent > 0; sent--)
+        freeReplyObject(redis_link_receive(&names->place->link, &ignored));
+}
+
+/* Adds the sessions from `at` on. What has none is left out: it was deleted, or is being made. */
+static void list_some(const struct names *names, struct store_op *op, size_t at, size_t count)
+{
     bool lacking[NAMES_AT_ONCE] = {0};
     send_names(names, at, count);
     for (size_t i = 0; i < count; i++) {
-        redisReply *reply = redis_link_receive(&names->place->link, &op->error);
+        redisReply *reply = receive(names, at + i, &op->error);
         int found = reply != NULL && !is_over(names, reply)
                         ? redis_rows_card(&op->rows[op->num_rows], reply)
                         : 0;
@@ -138,136 +179,173 @@ static void list_some(const struct names *names, size_t at, size_t count)
                      reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_NIL;
         freeReplyObject(reply);
     }
-    for (size_t i = 0; i < count && op->error.code == ERROR_NONE; i++)
-        if (lacking[i] && strtod(score_at(names, at + i), NULL) < names->now - DAY_SECONDS)
-            forget_name(names, at + i);
-}
-
-/* {now in ms, {name, score, …}} */
-static int take_names(struct names *names, const redisReply *reply)
-{
-    struct store_op *op = names->op;
-    int64_t now;
-    if (redis_rows_number(reply, 0, &now) != 0 || reply->elements != 2 ||
-        reply->element[1]->type != REDIS_REPLY_ARRAY || reply->element[1]->elements % 2 != 0)
-        return redis_rows_strange(reply, &op->error);
-    names->now = (double)now * 1e-3;
-    names->words = reply->element[1];
-    names->count = names->words->elements / 2;
-    for (size_t i = 0; i < names->words->elements; i++)
-        if (names->words->element[i]->type != REDIS_REPLY_STRING)
-            return redis_rows_strange(names->words, &op->error);
-    op->rows = calloc(names->count + 1, sizeof *op->rows);
-    return op->rows != NULL
-               ? 0
-               : error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
+    if (op->error.code == ERROR_NONE)
+        forget_old(names, at, count, lacking);
 }
 
 void redis_owners_list(struct store_place *place, struct store_op *op)
 {
-    struct names names = {.place = place, .op = op};
+    struct names names = {.place = place, .owner = op->owner};
     struct redis_command command;
     redis_key_owner(names.key, place->model, op->owner, NAMES);
     begin_script(&command, redis_script_names, names.key);
     redisReply *reply = redis_link_ask(&place->link, &command, &op->error);
-    if (reply != NULL && take_names(&names, reply) == 0)
-        for (size_t at = 0; at < names.count && op->error.code == ERROR_NONE; at += NAMES_AT_ONCE)
-            list_some(&names, at,
-                      names.count - at < NAMES_AT_ONCE ? names.count - at : NAMES_AT_ONCE);
+    if (reply != NULL && take_names(&names, reply, &op->error) == 0 &&
+        (op->rows = calloc(names.count + 1, sizeof *op->rows)) == NULL)
+        error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
+    for (size_t at = 0; at < names.count && op->error.code == ERROR_NONE; at += NAMES_AT_ONCE)
+        list_some(&names, op, at,
+                  names.count - at < NAMES_AT_ONCE ? names.count - at : NAMES_AT_ONCE);
     freeReplyObject(reply);
 }
 
 /* ---- times to live ---- */
 
-enum { DUE_AT_ONCE = 100 };
+enum { DUE_AT_ONCE = 100, OWNERS_AT_ONCE = 64 };
+
+/* What a sweep has found of a session, where it is not its last use in ms. */
+enum { SWEEP_NOTHING = -2, SWEEP_GONE = -1 };
+
+/* How long a sweep may keep requests waiting: the rest follows after them. */
+static const double SWEEP_SECONDS = 0.1;
 
 int64_t redis_owners_ttl_ms(const struct store_place *place)
 {
     return (int64_t)ceil(place->ttl_s * 1e3);
 }
 
-static void rescore(const struct names *names, size_t at, int64_t used_ms)
+static void send_score(const struct names *names, size_t at, int64_t used_ms)
 {
     struct redis_command command;
-    struct error ignored = ERROR_INIT; /* it is looked at again */
     redis_command_begin(&command, "ZADD");
     redis_command_text(&command, names->key);
     redis_command_text(&command, "XX");
     redis_command_text(&command, "GT");
     redis_command_number(&command, used_ms / 1000);
     redis_command_text(&command, name_at(names, at));
-    freeReplyObject(redis_link_ask(&names->place->link, &command, &ignored));
+    redis_link_send(&names->place->link, &command);
 }
 
-/* Removes the session if it has lived its time; the set then says what is true of it. */
-static int expire(const struct names *names, const char *owner, size_t at, struct error *err)
+static void send_expire(const struct names *names, size_t at)
 {
     static const char *const SUFFIXES[] = {"", ":t", ":c"};
     enum { KEYS = sizeof SUFFIXES / sizeof *SUFFIXES };
     struct store_place *place = names->place;
     struct redis_command command;
     char keys[KEYS][REDIS_KEY_SIZE];
-    int64_t used;
     redis_command_begin(&command, "EVAL");
     redis_command_text(&command, redis_script_expire);
     redis_command_number(&command, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
-        redis_key_session(keys[i], place->model, owner, name_at(names, at), SUFFIXES[i]);
+        redis_key_session(keys[i], place->model, names->owner, name_at(names, at), SUFFIXES[i]);
         redis_command_text(&command, keys[i]);
     }
     redis_command_number(&command, redis_owners_ttl_ms(place));
-    redisReply *reply = redis_link_ask(&place->link, &command, err);
-    if (reply == NULL)
-        return -1;
-    bool gone = redis_rows_is(reply, 0, "gone") || redis_rows_is(reply, 0, "none");
-    if (gone) {
-        forget_name(names, at);
-        redis_quota_forget(place, owner, name_at(names, at));
-    }
-    if (redis_rows_is(reply, 0, "used") && redis_rows_number(reply, 1, &used) == 0)
-        rescore(names, at, used);
-    freeReplyObject(reply);
-    return 0;
+    redis_link_send(&place->link, &command);
 }
 
-/* How many may have lived their time, of one owner. */
-static size_t sweep_owner(struct store_place *place, const char *owner, struct error *err)
+/* One that is damaged is looked at again when it would have lived its time from now. */
+static int64_t take_expired(const struct names *names, size_t at, struct error *err)
 {
-    struct names names = {.place = place};
-    struct redis_command command;
-    redis_key_owner(names.key, place->model, owner, NAMES);
-    begin_script(&command, redis_script_due, names.key);
-    redis_command_number(&command, redis_owners_ttl_ms(place));
-    redis_command_number(&command, DUE_AT_ONCE);
-    redisReply *reply = redis_link_ask(&place->link, &command, err);
-    bool sound = reply != NULL && reply->type == REDIS_REPLY_ARRAY;
-    for (size_t i = 0; sound && i < reply->elements; i++)
-        sound = reply->element[i]->type == REDIS_REPLY_STRING;
-    names.words = reply;
-    names.count = sound ? reply->elements / 2 : 0;
-    for (size_t i = 0; i < names.count && expire(&names, owner, i, err) == 0; i++)
-        ;
+    struct error failed = ERROR_INIT;
+    int64_t used = SWEEP_NOTHING;
+    redisReply *reply = receive(names, at, &failed);
+    if (failed.code != ERROR_NONE)
+        error_set(err, failed.code, "%s", failed.message);
+    else if (reply == NULL)
+        used = (int64_t)(names->now * 1e3);
+    else if (redis_rows_is(reply, 0, "gone") || redis_rows_is(reply, 0, "none"))
+        used = SWEEP_GONE;
+    else if (!redis_rows_is(reply, 0, "used") || redis_rows_number(reply, 1, &used) != 0)
+        used = SWEEP_NOTHING;
     freeReplyObject(reply);
-    return names.count;
+    return used;
 }
 
-static size_t sweep_all(struct store_place *place, struct error *err)
+/* Removes those that have lived their time; the set then says what is true of them. */
+static void expire(const struct names *names, struct error *err)
+{
+    struct redis_link *link = &names->place->link;
+    struct error ignored = ERROR_INIT; /* it is looked at again */
+    int64_t used[DUE_AT_ONCE];
+    size_t count = names->count < DUE_AT_ONCE ? names->count : DUE_AT_ONCE, sent = 0;
+    for (size_t i = 0; i < count; i++)
+        send_expire(names, i);
+    for (size_t i = 0; i < count; i++)
+        used[i] = take_expired(names, i, err);
+    for (size_t i = 0; i < count; i++) {
+        if (used[i] == SWEEP_NOTHING)
+            continue;
+        if (used[i] == SWEEP_GONE) {
+            send_forget(names, i);
+            sent += redis_quota_send_forget(names->place, names->owner, name_at(names, i));
+        } else {
+            send_score(names, i, used[i]);
+        }
+        sent++;
+    }
+    for (; sent > 0; sent--)
+        freeReplyObject(redis_link_receive(link, &ignored));
+}
+
+static void send_due(struct store_place *place, const char *owner)
 {
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    size_t most = 0;
+    redis_key_owner(key, place->model, owner, NAMES);
+    begin_script(&command, redis_script_due, key);
+    redis_command_number(&command, redis_owners_ttl_ms(place));
+    redis_command_number(&command, DUE_AT_ONCE);
+    redis_link_send(&place->link, &command);
+}
+
+/* Of so many owners. *more: one of them may have more than were looked at. */
+static void sweep_some(struct store_place *place, redisReply *const owners[], size_t count,
+                       bool *more, struct error *err)
+{
+    redisReply *due[OWNERS_AT_ONCE] = {0};
+    for (size_t i = 0; i < count; i++)
+        send_due(place, owners[i]->str);
+    for (size_t i = 0; i < count; i++) {
+        struct error failed = ERROR_INIT;
+        due[i] = redis_link_receive(&place->link, &failed);
+        if (failed.code == ERROR_INVALID)
+            redis_place_tell_damage(place, owners[i]->str, "the list", &failed);
+        else if (failed.code != ERROR_NONE)
+            error_set(err, failed.code, "%s", failed.message);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct names names = {.place = place, .owner = owners[i]->str};
+        redis_key_owner(names.key, place->model, names.owner, NAMES);
+        if (due[i] != NULL && take_names(&names, due[i], err) == 0)
+            expire(&names, err);
+        *more |= names.count >= DUE_AT_ONCE;
+        freeReplyObject(due[i]);
+    }
+}
+
+/* From where the last sweep had to stop. *more: it is to go on soon. */
+static void sweep_all(struct store_place *place, bool *more, struct error *err)
+{
+    const double until = clock_seconds() + SWEEP_SECONDS;
+    struct redis_command command;
+    char key[REDIS_KEY_SIZE];
     redis_key_owners(key, place->model);
     redis_command_begin(&command, "SMEMBERS");
     redis_command_text(&command, key);
     redisReply *owners = redis_link_ask(&place->link, &command, err);
-    bool sound = owners != NULL && owners->type == REDIS_REPLY_ARRAY;
-    for (size_t i = 0; sound && err->code == ERROR_NONE && i < owners->elements; i++) {
-        const redisReply *owner = owners->element[i];
-        size_t due = owner->type == REDIS_REPLY_STRING ? sweep_owner(place, owner->str, err) : 0;
-        most = due > most ? due : most;
+    if (owners == NULL)
+        return;
+    size_t count = redis_rows_are_strings(owners) ? owners->elements : 0;
+    size_t at = place->sweep_from < count ? place->sweep_from : 0;
+    while (at < count && clock_seconds() < until) {
+        size_t some = count - at < OWNERS_AT_ONCE ? count - at : OWNERS_AT_ONCE;
+        sweep_some(place, owners->element + at, some, more, err);
+        at += some;
     }
+    place->sweep_from = at < count ? at : 0;
+    *more |= at < count;
     freeReplyObject(owners);
-    return most;
 }
 
 void redis_owners_sweep(struct store_place *place)
@@ -275,11 +353,16 @@ void redis_owners_sweep(struct store_place *place)
     const double least = 1, most = 60, parts = 8;
     struct error err = ERROR_INIT;
     double now = clock_seconds();
+    bool more = false;
     if (place->ttl_s <= 0 || now < place->sweep_at)
         return;
     place->sweep_at = now + fmax(least, fmin(most, place->ttl_s / parts));
-    if (redis_link_open(&place->link, false, &err) == 0 && sweep_all(place, &err) == DUE_AT_ONCE)
-        place->sweep_at = now + least; /* there are more */
-    if (err.code == ERROR_IO)
+    if (redis_link_open(&place->link, false, &err) == 0)
+        sweep_all(place, &more, &err);
+    if (more)
+        place->sweep_at = now + least;
+    if (err.code == ERROR_INVALID)
+        redis_place_tell_damage(place, "all", "the set of owners", &err);
+    else if (err.code == ERROR_IO)
         redis_place_tell(place, &err);
 }

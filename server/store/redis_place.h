@@ -13,11 +13,12 @@
 
 struct engine;
 
-enum { REDIS_RECOUNTS = 64 };
+enum { REDIS_RECOUNTS = 64, REDIS_TOLD = 64 };
 
 struct store_place {
     struct redis_link link;
-    struct redis_trust *trust; /* of its links, with TLS; else NULL */
+    struct redis_away absent;  /* of both links, where it is a cluster */
+    struct redis_trust *trust; /* of both, with TLS; else NULL */
     struct redis_leases leases;
     struct engine *engine; /* for states; NULL: sessions alone */
     int32_t vocab_size;    /* of its model */
@@ -27,8 +28,13 @@ struct store_place {
     double lease_s, ttl_s;
     int replicas; /* of the store's own, that are to have a change before it is acknowledged */
     int64_t quota_bytes;
+    struct store_op *kept;            /* changes whose end is not known: redis_sessions.h */
+    double kept_until;                /* clock_seconds(): then they are sent again */
     double recounted[REDIS_RECOUNTS]; /* clock_seconds(), by owner: redis_quota.h */
+    double damage_told[REDIS_TOLD];   /* clock_seconds(), by name */
     double sweep_at;                  /* clock_seconds() */
+    size_t sweep_from;                /* the owner at which the last sweep ran out of time */
+    size_t recount_from;              /* the same of a name, of redis_quota.h */
     bool away;                        /* the log says so */
 };
 
@@ -42,5 +48,9 @@ void redis_place_close(struct store_place *place);
 
 /* Says in the log that the store went away, or is back, once each. */
 void redis_place_tell(struct store_place *place, const struct error *err);
+/* Says in the log that something of the owner is damaged and was stepped over, once a minute each.
+ * name: the session's, or a list's. */
+void redis_place_tell_damage(struct store_place *place, const char *owner, const char *name,
+                             const struct error *err);
 
 #endif

@@ -7,12 +7,17 @@
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { SOME_NAMES = 256 };
+/* Names, and what was seen of each. */
+enum { SOME_WORDS = 256 };
+
+/* How long counting anew may keep requests waiting, where all are counted already. */
+static const double RECOUNT_SECONDS = 0.1;
 
 static int64_t bytes_of(const struct store_place *place, int64_t tokens, int64_t turns)
 {
@@ -34,20 +39,25 @@ static void begin_script(struct redis_command *command, const struct store_place
 
 /* ---- counting anew ---- */
 
-/* Sends for sessions whose names are at every second place. */
-static void send_names(struct store_place *place, const char *owner, const redisReply *names,
-                       size_t at, size_t behind)
+/* {name, what was seen of it, ...} of an owner, who is counted for the first time or not. */
+struct recount {
+    struct store_place *place;
+    const char *owner;
+    bool first;
+    const redisReply *words;
+};
+
+static void send_size(const struct recount *recount, size_t at)
 {
-    for (; at < behind; at += 2) {
-        char key[REDIS_KEY_SIZE];
-        struct redis_command command;
-        redis_key_session(key, place->model, owner, names->element[at]->str, "");
-        redis_command_begin(&command, "EVAL");
-        redis_command_text(&command, redis_script_size);
-        redis_command_number(&command, 1);
-        redis_command_text(&command, key);
-        redis_link_send(&place->link, &command);
-    }
+    struct redis_command command;
+    char key[REDIS_KEY_SIZE];
+    redis_key_session(key, recount->place->model, recount->owner, recount->words->element[at]->str,
+                      "");
+    redis_command_begin(&command, "EVAL");
+    redis_command_text(&command, redis_script_size);
+    redis_command_number(&command, 1);
+    redis_command_text(&command, key);
+    redis_link_send(&recount->place->link, &command);
 }
 
 /* What a session counts by its row. -1: somebody works on it, or it makes no sense. */
@@ -61,70 +71,106 @@ static int64_t counted(const struct store_place *place, const redisReply *row)
     return bytes_of(place, tokens, turns);
 }
 
-/* names: {name, what was seen of it, ...}. as_seen: that is what it counts; else it is not counted
- * yet. */
-static void recount(struct store_place *place, const char *owner, const redisReply *names,
-                    bool as_seen, struct error *err)
+/* The same by the reply. One that is damaged is told in the log, and counts as it did, and so does
+ * one whose node is away, unless it is not known yet. */
+static int64_t take_size(const struct recount *recount, size_t at, struct error *err)
 {
-    int64_t bytes[SOME_NAMES / 2];
-    for (size_t at = 0; at + 1 < names->elements && err->code == ERROR_NONE; at += SOME_NAMES) {
-        size_t behind =
-            names->elements / 2 * 2 - at < SOME_NAMES ? names->elements / 2 * 2 : at + SOME_NAMES;
-        send_names(place, owner, names, at, behind);
-        for (size_t i = at; i < behind; i += 2) {
-            redisReply *row = redis_link_receive(&place->link, err);
-            bytes[(i - at) / 2] = row != NULL ? counted(place, row) : -1;
-            freeReplyObject(row);
-        }
-        for (size_t i = at; i < behind; i += 2) {
-            struct redis_command command;
-            char key[REDIS_KEY_SIZE];
-            if (bytes[(i - at) / 2] < 0 || names->element[i]->len == 0)
-                continue;
-            begin_script(&command, place, owner, redis_script_recount, names->element[i]->str, key);
-            redis_command_text(&command, as_seen ? names->element[i + 1]->str : "");
-            redis_command_number(&command, bytes[(i - at) / 2]);
-            freeReplyObject(redis_link_ask(&place->link, &command, err));
-        }
+    struct error failed = ERROR_INIT;
+    redisReply *row = redis_link_receive(&recount->place->link, &failed);
+    int64_t bytes = row != NULL ? counted(recount->place, row) : -1;
+    if (failed.code == ERROR_INVALID)
+        redis_place_tell_damage(recount->place, recount->owner, recount->words->element[at]->str,
+                                &failed);
+    else if (failed.code != ERROR_NONE && (recount->first || failed.code != ERROR_IO))
+        error_set(err, failed.code, "%s", failed.message);
+    freeReplyObject(row);
+    return bytes;
+}
+
+/* Sends what it counts. False: it is as it was seen. */
+static bool send_recount(const struct recount *recount, size_t at, int64_t bytes)
+{
+    struct redis_command command;
+    char key[REDIS_KEY_SIZE], text[REDIS_NUMBER_SIZE];
+    const redisReply *name = recount->words->element[at];
+    const char *seen = recount->first ? "" : recount->words->element[at + 1]->str;
+    snprintf(text, sizeof text, "%lld", (long long)bytes);
+    if (bytes < 0 || name->len == 0 || strcmp(seen, text) == 0)
+        return false;
+    begin_script(&command, recount->place, recount->owner, redis_script_recount, name->str, key);
+    redis_command_text(&command, seen);
+    redis_command_text(&command, text);
+    redis_link_send(&recount->place->link, &command);
+    return true;
+}
+
+static void recount_some(const struct recount *recount, size_t at, size_t behind, struct error *err)
+{
+    int64_t bytes[SOME_WORDS / 2];
+    size_t sent = 0;
+    for (size_t i = at; i < behind; i += 2)
+        send_size(recount, i);
+    for (size_t i = at; i < behind; i += 2)
+        bytes[(i - at) / 2] = take_size(recount, i, err);
+    for (size_t i = at; i < behind; i += 2)
+        sent += send_recount(recount, i, bytes[(i - at) / 2]);
+    for (; sent > 0; sent--)
+        freeReplyObject(redis_link_receive(&recount->place->link, err));
+}
+
+/* From where the last one had to stop, all of them once. */
+static void recount_words(const struct recount *recount, struct error *err)
+{
+    struct store_place *place = recount->place;
+    const double until = recount->first ? INFINITY : clock_seconds() + RECOUNT_SECONDS;
+    const size_t count = recount->words->elements / 2 * 2;
+    size_t at = recount->first || place->recount_from >= count ? 0 : place->recount_from;
+    for (size_t done = 0, some; done < count && err->code == ERROR_NONE && clock_seconds() < until;
+         done += some) {
+        some = count - at < SOME_WORDS ? count - at : SOME_WORDS;
+        some = count - done < some ? count - done : some;
+        recount_some(recount, at, at + some, err);
+        at = at + some < count ? at + some : 0;
     }
+    if (!recount->first)
+        place->recount_from = at;
 }
 
-static bool are_strings(const redisReply *reply)
-{
-    bool sound = reply != NULL && reply->type == REDIS_REPLY_ARRAY;
-    for (size_t i = 0; sound && i < reply->elements; i++)
-        sound = reply->element[i]->type == REDIS_REPLY_STRING;
-    return sound;
-}
-
-/* Those that are counted; of an owner of whom nothing is, all that there are. */
-static void recount_all(struct store_place *place, const char *owner, bool unknown,
-                        struct error *err)
+static void ask_total(struct store_place *place, const char *owner, struct error *err)
 {
     char key[REDIS_KEY_SIZE];
     struct redis_command command;
-    redis_key_owner(key, place->model, owner, unknown ? ":sessions" : ":quota");
-    redis_command_begin(&command, unknown ? "ZRANGE" : "HGETALL");
+    redis_key_owner(key, place->model, owner, ":quota");
+    redis_command_begin(&command, "EVAL");
+    redis_command_text(&command, redis_script_total);
+    redis_command_number(&command, 1);
     redis_command_text(&command, key);
-    if (unknown) {
+    freeReplyObject(redis_link_ask(&place->link, &command, err));
+}
+
+/* Those that are counted; of an owner of whom nothing is, all that there are. */
+static void recount_all(struct store_place *place, const char *owner, bool first, struct error *err)
+{
+    char key[REDIS_KEY_SIZE];
+    struct redis_command command;
+    struct recount recount = {.place = place, .owner = owner, .first = first};
+    redis_key_owner(key, place->model, owner, first ? ":sessions" : ":quota");
+    redis_command_begin(&command, first ? "ZRANGE" : "HGETALL");
+    redis_command_text(&command, key);
+    if (first) {
         redis_command_text(&command, "0");
         redis_command_text(&command, "-1");
         redis_command_text(&command, "WITHSCORES");
     }
-    redisReply *names = redis_link_ask(&place->link, &command, err);
-    if (names != NULL && are_strings(names))
-        recount(place, owner, names, !unknown, err);
-    else if (names != NULL)
-        redis_rows_strange(names, err);
-    freeReplyObject(names);
-    if (!unknown || err->code != ERROR_NONE)
-        return;
-    redis_key_owner(key, place->model, owner, ":quota"); /* there may be no session at all */
-    redis_command_begin(&command, "HSETNX");
-    redis_command_text(&command, key);
-    redis_command_text(&command, "");
-    redis_command_text(&command, "0");
-    freeReplyObject(redis_link_ask(&place->link, &command, err));
+    redisReply *words = redis_link_ask(&place->link, &command, err);
+    recount.words = words;
+    if (words != NULL && redis_rows_are_strings(words))
+        recount_words(&recount, err);
+    else if (words != NULL)
+        redis_rows_strange(words, err);
+    freeReplyObject(words);
+    if (first && err->code == ERROR_NONE)
+        ask_total(place, owner, err);
 }
 
 /* Who is refused again and again does not make the store count again and again. */
@@ -201,11 +247,10 @@ void redis_quota_count(struct store_place *place, const struct store_op *first)
             freeReplyObject(redis_link_receive(&place->link, &ignored));
 }
 
-void redis_quota_forget(struct store_place *place, const char *owner, const char *id)
+bool redis_quota_send_forget(struct store_place *place, const char *owner, const char *id)
 {
-    struct error ignored = ERROR_INIT;
     if (place->quota_bytes == 0)
-        return;
+        return false;
     send_count(place, owner, id, 0);
-    freeReplyObject(redis_link_receive(&place->link, &ignored));
+    return true;
 }

@@ -12,7 +12,7 @@
 void redis_quota_reserve(struct store_place *place, struct store_op *op);
 /* What the sessions of these operations, which have ended, count from now on. */
 void redis_quota_count(struct store_place *place, const struct store_op *first);
-/* The session is gone. */
-void redis_quota_forget(struct store_place *place, const char *owner, const char *id);
+/* Sends that the session is gone. Whether that has a reply, which the caller takes. */
+bool redis_quota_send_forget(struct store_place *place, const char *owner, const char *id);
 
 #endif

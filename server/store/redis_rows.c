@@ -47,6 +47,14 @@ bool redis_rows_is(const redisReply *reply, size_t at, const char *text)
            memcmp(string->str, text, string->len) == 0;
 }
 
+bool redis_rows_are_strings(const redisReply *reply)
+{
+    bool sound = reply->type == REDIS_REPLY_ARRAY;
+    for (size_t i = 0; sound && i < reply->elements; i++)
+        sound = reply->element[i]->type == REDIS_REPLY_STRING;
+    return sound;
+}
+
 int redis_rows_number(const redisReply *reply, size_t at, int64_t *number)
 {
     const int64_t most = (int64_t)1 << 53;

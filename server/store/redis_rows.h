@@ -13,6 +13,7 @@ uint64_t redis_rows_sum(const char *meta, size_t meta_length, const int32_t *tok
 
 /* Whether the element is that text. */
 bool redis_rows_is(const redisReply *reply, size_t at, const char *text);
+bool redis_rows_are_strings(const redisReply *reply);
 /* -1: the element is no number from 0 to 2^53. */
 int redis_rows_number(const redisReply *reply, size_t at, int64_t *number);
 /* Sets the error of a reply that nobody expects. Returns -1. */

@@ -64,12 +64,14 @@ const char redis_script_give[] =
     "return {'done'}\n";
 
 /* The version of a row is the fence of its last commit: so a commit that is sent again, since its
- * reply was lost, is known. The row is written last: without it the bytes behind mean nothing. */
+ * reply was lost, is known. The row is written last: without it the bytes behind mean nothing, and
+ * what a new session finds there goes, of whatever type it is. */
 const char redis_script_commit[] =
     NOW "local r = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'version')\n"
         "if r[3] == ARGV[2] then return {'done'} end\n"
         "if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] then return {'lost'} end\n"
         "if (r[3] or '0') ~= ARGV[3] then return {'other'} end\n"
+        "if not r[3] then redis.call('DEL', KEYS[2], KEYS[3]) end\n"
         "if redis.call('STRLEN', KEYS[2]) < tonumber(ARGV[4]) or\n"
         "   redis.call('STRLEN', KEYS[3]) < tonumber(ARGV[7]) then return {'short'} end\n"
         "local function put(key, from, bytes, total)\n"
@@ -115,6 +117,33 @@ const char redis_script_expire[] =
         "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
         "return {'gone'}\n";
 
+/* ---- repairs ---- */
+
+/* Like a lease's fence, the version is higher than all before. */
+const char redis_script_refresh[] =
+    NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'fence', 'version')\n"
+        "if redis.call('EXISTS', KEYS[1]) == 0 then return {'none'} end\n"
+        "if left(h[1], h[2]) then return {'busy'} end\n"
+        "if (h[4] or '0') ~= ARGV[1] then return {'other'} end\n"
+        "if not h[4] then\n"
+        "  redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
+        "  return {'gone'}\n"
+        "end\n"
+        "local fence = text(math.max(tonumber(h[3] or 0) + 1, now))\n"
+        "redis.call('HSET', KEYS[1], 'fence', fence, 'version', fence)\n"
+        "redis.call('HDEL', KEYS[1], 'holder', 'until')\n"
+        "return {'done'}\n";
+
+const char redis_script_set_aside[] =
+    NOW "local ends = redis.pcall('HGET', KEYS[1], 'until')\n"
+        "if (tonumber(ends) or 0) > now then return {'busy'} end\n"
+        "for i = 1, 3 do\n"
+        "  if redis.call('EXISTS', KEYS[i]) == 1 then\n"
+        "    redis.call('RENAME', KEYS[i], KEYS[i + 3])\n"
+        "  end\n"
+        "end\n"
+        "return {'done'}\n";
+
 /* ---- the names of an owner's sessions ---- */
 
 const char redis_script_name[] =
@@ -126,12 +155,14 @@ const char redis_script_names[] =
 
 const char redis_script_forget[] = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) == ARGV[2] then\n"
                                    "  redis.call('ZREM', KEYS[1], ARGV[1])\n"
+                                   "  return {'gone'}\n"
                                    "end\n"
-                                   "return {'done'}\n";
+                                   "return {'other'}\n";
 
 const char redis_script_due[] =
-    NOW "return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text((now - ARGV[1]) / 1000),\n"
-        "                  'WITHSCORES', 'LIMIT', 0, ARGV[2])\n";
+    NOW "return {text(now), redis.call('ZRANGEBYSCORE', KEYS[1], '-inf',\n"
+        "                             text((now - ARGV[1]) / 1000), 'WITHSCORES',\n"
+        "                             'LIMIT', 0, ARGV[2])}\n";
 
 /* ---- an owner's quota ---- */
 
@@ -140,15 +171,15 @@ const char redis_script_size[] =
         "if left(h[1], h[2]) then return {'busy'} end\n"
         "return {h[3] or '0', h[4] or '0'}\n";
 
-#define COUNT                                                                            \
-    "local all = redis.call('HGET', KEYS[1], '')\n"                                      \
-    "local own = redis.call('HGET', KEYS[1], ARGV[1])\n"                                 \
-    "local function text(n) return string.format('%.0f', n) end\n"                       \
-    "local function count(bytes)\n"                                                      \
-    "  if bytes == 0 then redis.call('HDEL', KEYS[1], ARGV[1])\n"                        \
-    "  else redis.call('HSET', KEYS[1], ARGV[1], text(bytes)) end\n"                     \
-    "  redis.call('HSET', KEYS[1], '', text(tonumber(all or 0) - (own or 0) + bytes))\n" \
-    "  return {'done'}\n"                                                                \
+#define COUNT                                                                             \
+    "local all = redis.call('HGET', KEYS[1], '')\n"                                       \
+    "local own = redis.call('HGET', KEYS[1], ARGV[1])\n"                                  \
+    "local function text(n) return string.format('%.0f', n) end\n"                        \
+    "local function count(bytes)\n"                                                       \
+    "  if bytes == 0 then redis.call('HDEL', KEYS[1], ARGV[1])\n"                         \
+    "  else redis.call('HSET', KEYS[1], ARGV[1], text(bytes)) end\n"                      \
+    "  if all then redis.call('HSET', KEYS[1], '', text(all - (own or 0) + bytes)) end\n" \
+    "  return {'done'}\n"                                                                 \
     "end\n"
 
 const char redis_script_reserve[] =
@@ -157,11 +188,18 @@ const char redis_script_reserve[] =
           "if bytes > ARGV[3] - others then return {'full', text(others)} end\n"
           "return count(bytes)\n";
 
-const char redis_script_count[] = COUNT "if not all then return {'done'} end\n"
-                                        "return count(tonumber(ARGV[2]))\n";
+const char redis_script_count[] = COUNT "return count(tonumber(ARGV[2]))\n";
 
 const char redis_script_recount[] = COUNT "if (own or '') ~= ARGV[2] then return {'done'} end\n"
                                           "return count(tonumber(ARGV[3]))\n";
+
+const char redis_script_total[] = "local sum, all = 0, redis.call('HGETALL', KEYS[1])\n"
+                                  "for i = 1, #all, 2 do\n"
+                                  "  if all[i] == '' then return {'done'} end\n"
+                                  "  sum = sum + all[i + 1]\n"
+                                  "end\n"
+                                  "redis.call('HSET', KEYS[1], '', string.format('%.0f', sum))\n"
+                                  "return {'done'}\n";
 
 /* ---- replies to requests with an Idempotency-Key ---- */
 

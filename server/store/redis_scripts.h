@@ -26,14 +26,22 @@ extern const char redis_script_remove[];
  * {"none"}, or {"used", last use in ms}. */
 extern const char redis_script_expire[];
 
+/* For repairs: of a row that nobody works on, else {"busy"}. ARGV: the version that was seen, 0 for
+ * none: if it has another by now, {"other"}. The row gets a new version and keeps its last use:
+ * {"done"}; one without a version goes: {"gone"}, or was not there: {"none"}. */
+extern const char redis_script_refresh[];
+/* KEYS: of any type, then what they are called from now on. {"done"}. */
+extern const char redis_script_set_aside[];
+
 /* Of an owner's set of names. ARGV: a name. Puts it there, with the time in seconds. */
 extern const char redis_script_name[];
 /* {now in ms, {name, time, ...}}. */
 extern const char redis_script_names[];
-/* ARGV: a name and its time, as redis_script_names gave them. Takes the name out, unless it was put
- * there again. */
+/* ARGV: a name and its time, as redis_script_names gave them. Takes the name out: {"gone"}, unless
+ * it was put there again: {"other"}. */
 extern const char redis_script_forget[];
-/* ARGV: time to live in ms, how many at most. {name, time, ...} of those that may have lived it. */
+/* ARGV: time to live in ms, how many at most. {now in ms, {name, time, ...}} of those that may have
+ * lived it. */
 extern const char redis_script_due[];
 
 /* Of a request with an Idempotency-Key. ARGV: hash of its body, holder, lease in ms. {"new"}: it is
@@ -58,6 +66,8 @@ extern const char redis_script_reserve[];
 extern const char redis_script_count[];
 /* ARGV: a name, bytes as they were seen ("": none), bytes. The same, unless that has changed. */
 extern const char redis_script_recount[];
+/* All have been counted: "" is their sum. */
+extern const char redis_script_total[];
 
 /* KEYS: head of a prefix. ARGV: its bytes. {'there'}; {'full'}: it would leave too little to the
  * sessions of a store that drops nothing; {'wanted'}. */

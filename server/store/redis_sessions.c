@@ -5,6 +5,7 @@
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_quota.h"
+#include "server/store/redis_replicas.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
@@ -14,10 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* How long a change is sent again whose end is not known, at most. */
-enum { MOST_REPEAT_SECONDS = 10 };
+/* How long a change is sent again whose end is not known, at most, and how often. */
+static const double MOST_REPEAT_SECONDS = 10, PAUSE_SECONDS = 0.05;
 
 enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
 
@@ -146,8 +146,6 @@ static void send_op(struct store_place *place, struct store_op *op)
             redis_command_number(&words.command, op->lease.version);
         break;
     }
-    if (is_lasting(op))
-        words.command.replicas = place->replicas;
     op->sends++;
     redis_link_send(&place->link, &words.command);
 }
@@ -175,11 +173,11 @@ static void take_conflict(struct store_op *op, const char *why)
     refuse(op, op->sends > 1 ? STORE_AWAY : STORE_CONFLICT, why);
 }
 
-static void take_commit(struct store_place *place, struct store_op *op, const redisReply *reply)
+static void take_commit(struct store_op *op, const redisReply *reply)
 {
     if (redis_rows_is(reply, 0, "done"))
-        redis_leases_drop(&place->leases, op->lease.holder);
-    else if (redis_rows_is(reply, 0, "lost"))
+        return;
+    if (redis_rows_is(reply, 0, "lost"))
         take_conflict(op, "its lease had ended, and another request has taken it");
     else if (redis_rows_is(reply, 0, "other") || redis_rows_is(reply, 0, "short"))
         take_conflict(op, "it is no longer what the request began with");
@@ -244,7 +242,7 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
 {
     switch (op->what) {
     case STORE_WRITE:
-        take_commit(place, op, reply);
+        take_commit(op, reply);
         break;
     case STORE_TAKE:
     case STORE_LOOK:
@@ -274,13 +272,13 @@ static void receive(struct store_place *place, struct store_op *op)
     redisReply *reply = redis_link_receive(&place->link, &failed);
     if (reply == NULL) {
         op->error = failed;
-        if (failed.code == ERROR_INVALID) /* done, and not by as many as are to have it */
-            op->refusal = STORE_AWAY;
         return;
     }
     error_clear(&op->error);
     take_reply(place, op, reply);
     freeReplyObject(reply);
+    if (is_lasting(op) && op->error.code == ERROR_NONE)
+        redis_replicas_note(place, op);
 }
 
 /* Sends those that are open, and takes their replies. */
@@ -298,9 +296,11 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
             receive(place, op);
         else
             op->error = err;
-        if (is_open(op) && err.code == ERROR_NONE)
-            err = op->error;
     }
+    redis_replicas_wait(place, first);
+    for (struct store_op *op = first; op != NULL && err.code == ERROR_NONE; op = op->next)
+        if (is_sent(op))
+            err = op->error;
     redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
@@ -324,6 +324,8 @@ static void begin(struct store_place *place, struct store_op *op)
     error_clear(&op->error);
     op->refusal = STORE_ACCEPTED;
     op->sends = 0;
+    op->until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
+    op->route = (struct store_route){0};
     if (op->kind != STORE_SESSION || op->owner == NULL)
         error_set(&op->error, ERROR_INTERNAL, "expected an operation on a session by its name");
     else if (op->what == STORE_WRITE && (op->count > MOST_BYTES / (int64_t)sizeof *op->tokens ||
@@ -366,28 +368,53 @@ static void run_once(struct store_place *place, struct store_op *first)
     }
 }
 
-/* Nobody looks at operations that are over: they are not sent again. */
-static void run_again(struct store_place *place, struct store_op *first)
+/* Those that are kept, if it is time to send them again, before the others. */
+static struct store_op *take_kept(struct store_place *place, struct store_op *first)
 {
-    const struct timespec pause = {0, 50 * 1000000};
-    double until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
-    for (struct store_op *op = first; op != NULL; op = op->next)
-        if (is_open(op) && !is_lasting(op))
-            op->error.code = ERROR_INTERNAL;
-    while (any_lasting(first) && clock_seconds() < until) {
-        nanosleep(&pause, NULL);
-        attempt(place, first, true);
-    }
+    struct store_op **last = &place->kept;
+    if (place->kept == NULL || clock_seconds() < place->kept_until)
+        return first;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = first;
+    first = place->kept;
+    place->kept = NULL;
+    return first;
 }
 
-void redis_sessions_run(struct store_place *place, struct store_op *first)
+/* Keeps those that are to be sent again. Returns the others. */
+static struct store_op *keep_open(struct store_place *place, struct store_op *first)
+{
+    struct store_op *ended = NULL, **last = &ended, **kept = &place->kept;
+    double now = clock_seconds();
+    while (*kept != NULL)
+        kept = &(*kept)->next;
+    for (struct store_op *op = first, *next; op != NULL; op = next) {
+        struct store_op ***end = is_open(op) && is_lasting(op) && now < op->until ? &kept : &last;
+        next = op->next;
+        op->next = NULL;
+        **end = op;
+        *end = &op->next;
+    }
+    if (place->kept != NULL && place->kept_until <= now)
+        place->kept_until = now + PAUSE_SECONDS;
+    return ended;
+}
+
+double redis_sessions_due_in(const struct store_place *place)
+{
+    return place->kept != NULL ? fmax(place->kept_until - clock_seconds(), 0) : INFINITY;
+}
+
+struct store_op *redis_sessions_run(struct store_place *place, struct store_op *first)
 {
     for (struct store_op *op = first; op != NULL; op = op->next)
         begin(place, op);
+    first = take_kept(place, first);
     if (first == NULL)
-        return;
+        return NULL;
     run_once(place, first);
-    run_again(place, first);
+    first = keep_open(place, first);
     redis_quota_count(place, first);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (is_open(op))
@@ -397,4 +424,5 @@ void redis_sessions_run(struct store_place *place, struct store_op *first)
             op->refusal != STORE_QUOTA)
             store_accounts_fail(place->accounts);
     }
+    return first;
 }

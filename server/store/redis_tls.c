@@ -26,6 +26,7 @@ struct redis_tls {
     int socket;
     char *out; /* [capacity], of which `held` are to be sent */
     size_t held, capacity;
+    bool *late; /* the connection's */
     bool greeted;
     bool refusable; /* nothing has come yet, and it has seen no certificate of ours */
 };
@@ -116,10 +117,11 @@ static int await(const struct redis_tls *tls, int code, double until, struct err
     int count = left > 0 ? 1 : 0;
     if (count > 0 && code == GNUTLS_E_AGAIN)
         count = poll(&ready, 1, (int)ceil(left * 1e3));
-    if (count == 0)
-        return error_set(err, ERROR_IO,
-                         tls->greeted ? "no answer in time"
-                                      : "no answer in time to the greeting of TLS");
+    if (count == 0) {
+        *tls->late = true;
+        return error_set(err, ERROR_IO, "no answer in time%s",
+                         tls->greeted ? "" : " to the greeting of TLS");
+    }
     if (count < 0 && errno != EINTR)
         return error_set(err, ERROR_IO, "cannot wait for the store: %s", strerror(errno));
     return 0;
@@ -183,7 +185,7 @@ static int greet(struct redis_tls *tls, const char *host, bool ours, double unti
 }
 
 int redis_tls_open(struct redis_tls **out, const struct redis_trust *trust, int socket,
-                   const char *host, double timeout_s, struct error *err)
+                   const char *host, double timeout_s, bool *late, struct error *err)
 {
     if (trust == NULL)
         return error_set(err, ERROR_INTERNAL, "TLS without certificates");
@@ -191,6 +193,7 @@ int redis_tls_open(struct redis_tls **out, const struct redis_trust *trust, int 
     if (tls == NULL)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
     tls->socket = socket;
+    tls->late = late;
     if (prepare(tls, trust, host, err) != 0 ||
         greet(tls, host, trust->ours, clock_seconds() + timeout_s, err) != 0) {
         redis_tls_close(tls);

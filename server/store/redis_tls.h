@@ -17,9 +17,10 @@ void redis_trust_close(struct redis_trust *trust); /* NULL is allowed */
 
 struct redis_tls;
 /* Greets the store behind the socket, in timeout_s at most. The socket does not block from then on;
- * it and `trust` are borrowed. */
+ * it, `trust` and `late` are borrowed. *late becomes true when no answer came in time, now or
+ * later. */
 int redis_tls_open(struct redis_tls **out, const struct redis_trust *trust, int socket,
-                   const char *host, double timeout_s, struct error *err);
+                   const char *host, double timeout_s, bool *late, struct error *err);
 void redis_tls_close(struct redis_tls *tls); /* NULL is allowed */
 
 /* Keeps bytes for the next flush. -1: no memory. */

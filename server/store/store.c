@@ -8,6 +8,7 @@
 #include "server/store/store_backends.h"
 #include "server/store/store_root.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,23 +144,33 @@ static void run_rows(struct store *store)
     pthread_mutex_unlock(&store->mutex);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_clear(&op->error);
-        *(op->what == STORE_WRITE ? &written : &freed) += op->bytes;
+        freed += op->what != STORE_WRITE ? op->bytes : 0;
     }
     store_accounts_pend(&store->accounts, freed);
-    store->backend->run_rows(store->place, first);
+    first = store->backend->run_rows(store->place, first);
+    for (const struct store_op *op = first; op != NULL; op = op->next)
+        written += op->what == STORE_WRITE ? op->bytes : 0;
     store_accounts_pend(&store->accounts, -written);
     pthread_mutex_lock(&store->mutex);
     tell(store, first);
     tidy_rows(store);
 }
 
+/* When rows are to be run again that the place has kept. */
+static double due_in(const struct store *store)
+{
+    return store->backend->due_in != NULL ? store->backend->due_in(store->place) : INFINITY;
+}
+
 /* With the mutex held. False: nothing has come for a while. */
 static bool wait_for_work(struct store *store)
 {
-    enum { TIDY_SECONDS = 5 };
+    const double tidy = 5, second = 1e9;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += TIDY_SECONDS;
+    int64_t nanos = until.tv_nsec + (int64_t)(fmin(tidy, due_in(store)) * second);
+    until.tv_sec += nanos / (int64_t)second;
+    until.tv_nsec = nanos % (int64_t)second;
     return pthread_cond_timedwait(&store->filled, &store->mutex, &until) == 0;
 }
 
@@ -173,11 +184,11 @@ static void *store_main(void *context)
     for (;;) {
         if ((op = queue_take(&store->urgent)) != NULL)
             run_file(store, op);
-        else if (store->rows.first != NULL || store->probe)
+        else if (store->rows.first != NULL || store->probe || due_in(store) <= 0)
             run_rows(store);
         else if ((op = queue_take(&store->background)) != NULL)
             run_file(store, op);
-        else if (store->closing)
+        else if (store->closing && isinf(due_in(store)))
             break;
         else if (!wait_for_work(store))
             tidy_rows(store);

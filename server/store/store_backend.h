@@ -49,8 +49,12 @@ struct store_backend {
 
     /* Runs the operations on sessions and replies, by `next`: writes, removals and touches (by
      * `what`, enum store_what), in as few commits as may be. Sets the error of each; one without is
-     * on the disk. Without any: tries whether the disk takes commits. */
-    void (*run_rows)(struct store_place *, struct store_op *first);
+     * on the disk. Without any: tries whether the disk takes commits. Returns those that have
+     * ended; the place keeps others, which end with a later call. */
+    struct store_op *(*run_rows)(struct store_place *, struct store_op *first);
+    /* When the next call is due for what is kept: in so many seconds; INFINITY: nothing is. NULL:
+     * nothing ever is. */
+    double (*due_in)(const struct store_place *);
     /* After that, once its callers know; before the first; and every few seconds: what may wait. */
     void (*tidy_rows)(struct store_place *);
 

@@ -377,9 +377,10 @@ static int directory_touch(struct store_place *place, const struct store_op *op,
     return store_accounts_fail(place->accounts);
 }
 
-static void directory_run_rows(struct store_place *place, struct store_op *first)
+static struct store_op *directory_run_rows(struct store_place *place, struct store_op *first)
 {
     store_rows_run(&place->rows, first);
+    return first;
 }
 
 static void directory_tidy_rows(struct store_place *place)

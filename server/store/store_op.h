@@ -120,6 +120,12 @@ enum store_what {
 /* What take and look have found. */
 enum store_seen { STORE_SEEN_NONE, STORE_SEEN_SAME, STORE_SEEN_OTHER };
 
+/* How a change went to a store that servers share, while its replicas are waited for. */
+struct store_route {
+    void *connection; /* NULL: none is waited for */
+    uint64_t closed;
+};
+
 /* An operation on one of them. The caller owns it, and gets it back when `done` is called. */
 struct store_op {
     void (*done)(struct store_op *op); /* engine thread; may free op */
@@ -134,11 +140,13 @@ struct store_op {
     int64_t count, position;
     const char *turns; /* session: [turns_length], of its chat */
     int64_t turns_length;
-    int64_t from;       /* session: so many of its tokens are in the database as they are */
-    int64_t turns_from; /* the same of its turns */
-    int sends;          /* shared: so often, all but the last without a reply */
-    bool fresh;         /* session: it is not in the database */
-    bool cuts;          /* session: tokens or turns that are in the database go */
+    int64_t from;             /* session: so many of its tokens are in the database as they are */
+    int64_t turns_from;       /* the same of its turns */
+    int sends;                /* shared: so often, all but the last without a reply */
+    double until;             /* shared: clock_seconds(), until when it is sent again */
+    struct store_route route; /* shared: the store's */
+    bool fresh;               /* session: it is not in the database */
+    bool cuts;                /* session: tokens or turns that are in the database go */
     const struct store_reply
         *reply;               /* the reply; with a session: that its turns were these requests' */
     const void *image;        /* [state_image_bytes(position)] */

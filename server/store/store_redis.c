@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_redis.h"
 
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "server/log.h"
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 void redis_place_tell(struct store_place *place, const struct error *err)
 {
@@ -30,6 +32,22 @@ void redis_place_tell(struct store_place *place, const struct error *err)
     if (away != place->away)
         store_accounts_away(place->accounts, away);
     place->away = away;
+}
+
+void redis_place_tell_damage(struct store_place *place, const char *owner, const char *name,
+                             const struct error *err)
+{
+    const double pause = 60;
+    struct error told = *err;
+    double now = clock_seconds(),
+           *at = &place->damage_told[XXH3_64bits_withSeed(name, strlen(name),
+                                                          XXH3_64bits(owner, strlen(owner))) %
+                                     REDIS_TOLD];
+    if (*at > 0 && now < *at + pause)
+        return;
+    *at = now;
+    error_prefix(&told, "%s of owner %s", name, owner);
+    log_message(LOG_LEVEL_ERROR, "damage in the store is stepped over: %s", told.message);
 }
 
 /* ---- opening ---- */
@@ -153,6 +171,7 @@ void redis_place_close(struct store_place *place)
 {
     redis_leases_stop(&place->leases);
     redis_link_close(&place->link);
+    redis_away_stop(&place->absent);
     redis_trust_close(place->trust);
     free(place);
 }
@@ -169,14 +188,20 @@ static int open_place(struct store_place *place, const char *location, const str
         return -1;
     address.trust = place->trust;
     redis_link_init(&place->link, &address, timeout);
-    if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0 ||
-        read_secret(place, secret, err) != 0)
+    if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0)
+        return -1;
+    if (place->link.cluster != NULL) {
+        if (redis_away_start(&place->absent, err) != 0)
+            return -1;
+        place->link.away = &place->absent;
+    }
+    if (read_secret(place, secret, err) != 0)
         return -1;
     for (size_t node = 0; node < redis_link_nodes(&place->link); node++)
         if (check_settings(place, node, err) != 0)
             return -1;
-    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, place->accounts,
-                              err);
+    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, place->link.away,
+                              place->accounts, err);
 }
 
 int redis_place_open(struct store_place **out, const char *location, const struct store_tls *tls,
@@ -231,8 +256,8 @@ static int redis_scan(struct store_place *place, const struct store_options *opt
 
 /* ---- the rest ---- */
 
-/* Sessions and replies apart; afterwards in one list again, whose first is as before. */
-static void redis_run_rows(struct store_place *place, struct store_op *first)
+/* Sessions and replies apart; afterwards in one list again. */
+static struct store_op *redis_run_rows(struct store_place *place, struct store_op *first)
 {
     struct store_op *lists[2] = {NULL, NULL}, **last[2] = {&lists[0], &lists[1]};
     for (struct store_op *op = first, *next; op != NULL; op = next) {
@@ -242,10 +267,9 @@ static void redis_run_rows(struct store_place *place, struct store_op *first)
         *last[which] = op;
         last[which] = &op->next;
     }
-    redis_sessions_run(place, lists[0]);
     redis_replies_run(place, lists[1]);
-    int which = first != NULL && first->kind == STORE_REPLY;
-    *last[which] = lists[!which];
+    *last[1] = redis_sessions_run(place, lists[0]);
+    return lists[1];
 }
 
 /* Whether it is back, though nobody asks for anything; and sessions that have lived their time. */
@@ -273,6 +297,7 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .touch = redis_states_touch,
                                           .find = redis_prefixes_find,
                                           .run_rows = redis_run_rows,
+                                          .due_in = redis_sessions_due_in,
                                           .tidy_rows = redis_tidy,
                                           .secret = redis_secret,
                                           .close = redis_place_close};

@@ -326,7 +326,7 @@ def test_a_store_is_repaired(folder, redis, server_factory):
     redis.ask("SETRANGE", row + b":t", 4, b"\x09\x00\x00\x00")
     names, = redis.keys("*}:sessions")
     redis.ask("ZREM", names, "one")
-    redis.ask("ZADD", names, 1, "gone")
+    redis.ask("ZADD", names, 1, "gone", 2, "two")
     redis.ask("HSET", row.replace(b":two}", b":died}"), "holder", "dead", "until", "1", "fence", "1")
     damaged = listed(redis.location)["two"]["damage"]
     assert "the store's session is damaged: expected checksum" in damaged

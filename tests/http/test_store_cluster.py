@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions in a cluster of Redis, and in a Redis with replicas of its own (--store-replicas)."""
 
+import time
+
 import pytest
 
 import harness
@@ -119,6 +121,58 @@ def test_a_node_that_is_away(clustered, cluster):
                    == 200, "its sessions are back")
 
 
+def seconds_of(function):
+    begun = time.monotonic()
+    function()
+    return time.monotonic() - begun
+
+
+# A command waits for so long, with leases of twice as long and more.
+SILENCE = 5
+
+
+def test_a_node_that_hangs(cluster, server_factory):
+    """It is waited for once. Then its sessions are refused at once, and those of others go on."""
+    server = server_factory(store=cluster.location, lease=2 * SILENCE)
+    for i in range(12):
+        turn(server, f"hang-{i}").raise_for_status()
+    others = [i for i in range(12) if cluster.holder(cluster.slot(key_of(cluster, f"hang-{i}"))) != 0]
+    stuck = next(i for i in range(12) if i not in others)
+    cluster.nodes[0].pause()
+    check_error(turn(server, f"hang-{stuck}"), 503, "store_unavailable")
+    assert server.metric("regla_store_away") == 1
+
+    def go_on():
+        for i in others:
+            assert turn(server, f"hang-{i}", expected_position=7).status_code == 200
+            check_error(turn(server, f"hang-{stuck}"), 503, "store_unavailable")
+            check_error(server.get(f"/v1/sessions/hang-{stuck}"), 503, "store_unavailable")
+    assert len(others) > 1 and seconds_of(go_on) < SILENCE / 2
+    cluster.nodes[0].resume()
+    wait_until(lambda: turn(server, f"hang-{stuck}", expected_position=7).status_code == 200, "it is back")
+    wait_until(lambda: server.metric("regla_store_away") == 0, "all of it is back")
+
+
+def test_a_commit_to_a_node_that_hangs(cluster, server_factory):
+    """It is sent again for as long as its lease lasts; others do not wait for it."""
+    server = server_factory(store=cluster.location, lease=2 * SILENCE)
+    for i in range(12):
+        turn(server, f"commit-{i}").raise_for_status()
+    where = {i: cluster.holder(cluster.slot(key_of(cluster, f"commit-{i}"))) for i in range(12)}
+    stuck, other = (next(i for i in where if (where[i] == 0) == hangs) for hangs in (True, False))
+    result = in_background(lambda: turn(server, f"commit-{stuck}", **LONG))
+    wait_until(lambda: cluster.nodes[0].ask("HGET", key_of(cluster, f"commit-{stuck}"), "holder"),
+               "the lease is taken")
+    cluster.nodes[0].pause()
+    begun, waits = time.monotonic(), []
+    while time.monotonic() - begun < 2.5 * SILENCE:
+        waits.append(seconds_of(lambda: turn(server, f"commit-{other}").raise_for_status()))
+    cluster.nodes[0].resume()
+    assert sum(wait > SILENCE / 2 for wait in waits) <= 1, waits
+    assert result().status_code in (200, 503)
+    wait_until(lambda: server.get(f"/v1/sessions/commit-{stuck}").status_code == 200, "it is back")
+
+
 # ---- replicas of the store ----
 
 @pytest.fixture
@@ -154,3 +208,25 @@ def test_without_replicas_nothing_is_acknowledged(own_redis, server_factory):
     server = server_factory(store=own_redis.location, lease=LEASE, store_replicas=1)
     check_error(turn(server, "alone"), 503, "store_unavailable")
     assert position(server, "alone") == 7  # it was made, as the error said it might
+
+
+def test_changes_wait_for_replicas_together(own_redis, server_factory):
+    """A replica that is away holds up eight turns no longer than a few: one after the other they
+    would wait twice as long as is allowed here."""
+    wait = 2.5  # the most that there is
+    server = server_factory(store=own_redis.location, lease=10, store_replicas=1)
+    begun = time.monotonic()
+    turns = [in_background(lambda name=f"together-{i}": turn(server, name)) for i in range(8)]
+    for reply in [ended() for ended in turns]:
+        assert "0 of 1 replicas" in check_error(reply, 503, "store_unavailable")["message"]
+    assert time.monotonic() - begun < 5 * wait
+
+
+def test_what_was_refused_is_not_in_doubt_without_replicas(own_redis, server_factory):
+    """Another has taken the session: that is certain, whatever replicas have."""
+    server = server_factory(store=own_redis.location, lease=LEASE, store_replicas=1)
+    result = in_background(lambda: turn(server, "taken", **LONG))
+    wait_until(lambda: own_redis.keys("*:taken}"), "the lease is taken")
+    key, = own_redis.keys("*:taken}")
+    own_redis.ask("HSET", key, "fence", 1)
+    check_error(result(), 409, "session_conflict")

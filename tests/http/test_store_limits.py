@@ -249,6 +249,20 @@ def test_sessions_of_before_count(own_redis, server_factory, page):
     assert turn(after, "third").status_code == 200
 
 
+def test_counting_anew_writes_what_has_changed(own_redis, server_factory, page):
+    """Of 20 sessions one has another size than it counts."""
+    server = server_factory(store=own_redis.location, lease=LEASE, session_quota=41 * page // 2)
+    for i in range(20):
+        assert turn(server, f"same-{i}").status_code == 200
+    quota, = own_redis.keys("*:quota")
+    own_redis.ask("HSET", quota, "same-7", page + 1, "", 20 * page + 1)
+    own_redis.ask("CONFIG", "RESETSTAT")
+    check_error(turn(server, "new"), 429, "session_quota")
+    assert own_redis.ask("HMGET", quota, "same-7", "") == [str(page).encode(), str(20 * page).encode()]
+    calls = int(re.search(rb"cmdstat_hset:calls=(\d+)", own_redis.ask("INFO", "commandstats"))[1])
+    assert calls <= 4  # these two, and the lease
+
+
 def test_what_was_swept_does_not_count(own_redis, server_factory, page):
     server = server_factory(store=own_redis.location, lease=LEASE, session_ttl=TTL,
                             session_quota=3 * page // 2)
@@ -256,3 +270,13 @@ def test_what_was_swept_does_not_count(own_redis, server_factory, page):
     check_error(turn(server, "new"), 429, "session_quota")
     age(own_redis, "old", 24 * 3600)
     wait_until(lambda: turn(server, "new").status_code == 200, "it is swept, or counted anew")
+
+
+def test_what_may_have_been_made_counts(own_redis, server_factory, page):
+    """Turns whose replicas lack are in the store, though their clients are told that they may not."""
+    server = server_factory(store=own_redis.location, lease=LEASE, session_quota=5 * page // 2,
+                            store_replicas=1)
+    for name in ("first", "second"):
+        check_error(turn(server, name), 503, "store_unavailable")
+    check_error(turn(server, "third"), 429, "session_quota")
+    assert {card["id"] for card in server.get("/v1/sessions").json()["data"]} == {"first", "second"}
