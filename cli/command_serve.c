@@ -3,6 +3,7 @@
 #include "cli/command.h"
 
 #include "cli/command_model.h"
+#include "cli/sessions_server.h"
 #include "engine/base/clock.h"
 #include "engine/jinja/chat_template.h"
 #include "engine/model/model.h"
@@ -392,6 +393,7 @@ static struct server_options server_options(const struct serve_options *options)
                        options->store != NULL && strcmp(options->store_states, "off") == 0,
                    .share_prefixes = options->share_prefixes,
                    .disk_bytes = options->disk_state,
+                   .keeps_files = getenv(SESSIONS_SERVER_KEEPS_FILES) != NULL,
                    .session_ttl_s = options->session_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
                    .session_quota_bytes = options->session_quota},
@@ -456,10 +458,8 @@ static int check_store_tls(const struct serve_options *options, struct error *er
 {
     const struct store_tls *tls = &options->store_tls;
     const char *given = tls->ca ? "--store-ca" : tls->certificate ? "--store-cert" : "--store-key";
-    if (!tls->certificate != !tls->key)
-        return error_set(err, ERROR_INVALID, "--store-cert and --store-key: expected both, got %s",
-                         tls->key ? "--store-key alone" : "--store-cert alone");
-    if ((tls->ca || tls->key) && !(options->store && redis_location_tls(options->store)))
+    if ((tls->ca || tls->certificate || tls->key) &&
+        !(options->store && redis_location_tls(options->store)))
         return error_set(err, ERROR_INVALID, "%s: expected --store rediss://..., which has TLS",
                          given);
     return 0;

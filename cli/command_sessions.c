@@ -11,6 +11,7 @@
 #include "server/states/session_orphans.h"
 #include "server/store/redis_link.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct sessions_options, field)
@@ -19,7 +20,15 @@ static const struct option items[] = {
     {"state-dir", OPTION_TEXT, AT(state_dir), "DIR", NULL, 0, 0, NULL,
      "in place of PLACE: a server's --state-dir"},
     {"store", OPTION_TEXT, AT(store), "URL", NULL, 0, 0, NULL,
-     "in place of PLACE: the store that servers share, redis://... or unix:PATH"},
+     "in place of PLACE: the store that servers share, redis://..., rediss://... with TLS, or\n"
+     "      unix:PATH"},
+    {"store-ca", OPTION_TEXT, AT(store_tls.ca), "PATH", NULL, 0, 0, NULL,
+     "of rediss://...: the CAs, in PEM, of which one has signed the store's certificate; without\n"
+     "      it those of the system"},
+    {"store-cert", OPTION_TEXT, AT(store_tls.certificate), "PATH", NULL, 0, 0, NULL,
+     "the same: certificate chain in PEM that the store is shown"},
+    {"store-key", OPTION_TEXT, AT(store_tls.key), "PATH", NULL, 0, 0, NULL,
+     "private key of --store-cert in PEM, not encrypted"},
     {"url", OPTION_TEXT, AT(url), "URL", NULL, 0, 0, NULL,
      "in place of PLACE: a server that runs, http://HOST:PORT or unix:PATH; for list, show,\n"
      "      export, import and delete"},
@@ -29,9 +38,10 @@ static const struct option items[] = {
      "export, import, but with --url: the model's directory; formats and device as `regla serve`\n"
      "      has them, by its environment variables"},
     {"owner", OPTION_TEXT, AT(owner), "HEX", NULL, 0, 0, NULL,
-     "only sessions whose owner begins so (list shows it)"},
+     "list, show, copy, move, delete, but not of a server: only sessions whose owner begins so\n"
+     "      (list shows it)"},
     {"fingerprint", OPTION_TEXT, AT(fingerprint), "HEX", NULL, 0, 0, NULL,
-     "only sessions of the model whose fingerprint begins so (list shows it)"},
+     "likewise: only sessions of the model whose fingerprint begins so"},
     {"api-key", OPTION_LIST, AT(api_keys), "KEY", NULL, 0, 0, NULL,
      "a key of the server; several: repeat it, or separate them with commas; with --url,\n"
      "      export and import the first is whose sessions are meant"},
@@ -43,7 +53,8 @@ static const struct option items[] = {
      "orphans: remove them; stop the server first"},
     {"replace", OPTION_FLAG, AT(replace), NULL, "false", 0, 0, NULL,
      "copy, move: in the place of sessions of the same name that are there"},
-    {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print JSON"},
+    {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL,
+     "list, show, import, copy, move, repair: print JSON"},
 };
 
 const struct options command_sessions_options = {
@@ -53,18 +64,18 @@ const struct options command_sessions_options = {
         "server.\n\n"
         "list PLACE: all sessions, of all owners and models.\n"
         "show PLACE ID: one of them; --json: with its tokens.\n"
-        "export PLACE ID FILE: its tokens and state, as GET /v1/sessions/ID/state.\n"
+        "export PLACE ID FILE: its tokens, and a state that this server would compute the same.\n"
         "import PLACE ID FILE: a new session of such a file.\n"
         "copy PLACE --to PLACE: tokens, times and chats; states are computed again.\n"
         "move PLACE --to PLACE: the same, and removes them where they were.\n"
         "backup PLACE DIR: a copy in a new directory, while servers work.\n"
         "delete PLACE ID: removes one.\n"
-        "repair PLACE: sets aside what is damaged; servers go on with what an older copy of a "
-        "store "
-        "has.\n"
+        "repair PLACE: sets aside what is damaged; after it servers go on with an older copy of a "
+        "store.\n"
         "orphans DIR: counts the sessions that belong to none of the keys.\n\n"
-        "A directory that a server uses can be listed, copied and backed up; what changes it is "
-        "refused. In a store a session that a server works on is left alone.",
+        "A directory that a server uses can be listed, shown, copied and backed up; what changes "
+        "it is refused.\n"
+        "In a store a session that a server works on is left alone.",
     .items = items,
     .count = sizeof items / sizeof *items,
     .operands = OPERANDS_DIRECTORIES,
@@ -100,23 +111,28 @@ static int orphans(const struct sessions_call *call, struct error *err)
 
 /* ---- verbs ---- */
 
+/* Options that not every verb has a use for. */
+enum { FILTER = 1, REPLACE = 2, REMOVE = 4, JSON = 8, TO = 16 };
+
+typedef int verb_function(const struct sessions_call *call, struct error *err);
+
 static const struct verb {
     const char *name;
-    int words; /* operands behind the place */
-    bool id;   /* the first is the name of a session */
-    int (*shelf)(const struct sessions_call *call, struct error *err);  /* of a place; or NULL */
-    int (*remote)(const struct sessions_call *call, struct error *err); /* of a server; or NULL */
+    int words;                          /* operands behind the place */
+    const char *operands;               /* what they are */
+    verb_function *shelf, *remote;      /* of a place, of a server; or NULL */
+    unsigned shelf_takes, remote_takes; /* FILTER ... */
 } verbs[] = {
-    {"list", 0, false, sessions_shelf_list, sessions_remote_list},
-    {"show", 1, true, sessions_shelf_show, sessions_remote_show},
-    {"export", 2, true, sessions_remote_export, sessions_remote_export},
-    {"import", 2, true, sessions_remote_import, sessions_remote_import},
-    {"copy", 0, false, sessions_shelf_copy, NULL},
-    {"move", 0, false, sessions_shelf_move, NULL},
-    {"backup", 1, false, sessions_shelf_backup, NULL},
-    {"delete", 1, true, sessions_shelf_delete, sessions_remote_delete},
-    {"repair", 0, false, sessions_shelf_repair, NULL},
-    {"orphans", 0, false, orphans, NULL},
+    {"list", 0, "", sessions_shelf_list, sessions_remote_list, FILTER | JSON, JSON},
+    {"show", 1, " ID", sessions_shelf_show, sessions_remote_show, FILTER | JSON, JSON},
+    {"export", 2, " ID FILE", sessions_remote_export, sessions_remote_export, 0, 0},
+    {"import", 2, " ID FILE", sessions_remote_import, sessions_remote_import, JSON, JSON},
+    {"copy", 0, "", sessions_shelf_copy, NULL, TO | FILTER | REPLACE | JSON, 0},
+    {"move", 0, "", sessions_shelf_move, NULL, TO | FILTER | REPLACE | JSON, 0},
+    {"backup", 1, " DIR", sessions_shelf_backup, NULL, 0, 0},
+    {"delete", 1, " ID", sessions_shelf_delete, sessions_remote_delete, FILTER, 0},
+    {"repair", 0, "", sessions_shelf_repair, NULL, JSON, 0},
+    {"orphans", 0, "", orphans, NULL, REMOVE, 0},
 };
 
 static const struct verb *find_verb(const char *name, struct error *err)
@@ -151,35 +167,98 @@ static const char *flagged(const struct sessions_options *options, struct error 
     return found;
 }
 
+/* A flag that stands in the command line; the environment may name a place that is not meant. */
+static const char *typed_flag(const struct sessions_options *options)
+{
+    return options->state_dir && options->state_dir != getenv("REGLA_STATE_DIR") ? "--state-dir"
+           : options->store && options->store != getenv("REGLA_STORE")           ? "--store"
+           : options->url && options->url != getenv("REGLA_URL")                 ? "--url"
+                                                                                 : NULL;
+}
+
+static bool is_url(const char *place)
+{
+    return strncmp(place, "http", 4) == 0 && strstr(place, "://") != NULL;
+}
+
 /* An operand is meant as it stands; without one a flag or the environment has the place. */
 static int find_place(struct sessions_call *call, const struct verb *verb, const char **words,
                       int count, struct error *err)
 {
     const struct sessions_options *options = call->options;
     const bool operand = count > verb->words;
-    const char *place = operand ? words[0] : flagged(options, err);
+    const char *place = operand ? words[0] : flagged(options, err), *flag = typed_flag(options);
     if (err->code != ERROR_NONE)
         return -1;
     if (count - operand != verb->words || !place)
-        return error_set(err, ERROR_INVALID, "%s: expected a place and %d operands, got %d",
-                         verb->name, verb->words, count);
+        return error_set(err, ERROR_INVALID, "%s: expected PLACE%s, got %d operand%s", verb->name,
+                         verb->operands, count, count == 1 ? "" : "s");
+    if (!*place)
+        return error_set(err, ERROR_INVALID, "%s: expected PLACE, got an empty one", verb->name);
+    if (operand && flag)
+        return error_set(err, ERROR_INVALID, "%s: expected one place, got an operand and %s",
+                         verb->name, flag);
     for (int i = 0; i < verb->words; i++)
         call->words[i] = words[i + operand];
-    if (operand ? strncmp(place, "http", 4) == 0 && strstr(place, "://") : place == options->url)
+    if (operand ? is_url(place) : place == options->url)
         call->url = place;
     else
         call->place = place;
     return 0;
 }
 
+/* An empty one, as of a variable that is not set, would mean all. */
+static int check_filter(const char *name, const char *digits, struct error *err)
+{
+    if (!digits || (*digits && !digits[strspn(digits, "0123456789abcdef")]))
+        return 0;
+    return error_set(err, ERROR_INVALID, "--%s: expected digits 0-9 a-f, got \"%.40s\"", name,
+                     digits);
+}
+
+/* A flag that would change nothing is refused: it may have been meant to spare what is there. */
+static int check_options(const struct sessions_call *call, const struct verb *verb,
+                         struct error *err)
+{
+    const struct sessions_options *options = call->options;
+    const unsigned takes = call->url ? verb->remote_takes : verb->shelf_takes;
+    const struct {
+        unsigned of;
+        bool given;
+        const char *name;
+    } flags[] = {
+        {TO, options->to != NULL, "to PLACE"},
+        {FILTER, options->owner != NULL, "owner"},
+        {FILTER, options->fingerprint != NULL, "fingerprint"},
+        {REPLACE, options->replace, "replace"},
+        {REMOVE, options->remove, "remove"},
+        {REMOVE, options->without_api_key, "without-api-key"},
+        {JSON, options->json, "json"},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (flags[i].given && !(takes & flags[i].of))
+            return error_set(err, ERROR_INVALID, "%s%s: expected no --%s", verb->name,
+                             call->url ? " of a server" : "", flags[i].name);
+    if (check_filter("owner", options->owner, err) != 0 ||
+        check_filter("fingerprint", options->fingerprint, err) != 0)
+        return -1;
+    if (!(takes & TO))
+        return 0;
+    if (!options->to || !*options->to)
+        return error_set(err, ERROR_INVALID, "%s: expected --to PLACE", verb->name);
+    return !is_url(options->to)
+               ? 0
+               : error_set(err, ERROR_UNSUPPORTED,
+                           "--to: expected a directory or a store, got the URL of a server");
+}
+
 static int check_place(const struct sessions_call *call, const struct verb *verb, struct error *err)
 {
     const struct sessions_options *options = call->options;
-    const bool two = verb->shelf == sessions_shelf_copy || verb->shelf == sessions_shelf_move;
     if (call->url && !verb->remote)
         return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: expected a directory or a store, got the URL of a server",
-                         verb->name);
+                         "%s: expected a directory%s, got the URL of a server", verb->name,
+                         verb->shelf == orphans ? "" : " or a store");
     if (call->url && !client_url(call->url))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: expected http:// or unix:; for https:// ask with curl", call->url);
@@ -187,10 +266,8 @@ static int check_place(const struct sessions_call *call, const struct verb *verb
         return error_set(err, ERROR_INVALID, "--store: expected redis://... or unix:PATH");
     if (call->place && verb->shelf == orphans && redis_location(call->place))
         return error_set(err, ERROR_UNSUPPORTED, "orphans: expected a directory, got a store");
-    if (two != (options->to != NULL))
-        return error_set(err, ERROR_INVALID, "%s: expected %s--to PLACE", verb->name,
-                         two ? "" : "no ");
-    if (verb->id && !session_id_valid(call->words[0], strlen(call->words[0])))
+    if (strncmp(verb->operands, " ID", 3) == 0 &&
+        !session_id_valid(call->words[0], strlen(call->words[0])))
         return error_set(err, ERROR_INVALID,
                          "%s: expected the name of a session, 1 to 128 of A-Z a-z 0-9 . _ -, got "
                          "\"%.130s\"",
@@ -211,7 +288,7 @@ int command_sessions(int argc, char **argv)
         0) {
         const struct verb *verb = find_verb(words[0], &err);
         if (!verb || find_place(&call, verb, words + 1, arguments.count - 1, &err) != 0 ||
-            check_place(&call, verb, &err) != 0) {
+            check_place(&call, verb, &err) != 0 || check_options(&call, verb, &err) != 0) {
             status = command_misused(argv[0], &err);
         } else if (auth_read(&call.keys, options.api_keys.items, options.api_keys.count,
                              options.api_key_file, &err) != 0) {

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/sessions_remote.h"
 
+#include "api/sessions.h"
 #include "cli/client.h"
 #include "cli/sessions_print.h"
 #include "cli/sessions_server.h"
+#include "engine/state_file.h"
+#include "server/store/redis_address.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +18,32 @@
 
 /* ---- asking ---- */
 
+enum { PLACE_SIZE = 512 };
+
+/* The place as it was given, for people: without a password, and never a socket of ours. */
+static const char *place_of(const struct sessions_call *call, char text[PLACE_SIZE])
+{
+    struct redis_address address;
+    struct error wrong = ERROR_INIT;
+    const char *place = call->place != NULL ? call->place : call->url;
+    if (call->place != NULL && redis_location(place))
+        place = redis_address_parse(&address, place, &wrong) == 0 ? address.name : "the store";
+    snprintf(text, PLACE_SIZE, "%s", place);
+    return text;
+}
+
 /* What the server says is wrong. */
-static int refused(const char *url, const struct client_reply *reply, struct error *err)
+static int refused(const struct sessions_call *call, const struct client_reply *reply,
+                   struct error *err)
 {
     json_t *json = json_loadb(reply->body, reply->length, 0, NULL);
     const char *message =
         json_string_value(json_object_get(json_object_get(json, "error"), "message"));
-    error_set(err, ERROR_INVALID, "%s: %d%s%s", url, reply->status, message ? ": " : "",
-              message ? message : "");
+    char place[PLACE_SIZE];
+    /* A list of a place has the sessions of all keys and models; a server sees those of one. */
+    error_set(err, ERROR_INVALID, "%s: %d%s%s%s", place_of(call, place), reply->status,
+              message ? ": " : "", message ? message : "",
+              call->place && reply->status == 404 ? " of this key and model" : "");
     json_decref(json);
     return -1;
 }
@@ -31,6 +52,7 @@ static int refused(const char *url, const struct client_reply *reply, struct err
 static int ask(const struct sessions_call *call, const char *method, const char *rest, int status,
                const void *body, size_t length, struct client_reply *reply, struct error *err)
 {
+    *reply = (struct client_reply){0};
     char path[200];
     const char *key = call->keys.count > 0 ? call->keys.items[0] : NULL;
     snprintf(path, sizeof path, "/v1/sessions%s%.128s%s", call->words[0] ? "/" : "",
@@ -45,19 +67,38 @@ static int ask(const struct sessions_call *call, const char *method, const char 
                                            .body_length = length};
     if (client_ask(&request, reply, err) != 0)
         return -1;
-    return reply->status == status ? 0 : refused(call->url, reply, err);
+    return reply->status == status ? 0 : refused(call, reply, err);
 }
 
 /* ---- list, show, delete ---- */
 
+/* Nothing in it moves the cursor of a terminal. */
+static int print_json(const struct client_reply *reply, struct error *err)
+{
+    json_t *json = json_loadb(reply->body, reply->length, 0, NULL);
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    int result = text != NULL ? 0 : error_set(err, ERROR_INVALID, "the reply: expected JSON");
+    if (result == 0)
+        printf("%s\n", text);
+    free(text);
+    json_decref(json);
+    return result;
+}
+
+/* The name that the field has; "?": it has none that could be one. */
+static const char *name_in(const json_t *session, const char *field)
+{
+    const char *name = json_string_value(json_object_get(session, field));
+    return name != NULL && session_id_valid(name, strlen(name)) ? name : "?";
+}
+
 static void print_line(const json_t *session)
 {
     char used[SESSIONS_PRINT_TIME];
-    const char *id = json_string_value(json_object_get(session, "id"));
-    printf("%-32s %10lld  %-19s  %s\n", id ? id : "?",
+    printf("%-32s %10lld  %-19s  %s\n", name_in(session, "id"),
            (long long)json_integer_value(json_object_get(session, "position")),
            sessions_print_time(json_number_value(json_object_get(session, "used")), used),
-           json_string_value(json_object_get(session, "tier")) ?: "?");
+           name_in(session, "tier"));
 }
 
 static int print_list(const struct client_reply *reply, struct error *err)
@@ -81,7 +122,7 @@ int sessions_remote_list(const struct sessions_call *call, struct error *err)
     struct client_reply reply;
     int result = ask(call, "GET", "", 200, NULL, 0, &reply, err);
     if (result == 0 && call->options->json)
-        printf("%s\n", reply.body);
+        result = print_json(&reply, err);
     else if (result == 0)
         result = print_list(&reply, err);
     client_reply_clear(&reply);
@@ -93,7 +134,7 @@ int sessions_remote_show(const struct sessions_call *call, struct error *err)
     struct client_reply reply;
     int result = ask(call, "GET", "", 200, NULL, 0, &reply, err);
     if (result == 0)
-        printf("%s\n", reply.body);
+        result = print_json(&reply, err);
     client_reply_clear(&reply);
     return result;
 }
@@ -158,12 +199,21 @@ static int read_file(const char *path, char **bytes, size_t *size, struct error 
 static int export_from(const struct sessions_call *call, struct error *err)
 {
     struct client_reply reply;
+    struct state_file file;
+    char place[PLACE_SIZE];
     int result = ask(call, "GET", "/state", 200, NULL, 0, &reply, err);
+    if (result == 0 && state_file_parse(&file, reply.body, reply.length, err) != 0)
+        result = error_prefix(err, "%s", place_of(call, place));
     if (result == 0)
         result = write_file(call->words[1], reply.body, reply.length, err);
     if (result == 0)
-        printf("%s has %zu bytes of the session %s\n", call->words[1], reply.length,
-               call->words[0]);
+        printf("%s has %zu bytes of the session %s: its tokens%s\n", call->words[1], reply.length,
+               call->words[0], file.position > 0 ? " and its state" : "");
+    if (result == 0 && file.position == 0)
+        fprintf(stderr,
+                "regla sessions: %s has no state: there is none that this server would compute "
+                "the same; whoever imports it computes it from the tokens\n",
+                call->words[1]);
     client_reply_clear(&reply);
     return result;
 }
@@ -177,7 +227,7 @@ static int import_into(const struct sessions_call *call, struct error *err)
     if (result == 0)
         result = ask(call, "PUT", "/state", 201, bytes, size, &reply, err);
     if (result == 0)
-        printf("%s\n", reply.body);
+        result = print_json(&reply, err);
     client_reply_clear(&reply);
     free(bytes);
     return result;

@@ -35,7 +35,7 @@ int sessions_shelf_list(const struct sessions_call *call, struct error *err)
     struct listing listing = {filter_of(call, NULL), {.json = call->options->json}};
     struct shelf *shelf;
     int64_t damaged = 0;
-    if (shelf_open(&shelf, call->place, SHELF_READ, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_READ, NULL, err) != 0)
         return -1;
     sessions_print_begin(&listing.print);
     int result = shelf_each(shelf, false, list_one, &listing, &damaged, err);
@@ -71,8 +71,11 @@ static int find(struct shelf *shelf, const struct sessions_call *call, struct sh
     if (result != 0 || found->count == 1)
         return result;
     return found->count == 0
-               ? error_set(err, ERROR_INVALID, "%s has no session \"%s\"", shelf_name(shelf),
-                           call->words[0])
+               ? error_set(err, ERROR_INVALID, "%s has no session \"%s\"%s", shelf_name(shelf),
+                           call->words[0],
+                           call->options->owner || call->options->fingerprint
+                               ? " of such an --owner or --fingerprint"
+                               : "")
                : error_set(err, ERROR_INVALID,
                            "%s has %zu sessions \"%s\", of other owners or models: --owner and "
                            "--fingerprint say which",
@@ -83,7 +86,7 @@ int sessions_shelf_show(const struct sessions_call *call, struct error *err)
 {
     struct shelf_list found = {0};
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, SHELF_READ, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_READ, NULL, err) != 0)
         return -1;
     int result = find(shelf, call, &found, err);
     if (result == 0)
@@ -110,7 +113,7 @@ int sessions_shelf_delete(const struct sessions_call *call, struct error *err)
 {
     struct shelf_list found = {0};
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, SHELF_CHANGE, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_CHANGE, NULL, err) != 0)
         return -1;
     int result = find(shelf, call, &found, err);
     if (result == 0)
@@ -146,9 +149,10 @@ static int transfer(const struct sessions_call *call, const char *to, bool remov
                               .replaces = call->options->replace,
                               .keys = call->keys.items,
                               .num_keys = call->keys.count};
-    if (shelf_open(&move.from, call->place, removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
+    if (shelf_open(&move.from, call->place, &call->options->store_tls,
+                   removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
         return -1;
-    int result = shelf_open(&move.to, to, SHELF_MAKE, shelf_secret(move.from), err);
+    int result = shelf_open_other(&move.to, to, move.from, err);
     if (result == 0)
         result = shelf_move(&move, err);
     if (result == 0 && call->options->json)
@@ -182,9 +186,9 @@ int sessions_shelf_backup(const struct sessions_call *call, struct error *err)
 {
     const char *copy = call->words[0];
     struct stat status;
+    if (redis_location(copy))
+        return error_set(err, ERROR_INVALID, "%s: expected a new directory", copy);
     if (redis_location(call->place)) {
-        if (redis_location(copy))
-            return error_set(err, ERROR_INVALID, "%s: expected a new directory", copy);
         if (stat(copy, &status) == 0)
             return error_set(err, ERROR_INVALID, "%s: expected a new directory, it is there", copy);
         return transfer(call, copy, false, err);
@@ -201,7 +205,7 @@ int sessions_shelf_repair(const struct sessions_call *call, struct error *err)
 {
     struct shelf_repair repair;
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, SHELF_REPAIR, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_REPAIR, NULL, err) != 0)
         return -1;
     int result = shelf_repair(shelf, &repair, err);
     if (result == 0 && call->options->json)

@@ -223,11 +223,12 @@ def per_turn(name, redis, before, turns):
 def overhead_model(binary, model, options, vocabulary, turns):
     """All sides take turns in blocks."""
     dice = random.Random(1)
+    shared = {**model, "store_states": options.store_states}
     with (tempfile.TemporaryDirectory() as folder, stored() as always,
           stored(appendfsync="everysec") as everysec,
           serving(binary, **model) as memory, serving(binary, **model, state_dir=folder) as directory,
-          serving(binary, **model, store=always.location) as each,
-          serving(binary, **model, store=everysec.location) as second):
+          serving(binary, **shared, store=always.location) as each,
+          serving(binary, **shared, store=everysec.location) as second):
         sides = {"memory": memory, "directory": directory, "always": each, "everysec": second}
         clients = {name: Client(server.port) for name, server in sides.items()}
         times = {name: [] for name in sides}
@@ -446,6 +447,8 @@ def parse(arguments):
     parser.add_argument("--turns", type=int, default=2000,
                         help="overhead: of the tiny model, and a quarter of the preset (%(default)s)")
     parser.add_argument("--block", type=int, default=25, help="overhead: turns before another side's")
+    parser.add_argument("--store-states", choices=("on", "off"), default="on",
+                        help="overhead: `regla serve --store-states` (%(default)s)")
     parser.add_argument("--seconds", type=float, default=15, help="throughput, affinity: of each row")
     parser.add_argument("--clients", type=int, default=4,
                         help="throughput: of each server; affinity: four times as many, in all")

@@ -28,7 +28,8 @@ static void sanitize(char *message)
     unsigned char *out = in;
     while (*in) {
         size_t length = sequence_length(in);
-        if (length == 0 || *in < 0x20 || *in == 0x7F) {
+        bool control = *in < 0x20 || *in == 0x7F || (in[0] == 0xC2 && in[1] < 0xA0);
+        if (length == 0 || control) {
             *out++ = '?';
             in++;
         } else {

@@ -6,14 +6,16 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-int shelf_open(struct shelf **out, const char *location, enum shelf_use use,
-               const unsigned char *secret, struct error *err)
+int shelf_open(struct shelf **out, const char *location, const struct store_tls *tls,
+               enum shelf_use use, const unsigned char *secret, struct error *err)
 {
     struct shelf *shelf = calloc(1, sizeof *shelf);
     if (shelf != NULL) {
         shelf->kind = redis_location(location) ? &shelf_store : &shelf_directory;
         shelf->location = strdup(location);
+        shelf->tls = *tls;
     }
     if (shelf == NULL || shelf->location == NULL) {
         shelf_close(shelf);
@@ -25,6 +27,36 @@ int shelf_open(struct shelf **out, const char *location, enum shelf_use use,
     }
     *out = shelf;
     return 0;
+}
+
+/* Before it is opened: the lock would only say that some process has it. */
+static bool is_directory_of(const struct shelf *shelf, const char *location)
+{
+    struct stat here, there;
+    return !shelf_is_shared(shelf) && !redis_location(location) &&
+           stat(shelf->location, &here) == 0 && stat(location, &there) == 0 &&
+           here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+int shelf_open_other(struct shelf **out, const char *location, struct shelf *from,
+                     struct error *err)
+{
+    static const char SAME[] = "%s and %s are the same place";
+    struct shelf *to;
+    bool same = false;
+    if (is_directory_of(from, location))
+        return error_set(err, ERROR_INVALID, SAME, from->name, location);
+    if (shelf_open(&to, location, &from->tls, SHELF_MAKE, from->secret, err) != 0)
+        return -1;
+    int result =
+        shelf_is_shared(from) && shelf_is_shared(to) ? shelf_store_is(from, to, &same, err) : 0;
+    if (same)
+        result = error_set(err, ERROR_INVALID, SAME, from->name, to->name);
+    if (result != 0)
+        shelf_close(to);
+    else
+        *out = to;
+    return result;
 }
 
 void shelf_close(struct shelf *shelf)

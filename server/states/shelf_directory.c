@@ -33,13 +33,17 @@ static int open_directory(struct shelf *shelf, enum shelf_use use, const unsigne
     char path[4096];
     const char *location = shelf->location;
     bool there = stat(location, &status) == 0;
+    if (!there && errno != ENOENT)
+        return error_set(err, ERROR_IO, "%s: %s", location, strerror(errno));
     if (there ? !S_ISDIR(status.st_mode) : use != SHELF_MAKE)
         return error_set(err, ERROR_INVALID, "%s: expected a directory%s", location,
                          there ? "" : ", got nothing");
     snprintf(path, sizeof path, "%s/" DATABASE_NAME, location);
     if (use != SHELF_MAKE && stat(path, &status) != 0)
-        return error_set(err, ERROR_INVALID, "%s: expected a --state-dir, got no " DATABASE_NAME,
-                         location);
+        return errno != ENOENT
+                   ? error_set(err, ERROR_IO, "%s: %s", path, strerror(errno))
+                   : error_set(err, ERROR_INVALID,
+                               "%s: expected a --state-dir, got no " DATABASE_NAME, location);
     if (use == SHELF_READ ? store_root_look(&directory->root, location, err) != 0
                           : store_root_open(&directory->root, location, secret, err) != 0 ||
                                 store_database_settle(location, err) != 0)
@@ -96,6 +100,7 @@ static int tell_row(void *context, struct session_row *row, struct error *err)
     for (size_t i = 0; i < SESSION_ROW_MODEL; i++)
         snprintf(session.model + 2 * i, 3, "%02x", row->model[i]);
     if (session_meta_parse(&session.meta, row->meta, row->meta_length) != 0 ||
+        session.meta.owner[strspn(session.meta.owner, "0123456789abcdef")] != 0 ||
         session.meta.turns > row->turns_length) {
         session.meta = (struct session_meta){0};
         session.damage = "its META is none of a session";

@@ -4,6 +4,7 @@
 #define SERVER_STATES_SHELF_PLACE_H
 
 #include "server/states/shelf_session.h"
+#include "server/store/store_op.h"
 
 struct shelf;
 
@@ -26,10 +27,14 @@ struct shelf_kind {
 struct shelf {
     const struct shelf_kind *kind;
     char *location, *name; /* name: for people, without a password */
+    struct store_tls tls;  /* of a store */
     void *place;           /* the kind's own; NULL: not open */
     const unsigned char *secret;
 };
 
 extern const struct shelf_kind shelf_directory, shelf_store;
+
+/* Of two open stores: whether they are one, whatever their names. */
+int shelf_store_is(struct shelf *shelf, struct shelf *other, bool *same, struct error *err);
 
 #endif

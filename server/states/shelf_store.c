@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/sessions.h"
 #include "server/states/shelf_place.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_place.h"
@@ -40,7 +41,7 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
         return error_set(err, ERROR_NO_MEMORY, "no memory for a place of sessions");
     store_accounts_init(&shared->accounts, INT64_MAX);
     shelf->place = shared;
-    if (redis_place_open(&shared->place, shelf->location, NULL, LEASE_SECONDS, secret,
+    if (redis_place_open(&shared->place, shelf->location, &shelf->tls, LEASE_SECONDS, secret,
                          &shared->accounts, err) != 0)
         return -1;
     shared->place->vocab_size = INT32_MAX;
@@ -52,6 +53,35 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
 static struct redis_link *link_of(const struct shelf *shelf)
 {
     return &((struct shelf_shared *)shelf->place)->place->link;
+}
+
+/* What is written over the one link is there over the other. */
+int shelf_store_is(struct shelf *shelf, struct shelf *other, bool *same, struct error *err)
+{
+    struct redis_link *here = link_of(shelf), *there = link_of(other);
+    struct redis_command command;
+    char name[STORE_NAME_SIZE], key[REDIS_KEY_SIZE];
+    if (!store_random_name(name))
+        return error_set(err, ERROR_IO, "the system has no random numbers");
+    snprintf(key, sizeof key, "regla:same:%s", name);
+    redis_command_begin(&command, "SET");
+    redis_command_text(&command, key);
+    redis_command_text(&command, "1");
+    redis_command_text(&command, "PX");
+    redis_command_number(&command, 60000);
+    redisReply *reply = redis_link_ask(there, &command, err);
+    if (reply == NULL)
+        return -1;
+    freeReplyObject(reply);
+    redis_command_begin(&command, "EXISTS");
+    redis_command_text(&command, key);
+    reply = redis_link_ask(here, &command, err);
+    if (reply == NULL)
+        return -1;
+    int result = reply->type == REDIS_REPLY_INTEGER ? 0 : redis_rows_strange(reply, err);
+    *same = result == 0 && reply->integer != 0;
+    freeReplyObject(reply);
+    return result;
 }
 
 /* ---- operations on one session ---- */
@@ -119,7 +149,7 @@ static bool parse_key(const char *key, size_t length, struct shelf_session *sess
     memcpy(session->model, key + HEAD, HEX);
     memcpy(session->meta.owner, key + HEAD + HEX + 1, HEX);
     memcpy(session->meta.id, key + ID, length - ID - 1);
-    return strchr(session->meta.id, '}') == NULL;
+    return session_id_valid(session->meta.id, length - ID - 1);
 }
 
 /* One step of SCAN: adds what it finds to the set. */

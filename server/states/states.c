@@ -86,6 +86,7 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .ttl_s = options->session_ttl_s,
                                     .budget_bytes =
                                         options->shared ? NO_LIMIT : options->disk_bytes,
+                                    .keeps_files = options->keeps_files,
                                     .database_bytes = options->database_bytes,
                                     .wake = options->wake,
                                     .wake_context = options->wake_context,

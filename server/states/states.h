@@ -21,6 +21,7 @@ struct states_options {
     bool local_states;      /* where servers share the store: states stay here */
     bool share_prefixes;    /* there: those of prompts, too */
     int64_t disk_bytes;
+    bool keeps_files; /* store_options */
     double session_ttl_s;
     int64_t session_quota_bytes;
     bool memory_durability; /* sessions are on disk later than their clients are told */

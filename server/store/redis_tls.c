@@ -40,6 +40,9 @@ static int failed(const char *option, const char *path, int code, struct error *
 
 static int read_files(struct redis_trust *trust, const struct store_tls *files, struct error *err)
 {
+    if (!files->certificate != !files->key)
+        return error_set(err, ERROR_INVALID, "--store-cert and --store-key: expected both, got %s",
+                         files->key != NULL ? "--store-key alone" : "--store-cert alone");
     int code = gnutls_certificate_allocate_credentials(&trust->credentials);
     if (code != 0)
         return error_set(err, ERROR_NO_MEMORY, "no memory for certificates");

@@ -29,6 +29,7 @@ struct store_place {
     struct engine *engine;
     struct store_accounts *accounts;
     struct store_rows rows;
+    bool keeps_files;           /* store_options */
     int model, folder;          /* open folders: of the model, of its checkpoints */
     int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
     struct store_others others; /* the scan's, then of whoever writes */
@@ -96,6 +97,7 @@ static int directory_open(struct store_place **out, struct engine *engine,
         return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->location);
     *place = (struct store_place){.engine = engine,
                                   .accounts = accounts,
+                                  .keeps_files = options->keeps_files,
                                   .root = {.fd = -1, .lock = -1},
                                   .model = -1,
                                   .folder = -1};
@@ -127,6 +129,10 @@ static const char *file_name(const struct store_op *op, char name[FILE_NAME_SIZE
 static int64_t reject(const struct store_place *place, const char *name, const char *why)
 {
     int64_t size = store_file_size(place->folder, name);
+    if (place->keeps_files) {
+        log_message(LOG_LEVEL_WARN, "%s/%s is not accepted: %s", FOLDER, name, why);
+        return -1;
+    }
     bool gone = unlinkat(place->folder, name, 0) == 0;
     log_message(gone ? LOG_LEVEL_WARN : LOG_LEVEL_ERROR, "%s/%s is not accepted, and %s: %s",
                 FOLDER, name, gone ? "was removed" : strerror(errno), why);
@@ -164,7 +170,8 @@ static void scan_name(struct store_place *place, const struct store_options *opt
 {
     struct error err = ERROR_INIT;
     if (store_file_has_suffix(name, ".tmp") || store_file_has_suffix(name, ".rejected")) {
-        unlinkat(place->folder, name, 0);
+        if (!place->keeps_files)
+            unlinkat(place->folder, name, 0);
         return;
     }
     int64_t size = -1;
@@ -306,8 +313,10 @@ static int directory_write(struct store_place *place, const struct store_op *op,
                          name, (long long)bytes, (long long)report->budget_bytes,
                          (long long)report->bytes);
     }
-    store_others_trim(&place->others,
-                      report->disk_free < bytes ? 0 : report->budget_bytes - report->bytes - bytes);
+    if (!place->keeps_files)
+        store_others_trim(&place->others, report->disk_free < bytes
+                                              ? 0
+                                              : report->budget_bytes - report->bytes - bytes);
     int64_t old = store_file_size(folder, name);
     int code = write_whole(place, &source, name);
     if (code == 0)
@@ -351,6 +360,8 @@ static int directory_remove(struct store_place *place, const struct store_op *op
 {
     char name[FILE_NAME_SIZE];
     int folder = place->folder;
+    if (place->keeps_files)
+        return 0;
     file_name(op, name);
     int64_t size = store_file_size(folder, name);
     if (unlinkat(folder, name, 0) == 0)

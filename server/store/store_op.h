@@ -65,6 +65,7 @@ struct store_options {
     int64_t quota_bytes;         /* the same: of an owner's sessions; 0: any */
     double ttl_s;                /* the same: unused for so long, it is deleted; 0: never */
     int64_t budget_bytes;        /* --disk-state */
+    bool keeps_files;            /* of a directory: whatever checkpoints it has stay there */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
     void (*wake)(void *context); /* from the store's thread: call store_poll */
     void *wake_context;

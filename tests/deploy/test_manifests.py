@@ -95,6 +95,37 @@ def test_what_is_named_is_there():
     assert metric in [rule["name"]["as"] for rule in adapter["rules"]["custom"]]
 
 
+def test_with_tls_all_who_ask_a_pod_speak_it():
+    """The kubelet, by the probes, and Prometheus, by the annotations; and only then."""
+    patch, = documents(DEPLOY / "kubernetes" / "tls-patch.yaml")
+    for each, scheme in ((deployment(), "HTTP"), (merged(deployment(), patch), "HTTPS")):
+        template = each["spec"]["template"]
+        annotations = template["metadata"]["annotations"]
+        assert annotations["prometheus.io/scrape"] == "true"
+        assert annotations.get("prometheus.io/scheme", "http") == scheme.lower()
+        container, = template["spec"]["containers"]
+        ports = {str(port["containerPort"]) for port in container["ports"]}
+        assert annotations["prometheus.io/port"] in ports
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"].get("scheme", "HTTP") == scheme
+
+
+def test_the_policy_lets_in_who_asks():
+    """Pods of its namespace, the Ingress controller, and Prometheus where the adapter looks for it."""
+    policy, = [each for each in documents(RESOURCES[1]) if each["kind"] == "NetworkPolicy"]
+    rule, = policy["spec"]["ingress"]
+    container, = deployment()["spec"]["template"]["spec"]["containers"]
+    assert {port["port"] for port in rule["ports"]} == {port["containerPort"] for port in container["ports"]}
+    assert {"podSelector": {}} in rule["from"]
+    spaces = [each["namespaceSelector"] for each in rule["from"] if "namespaceSelector" in each]
+    names = {name for space in spaces for label in space["matchExpressions"]
+             if (label["key"], label["operator"]) == ("kubernetes.io/metadata.name", "In")
+             for name in label["values"]}
+    adapter = yaml.safe_load((DEPLOY / "kubernetes" / "prometheus-adapter.yaml").read_text())
+    prometheus = adapter["prometheus"]["url"].split("//")[1].split(".")[1]
+    assert names == {"ingress-nginx", prometheus}
+
+
 def test_an_update_loses_no_turn():
     """The next pod is ready before one is told to end, and that one has the time that it takes."""
     spec = deployment()["spec"]

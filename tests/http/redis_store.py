@@ -16,8 +16,8 @@ from unpacked import REDIS
 LEASE = 2 * harness.SLOWNESS
 # A turn that lasts until it is cut off, and one of some seconds.
 ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
-LONG = {"max_tokens": 4000, "logprobs": None, "return_token_ids": False, "ignore_eos": True,
-        "temperature": 0}
+LONG = {"max_tokens": 20000 // harness.SLOWNESS, "logprobs": None, "return_token_ids": False,
+        "ignore_eos": True, "temperature": 0}
 
 
 def program():
@@ -142,6 +142,10 @@ class Cluster:
 
     def keys(self, pattern):
         return [key for node in self.nodes for key in node.keys(pattern)]
+
+    def ask(self, command, key, *rest):
+        """Of the node that has the key."""
+        return self.nodes[self.holder(self.slot(key))].ask(command, key, *rest)
 
     def slot(self, key):
         return self.nodes[0].ask("CLUSTER", "KEYSLOT", key)

@@ -3,15 +3,17 @@
 
 import contextlib
 import json
+import signal
 import socket
 import sqlite3
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
-from harness import BINARY, GOLDEN, wait_until
-from redis_store import Redis
+from harness import BINARY, GOLDEN, unused_port, wait_until
+from redis_store import Cluster, Redis
 from session_helpers import GREEDY, Session, cold, same
 
 pytestmark = pytest.mark.builds("dev", "asan")
@@ -26,8 +28,8 @@ def regla(*words, environment=None, ok=True):
     return done.stdout if ok else done.stderr
 
 
-def listed(*words):
-    return {each["id"]: each for each in json.loads(regla("list", *words, "--json"))["data"]}
+def listed(*words, **how):
+    return {each["id"]: each for each in json.loads(regla("list", *words, "--json", **how))["data"]}
 
 
 def shown(place, name, *words):
@@ -76,11 +78,13 @@ def test_list_and_show(folder):
     assert "3 sessions of" in text and ", 0 damaged" in text and "long" in text
     text = regla("show", where, "one")
     assert f"tokens       {len(tokens['one'])}\n" in text
-    assert 'no session "none"' in regla("show", where, "none", ok=False)
-    assert listed(where, "--owner", "x") == {}
+    assert 'no session "none"\n' in regla("show", where, "none", ok=False)
+    assert "of such an --owner" in regla("show", where, "one", "--owner", "0" * 32, ok=False)
+    assert listed(where, environment={"REGLA_STORE": "redis://other", "REGLA_STATE_DIR": "other"})
+    assert listed(where, "--owner", "0" * 32) == {}
     owner = listed(where)["one"]["owner"]
     assert len(listed(where, "--owner", owner[:6])) == 3
-    assert len(listed(where, "--fingerprint", "zz")) == 0
+    assert len(listed(where, "--fingerprint", "0" * 32)) == 0
 
 
 def test_a_round_trip(folder, redis, tmp_path, server_factory):
@@ -140,6 +144,45 @@ def test_another_of_the_name_stays(folder, redis, server_factory):
     go_on(server_factory(store=redis.location), {"one": tokens["one"]})
 
 
+def test_a_place_is_not_moved_onto_itself(folder, redis, tmp_path):
+    """Else all sessions would be there already, and then removed where they were."""
+    where, tokens = folder
+    tcp, port = tmp_path / "tcp", unused_port()
+    tcp.mkdir()
+    by_tcp = Redis(tcp, port=port)
+    (tmp_path / "link").symlink_to(redis.socket)
+    (tmp_path / "other").symlink_to(where)
+    try:
+        for store in (redis, by_tcp):
+            regla("copy", where, "--to", store.location)
+        for here, there in ((redis.location, redis.location), (redis.location, f"unix:{tmp_path}/link"),
+                            (f"redis://127.0.0.1:{port}", f"redis://localhost:{port}"),
+                            (by_tcp.location, f"redis://127.0.0.1:{port}"),
+                            (where, where), (where, tmp_path / "other")):
+            for verb in ("move", "copy"):
+                said = moved(verb, here, "--to", there, ok=False)
+                assert "are the same place" in said and str(there) in f"unix:{said}", said
+            assert set(listed(here)) == set(tokens)
+        # Another database of the same server is another place.
+        other = f"redis://127.0.0.1:{port}/1"
+        assert moved("move", by_tcp.location, "--to", other)["written"] == 3
+        assert set(listed(other)) == set(tokens) and listed(by_tcp.location) == {}
+    finally:
+        by_tcp.stop()
+
+
+def test_a_cluster_is_not_moved_onto_itself(folder, tmp_path):
+    where, tokens = folder
+    cluster = Cluster(tmp_path)
+    try:
+        regla("copy", where, "--to", cluster.location)
+        said = moved("move", cluster.location, "--to", f"redis://127.0.0.1:{cluster.nodes[1].port}", ok=False)
+        assert "are the same place" in said
+        assert set(listed(cluster.location)) == set(tokens)
+    finally:
+        cluster.stop()
+
+
 def test_an_export_is_the_servers(folder, redis, tmp_path, server_factory):
     """Bit for bit, by a server that runs, from the directory, and from a store beside a server."""
     where, tokens = folder
@@ -163,6 +206,63 @@ def test_an_export_is_the_servers(folder, redis, tmp_path, server_factory):
     assert (tmp_path / "one.store").read_bytes() == server.get("/v1/sessions/one/state").content
 
 
+def test_an_export_changes_nothing(folder, tmp_path, server_factory):
+    """No state of other formats goes, none for which another --disk-state has no room, no file that
+    is strange, and no session for its age. Nor does an import remove any."""
+    where, tokens = folder
+    for path in where.rglob("*.state"):
+        path.unlink()
+    server = server_factory(state_dir=where, weights="q8")
+    server.complete(session_id="one", prompt=[9, 8], max_tokens=6, **GREEDY)
+    exported = server.get("/v1/sessions/one/state").content
+    server.stop()
+    states = next(where.rglob("*.state")).parent
+    for name in ("left.tmp", "strange"):
+        (states / name).write_bytes(b"x")
+    files = {path: path.read_bytes() for path in states.iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in files}
+    before = listed(where)
+    tight = {"REGLA_WEIGHTS": "f32", "REGLA_DISK_STATE": "1", "REGLA_SESSION_TTL": "0.001"}
+    done = subprocess.run([BINARY, "sessions", "export", where, "one", tmp_path / "bare", "--model", MODEL],
+                          capture_output=True, text=True, env=tight, timeout=300)
+    assert done.returncode == 0 and done.stdout.endswith("of the session one: its tokens\n")
+    assert "bare has no state: there is none that this server would compute the same" in done.stderr
+    assert listed(where) == before and {path: path.stat().st_mtime_ns for path in times} == times
+    regla("import", where, "copy", tmp_path / "bare", "--model", MODEL, environment=tight)
+    assert {path: path.read_bytes() for path in files} == files
+    said = regla("export", where, "one", tmp_path / "whole", "--model", MODEL,
+                 environment={"REGLA_WEIGHTS": "q8"})
+    assert said.endswith("its tokens and its state\n")
+    assert (tmp_path / "whole").read_bytes() == exported
+    assert {path: path.read_bytes() for path in files} == files
+    assert set(listed(where)) == {*tokens, "copy"}
+
+
+def test_an_export_that_is_stopped_leaves_nothing(folder, redis, tmp_path):
+    """Its server has ended, and the directory of its socket is gone. It waits for a store meanwhile."""
+    where, _ = folder
+    regla("copy", where, "--to", redis.location)
+
+    def server_of(process):
+        """(id, directory of its socket) once it has become one"""
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "--host" in words:
+                return child, Path(words[words.index("--host") + 1].removeprefix("unix:")).parent
+        return None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        redis.pause()
+        done = subprocess.Popen([BINARY, "sessions", "export", redis.location, "one", tmp_path / "out",
+                                 "--model", MODEL], stdin=subprocess.DEVNULL)
+        server, own = wait_until(lambda done=done: server_of(done), "its server begins")
+        assert own.is_dir() and own.name.startswith("regla-sessions-")
+        done.send_signal(number)
+        redis.resume()
+        assert done.wait(60) == -number
+        assert not own.exists() and not Path(f"/proc/{server}").exists()
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_import(folder, redis, tmp_path, server_factory):
     where, tokens = folder
     file = tmp_path / "long.state"
@@ -177,6 +277,8 @@ def test_an_import(folder, redis, tmp_path, server_factory):
     go_on(server, {"again": tokens["long"], "by-url": tokens["long"]})
     file.write_bytes(file.read_bytes()[:-100])
     assert "400" in regla("import", server.url, "torn", file, ok=False)
+    said = regla("export", where, "none", tmp_path / "none", "--model", MODEL, ok=False)
+    assert f'{where}: 404: there is no session "none" of this key and model' in said
     said = regla("import", where, "torn", file, "--model", tmp_path / "none", ok=False)
     assert "a server on it does not start" in said
 
@@ -360,12 +462,34 @@ def test_after_an_older_copy_was_put_back_servers_go_on(redis, server_factory):
 @pytest.mark.parametrize("words, said", [
     ([], "expected list, show, export"),
     (["lists", "x"], "did you mean list"),
-    (["list"], "list: expected a place and 0 operands"),
-    (["show", "x"], "show: expected a place and 1 operands"),
-    (["list", "x", "y"], "expected a place"),
+    (["list"], "list: expected PLACE, got 0 operands"),
+    (["list", ""], "list: expected PLACE, got an empty one"),
+    (["orphans"], "orphans: expected PLACE, got 0 operands"),
+    (["show", "x"], "show: expected PLACE ID, got 1 operand\n"),
+    (["import", "x", "y"], "import: expected PLACE ID FILE, got 2 operands"),
+    (["list", "x", "y"], "list: expected PLACE, got 2 operands"),
+    (["list", "x", "--store", "redis://x"], "list: expected one place, got an operand and --store"),
+    (["delete", "x", "y", "--url", "http://x"], "delete: expected one place, got an operand and --url"),
+    (["move", "x", "--to", "y", "--owner", ""], '--owner: expected digits 0-9 a-f, got ""'),
+    (["list", "x", "--fingerprint", "A"], '--fingerprint: expected digits 0-9 a-f, got "A"'),
+    (["orphans", "http://x"], "orphans: expected a directory, got the URL"),
     (["show", "x", "a/b"], "expected the name of a session"),
     (["copy", "x"], "copy: expected --to PLACE"),
     (["list", "x", "--to", "y"], "list: expected no --to PLACE"),
+    (["copy", "x", "--to", ""], "copy: expected --to PLACE"),
+    (["move", "x", "--to", "http://h:1"], "--to: expected a directory or a store, got the URL"),
+    (["backup", "x", "y", "--owner", "a"], "backup: expected no --owner"),
+    (["backup", "x", "y", "--json"], "backup: expected no --json"),
+    (["export", "x", "y", "z", "--owner", "a"], "export: expected no --owner"),
+    (["export", "x", "y", "z", "--json"], "export: expected no --json"),
+    (["repair", "x", "--fingerprint", "a"], "repair: expected no --fingerprint"),
+    (["delete", "x", "y", "--json"], "delete: expected no --json"),
+    (["orphans", "x", "--json"], "orphans: expected no --json"),
+    (["list", "x", "--remove"], "list: expected no --remove"),
+    (["list", "x", "--without-api-key"], "list: expected no --without-api-key"),
+    (["delete", "x", "y", "--replace"], "delete: expected no --replace"),
+    (["list", "http://127.0.0.1:1", "--owner", "a"], "list of a server: expected no --owner"),
+    (["delete", "http://127.0.0.1:1", "x", "--fingerprint", "a"], "expected no --fingerprint"),
     (["list", "--store", "x"], "--store: expected redis://"),
     (["list", "--store", "redis://x", "--state-dir", "y"], "expected one of --state-dir, --store"),
     (["repair", "http://127.0.0.1:1"], "repair: expected a directory or a store, got the URL"),
@@ -378,6 +502,27 @@ def test_wrong_usage_is_told(words, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+def test_a_key_with_a_line_break(folder):
+    where, _ = folder
+    for words in (["list", "http://127.0.0.1:1"], ["show", "http://127.0.0.1:1", "x"],
+                  ["delete", "http://127.0.0.1:1", "x"], ["export", "http://127.0.0.1:1", "x", "y"]):
+        done = subprocess.run([BINARY, "sessions", *words], capture_output=True, text=True,
+                              env={"PATH": "/usr/bin", "REGLA_API_KEY": "a\nb"})
+        assert done.returncode == 1 and "an API key has no line breaks" in done.stderr, done.stderr
+
+
+def test_names_of_others_move_no_cursor(folder, redis):
+    where, tokens = folder
+    regla("copy", where, "--to", redis.location)
+    row, = redis.keys("*:one}")
+    redis.ask("HSET", row.replace(b":one}", b":\x1b[2J}"), "holder", "x", "until", "1")
+    redis.ask("RENAME", row, row.replace(b":one}", b":a\nb}"))
+    for words in (["list", redis.location], ["list", redis.location, "--json"], ["repair", redis.location]):
+        said = regla(*words)
+        assert "\x1b" not in said and "a\nb" not in said
+    assert set(listed(redis.location)) == {"two", "long"}
+
+
 def test_places_that_are_none(tmp_path):
     assert "expected a directory, got nothing" in regla("list", tmp_path / "none", ok=False)
     assert not (tmp_path / "none").exists()
@@ -387,19 +532,14 @@ def test_places_that_are_none(tmp_path):
     assert "redis://127.0.0.1:1" in regla("list", "redis://127.0.0.1:1", ok=False)
     assert "cannot connect" in regla("list", "http://127.0.0.1:1", ok=False)
     assert "expected --model PATH" in regla("export", tmp_path, "x", tmp_path / "y", ok=False)
+    (tmp_path / "file").touch()
+    assert "file/x: Not a directory" in regla("list", tmp_path / "file" / "x", ok=False)
+    assert "expected a new directory" in regla("backup", tmp_path, f"unix:{tmp_path}/store", ok=False)
 
 
-@pytest.mark.parametrize("reply, said", [
-    (b"", "expected an HTTP reply, got 0 other bytes"),
-    (b"no HTTP\r\n\r\n", "expected an HTTP reply"),
-    (b"x" * 100000, "expected an HTTP reply"),
-    (b"HTTP/1.1 200 OK\r\n\r\n{}", "with Content-Length"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "with Content-Length"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", "the reply ended at 2 of 10 bytes"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "expected a list of sessions"),
-    (b'HTTP/1.1 500 X\r\nContent-Length: 35\r\n\r\n{"error": {"message": "the words"}}', "500: the words"),
-])
-def test_hostile_replies(reply, said):
+@contextlib.contextmanager
+def answering(reply):
+    """The URL of a server that answers one request, with these bytes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
@@ -411,6 +551,38 @@ def test_hostile_replies(reply, said):
                 connection.sendall(reply)
         thread = threading.Thread(target=answer)
         thread.start()
-        told = regla("list", f"http://127.0.0.1:{listener.getsockname()[1]}", ok=False)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread.join()
-    assert said in told
+
+
+@pytest.mark.parametrize("reply, said", [
+    (b"", "expected an HTTP reply, got 0 other bytes"),
+    (b"no HTTP\r\n\r\n", "expected an HTTP reply"),
+    (b"x" * 100000, "expected an HTTP reply"),
+    (b"HTTP/1.1 200 OK\r\n\r\n{}", "with Content-Length"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}", "with Content-Length"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", "the reply ended at 2 of 10 bytes"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "expected a list of sessions"),
+    (b'HTTP/1.1 500 X\r\nContent-Length: 35\r\n\r\n{"error": {"message": "the words"}}', "500: the words"),
+    (b'HTTP/1.1 500 X\r\nContent-Length: 38\r\n\r\n{"error": {"message": "the\\u001b[2J"}}', "500: the?[2J"),
+])
+def test_hostile_replies(reply, said):
+    with answering(reply) as url:
+        assert said in regla("list", url, ok=False)
+
+
+def test_hostile_names_in_replies():
+    """Neither a list nor what is shown moves the cursor of a terminal."""
+    sessions = [{"id": "\x1b[2J"}, {"tier": "disk"}, {"id": "fine", "tier": "a\nb"}, {"id": "\u009b2J"}]
+    body = json.dumps({"data": sessions}, ensure_ascii=False)
+    reply = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body.encode())}\r\n\r\n{body}".encode()
+    with answering(reply) as url:
+        lines = [line.split() for line in regla("list", url).splitlines()]
+    ends = [(line[0], line[-1]) for line in lines[1:-1]]
+    assert ends == [("?", "?"), ("?", "disk"), ("fine", "?"), ("?", "?")]
+    for words in (["list", "--json"], ["show", "x"]):
+        with answering(reply) as url:
+            said = regla(words[0], url, *words[1:])
+        assert said.isascii() and said[:-1].isprintable() and json.loads(said) == {"data": sessions}
+    with answering(reply.replace(b"\\u001b", b"\x1b     ")) as url:
+        assert "the reply: expected JSON" in regla("show", url, "x", ok=False)

@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import LEASE, LONG, Cluster, Redis, in_background, position, turn
+from redis_store import LEASE, LONG, Cluster, Redis, in_background, position, turn, wait_leased
 from session_helpers import Session, cached
 
 pytestmark = pytest.mark.builds("dev", "asan")
@@ -81,8 +81,9 @@ def test_a_list_is_asked_for_where_it_goes(clustered, cluster):
 def test_a_turn_outlives_the_move_of_its_slot(clustered, cluster):
     """The lease was taken from one node, and the commit finds the other."""
     result = in_background(lambda: turn(clustered[0], "travels", **LONG))
-    wait_until(lambda: cluster.keys("*:travels}"), "the lease is taken")
+    wait_leased(cluster, "travels")
     cluster.begin_to_move(cluster.slot(key_of(cluster, "travels")))()
+    wait_leased(cluster, "travels")  # as it still is: the turn goes on
     reply = result()
     assert reply.status_code == 200, reply.text
     held = reply.json()["session"]["position"]

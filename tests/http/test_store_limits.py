@@ -5,6 +5,7 @@ import contextlib
 import re
 import resource
 import sys
+import time
 
 import pytest
 
@@ -110,13 +111,15 @@ def is_there(server, name):
 def test_what_is_not_used_is_swept(mortal, redis):
     """Nobody asks for it: it goes, with its parts and its name."""
     turn(mortal[0], "mortal")
+    began = time.monotonic()
     turn(mortal[0], "stays")
     age(redis, "mortal", 24 * 3600)
     wait_until(lambda: not redis.keys("*:mortal}*"), "it is swept")
     names, = redis.keys("*:sessions")
     wait_until(lambda: b"mortal" not in redis.ask("ZRANGE", names, 0, -1), "its name is, too")
     assert turn(mortal[1], "mortal", expected_position=0).status_code == 200
-    assert is_there(mortal[1], "stays")
+    # where the machine stood still it may have lived its time, too
+    assert is_there(mortal[1], "stays") or time.monotonic() - began > TTL
 
 
 def test_its_end_is_that_of_the_store_and_for_all(mortal, redis):

@@ -266,6 +266,8 @@ def test_a_turn_outlives_a_restart_of_the_store(own_redis, own_replicas):
     wait_leased(own_redis, "lasts")
     own_redis.kill()
     own_redis.start()
+    assert one.get("/load").json()["running"]
+    wait_leased(own_redis, "lasts")  # as it still is: the turn goes on
     reply = result()
     assert reply.status_code == 200, reply.text
     assert position(other, "lasts") == reply.json()["session"]["position"] == 3 + LONG["max_tokens"]

@@ -58,6 +58,28 @@ def test_sessions_by_tls(secured, certificate, server_factory, host):
 
 
 @needs_tls
+def test_its_sessions_are_looked_after(secured, certificate, server_factory, tmp_path):
+    at = f"rediss://localhost:{secured.port}"
+    server = server_factory(store=at, store_ca=certificate.path, lease=LEASE)
+    assert turn(server, "listed").status_code == 200
+
+    def sessions(*words, status=0):
+        ended = subprocess.run([str(harness.BINARY), "sessions", *map(str, words)], capture_output=True,
+                               text=True, check=False, timeout=60 * harness.SLOWNESS)
+        assert ended.returncode == status, ended.stderr
+        return ended.stdout + ended.stderr
+    assert "listed" in sessions("list", at, "--store-ca", certificate.path)
+    assert "not accepted for localhost" in sessions("list", at, status=1)
+    sessions("copy", at, "--to", tmp_path / "copied", "--store-ca", certificate.path)
+    assert "listed" in sessions("list", tmp_path / "copied", "--store-ca", certificate.path)
+    server.stop()
+    written = tmp_path / "session"
+    sessions("export", at, "listed", written, "--store-ca", certificate.path, "--model",
+             harness.GOLDEN / "hybrid_regla")
+    assert written.stat().st_size > 0
+
+
+@needs_tls
 def test_a_store_that_comes_back(secured, certificate, server_factory):
     at = f"rediss://localhost:{secured.port}"
     server = server_factory(store=at, store_ca=certificate.path, lease=LEASE)

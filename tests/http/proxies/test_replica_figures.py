@@ -30,12 +30,17 @@ def test_a_session_that_moves(measured):
     assert row["state_mib"] > 0 and row["moved_s"] > 0 and row["computed_s"] > 0
 
 
-def test_what_a_turn_costs_the_store(measured):
-    for found in measured("overhead", "--models", "regla-6l@100", "--turns", 40, "--block", 10):
+@pytest.mark.parametrize("states", ["on", "off"])
+def test_what_a_turn_costs_the_store(measured, states):
+    for found in measured("overhead", "--models", "regla-6l@100", "--turns", 40, "--block", 10,
+                          "--store-states", states):
         assert [row["side"] for row in found["sides"]] == ["memory", "directory", "always", "everysec"]
         assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in found["sides"])
-        # scripts take the lease, name the session, and commit
-        assert all(row["eval calls"] == pytest.approx(3, abs=0.3) for row in found["per_turn"])
+        for row in found["per_turn"]:
+            # scripts take the lease, name the session, and commit
+            assert row["eval calls"] == pytest.approx(3, abs=0.3)
+            assert ("set calls" in row) == ("mget calls" in row) == (states == "on")
+            assert (row["bytes_in"] < 10000) == (states == "off")
 
 
 def test_how_many_turns_servers_take(measured):

@@ -180,13 +180,16 @@ def haproxy(tmp_path, front):
 
 
 NAMES = [f"session-{i}" for i in range(40)]
+# nginx hashes the servers' ports, which chance gives. Of 40 sessions all of a dead server's went to one other
+# server in 2 of 1500 rings; of 200 in none, and each server had 42 at least.
+MANY = [f"session-{i}" for i in range(200)]
 
 
 def test_a_session_goes_to_the_same_server(setup):
     """By the header and by the path; many are spread."""
-    homes = setup.homes(NAMES)
-    assert setup.homes(NAMES) == homes
-    assert min(collections.Counter(homes.values()).values()) >= 4 and len(set(homes.values())) == 3
+    homes = setup.homes(MANY)
+    assert setup.homes(MANY) == homes
+    assert min(collections.Counter(homes.values()).values()) >= 20 and len(set(homes.values())) == 3
     for name, home in homes.items():
         assert int(setup.client.get(f"/v1/sessions/{name}").text) == home
         assert int(setup.client.get(f"/v1/sessions/{name}/state").text) == home
@@ -195,21 +198,21 @@ def test_a_session_goes_to_the_same_server(setup):
 
 
 def test_a_dead_servers_sessions_go_to_others(setup):
-    """And all others stay where they are."""
-    homes = setup.homes(NAMES)
+    """To both, and all others stay where they are."""
+    homes = setup.homes(MANY)
     setup.servers[1].die()
     # Who was being sent over an open connection is told, since nobody knows whether it arrived.
-    told = [wait_until(lambda name=name: setup.sent(name), "it is sent elsewhere") for name in NAMES]
-    assert len(told) == len(NAMES)
+    told = [wait_until(lambda name=name: setup.sent(name), "it is sent elsewhere") for name in MANY]
+    assert len(told) == len(MANY)
     # Once the proxy knows that it is dead, each has one new home.
-    after = wait_until(lambda: (found := setup.homes(NAMES)) == setup.homes(NAMES) and found,
+    after = wait_until(lambda: (found := setup.homes(MANY)) == setup.homes(MANY) and found,
                        "each has a home")
     assert all(after[name] == home for name, home in homes.items() if home != 1)
     moved = [after[name] for name, home in homes.items() if home == 1]
     assert set(moved) == {0, 2}
     # Once it is back they return.
     setup.servers[1] = Named(1, setup.servers[1].port)
-    wait_until(lambda: setup.homes(NAMES) == homes, "they return")
+    wait_until(lambda: setup.homes(MANY) == homes, "they return")
 
 
 def test_nothing_is_sent_twice(setup):
