@@ -20,6 +20,7 @@ void session_leases_explain(const char *id, const struct store_op *op, struct ap
         api_error_set(err, API_SESSION_CONFLICT, NULL, "the session \"%s\": %s", id,
                       op->error.message);
         break;
+    case STORE_GONE:  /* of checkpoints */
     case STORE_QUOTA: /* session_quota.h */
     case STORE_AWAY:
         api_error_set(err, API_STORE_UNAVAILABLE, NULL,

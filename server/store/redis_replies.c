@@ -182,4 +182,7 @@ void redis_replies_run(struct store_place *place, struct store_op *first)
     attempt(place, first, false);
     if (place->away && !was_away) /* it may have been started anew since the last time */
         attempt(place, first, true);
+    for (struct store_op *op = first; op != NULL; op = op->next)
+        if (op->error.code == ERROR_IO)
+            op->refusal = STORE_AWAY;
 }

@@ -190,11 +190,15 @@ static int64_t most_bytes(const struct store_place *place, const struct store_op
     return (int64_t)state_file_bytes(place->engine, &source) + SLACK;
 }
 
-static int read_whole(struct store_place *place, const struct store_op *op, struct error *err)
+static int read_whole(struct store_place *place, struct store_op *op, struct error *err)
 {
     int64_t bytes = read_head(place, op, err), most = most_bytes(place, op);
-    if (bytes <= 0)
-        return bytes < 0 ? -1 : error_set(err, ERROR_IO, "the store does not have it");
+    if (bytes < 0)
+        return -1;
+    if (bytes == 0) {
+        op->refusal = STORE_GONE;
+        return error_set(err, ERROR_IO, "the store does not have it");
+    }
     if (bytes > most)
         return error_set(err, ERROR_INVALID, "expected at most %lld bytes, got %lld",
                          (long long)most, (long long)bytes);
@@ -214,7 +218,7 @@ static int read_whole(struct store_place *place, const struct store_op *op, stru
     return result;
 }
 
-int redis_states_read(struct store_place *place, const struct store_op *op, struct error *err)
+int redis_states_read(struct store_place *place, struct store_op *op, struct error *err)
 {
     if (open_link(place, err) == 0 && read_whole(place, op, err) == 0)
         return 0;

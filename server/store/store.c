@@ -75,22 +75,24 @@ static bool queue_has(const struct queue *queue, const struct store_op *like)
 static void execute(struct store *store, struct store_op *op)
 {
     const struct store_backend *backend = store->backend;
+    int result = 0;
     error_clear(&op->error);
+    op->refusal = STORE_ACCEPTED;
     switch (op->what) {
     case STORE_WRITE:
         if (state_save_wait(&op->saving, &op->error) == 0)
-            backend->write(store->place, op, &op->error);
+            result = backend->write(store->place, op, &op->error);
         store_accounts_pend(&store->accounts, -op->bytes);
         break;
     case STORE_READ:
-        backend->read(store->place, op, &op->error);
+        result = backend->read(store->place, op, &op->error);
         break;
     case STORE_REMOVE:
         store_accounts_pend(&store->accounts, op->bytes);
-        backend->remove(store->place, op, &op->error);
+        result = backend->remove(store->place, op, &op->error);
         break;
     case STORE_TOUCH:
-        backend->touch(store->place, op, &op->error);
+        result = backend->touch(store->place, op, &op->error);
         break;
     case STORE_FIND:
         backend->find(store->place, op, &op->error);
@@ -98,6 +100,9 @@ static void execute(struct store *store, struct store_op *op)
     default: /* rows */
         break;
     }
+    if (result != 0 && backend->shared && op->error.code == ERROR_IO &&
+        op->refusal == STORE_ACCEPTED)
+        op->refusal = STORE_AWAY;
 }
 
 /* With the mutex held: the operations have ended. */

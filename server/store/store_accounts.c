@@ -84,7 +84,7 @@ void store_accounts_end(struct store_accounts *accounts, const struct store_op *
     counts->seconds += clock_seconds() - op->begun;
     report->states_written += state && done && op->what == STORE_WRITE;
     report->states_read += state && done && op->what == STORE_READ;
-    report->states_gone += state && !done && op->what == STORE_READ;
+    report->states_gone += state && !done && op->what == STORE_READ && op->refusal != STORE_AWAY;
     pthread_mutex_unlock(&accounts->mutex);
 }
 

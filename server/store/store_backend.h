@@ -40,7 +40,7 @@ struct store_backend {
      * Without room: ERROR_NO_MEMORY. */
     int (*write)(struct store_place *, const struct store_op *, struct error *);
     /* Fills the operation's buffers. The file has to be what the operation says that it is. */
-    int (*read)(struct store_place *, const struct store_op *, struct error *);
+    int (*read)(struct store_place *, struct store_op *, struct error *);
     int (*remove)(struct store_place *, const struct store_op *, struct error *);
     int (*touch)(struct store_place *, const struct store_op *, struct error *);
 

@@ -330,7 +330,7 @@ static int directory_write(struct store_place *place, const struct store_op *op,
     return code == 0 ? 0 : -1;
 }
 
-static int directory_read(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_read(struct store_place *place, struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     struct stat status;

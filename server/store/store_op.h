@@ -99,7 +99,8 @@ enum store_refusal {
     STORE_AWAY,      /* the store cannot be reached: a write may have been made */
     STORE_KEY_DONE,  /* the request with this Idempotency-Key has made its turn */
     STORE_KEY_OTHER, /* the same, and its body was another */
-    STORE_QUOTA      /* the owner's sessions would take more than they may */
+    STORE_QUOTA,     /* the owner's sessions would take more than they may */
+    STORE_GONE       /* a checkpoint: the store has none of that name, not yet or no longer */
 };
 
 /* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a

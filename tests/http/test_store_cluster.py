@@ -135,8 +135,8 @@ SILENCE = 5
 def test_a_node_that_hangs(cluster, server_factory):
     """It is waited for once. Then its sessions are refused at once, and those of others go on."""
     server = server_factory(store=cluster.location, lease=2 * SILENCE)
-    for i in range(12):
-        turn(server, f"hang-{i}").raise_for_status()
+    for i in range(12):  # each with a state of its own: some are where no session of ours goes on
+        turn(server, f"hang-{i}", prompt=[5, 6, 7 + i]).raise_for_status()
     others = [i for i in range(12) if cluster.holder(cluster.slot(key_of(cluster, f"hang-{i}"))) != 0]
     stuck = next(i for i in range(12) if i not in others)
     cluster.nodes[0].pause()
@@ -149,6 +149,10 @@ def test_a_node_that_hangs(cluster, server_factory):
             check_error(turn(server, f"hang-{stuck}"), 503, "store_unavailable")
             check_error(server.get(f"/v1/sessions/hang-{stuck}"), 503, "store_unavailable")
     assert len(others) > 1 and seconds_of(go_on) < SILENCE / 2
+    wait_until(lambda: server.metric("regla_store_operations_total", kind="checkpoint", result="away") > 0,
+               "states that are there are neither written nor removed")
+    assert server.metric("regla_store_operations_total", kind="checkpoint", result="failed") == 0
+    assert server.metric("regla_store_states_total", event="gone") == 0
     cluster.nodes[0].resume()
     wait_until(lambda: turn(server, f"hang-{stuck}", expected_position=7).status_code == 200, "it is back")
     wait_until(lambda: server.metric("regla_store_away") == 0, "all of it is back")

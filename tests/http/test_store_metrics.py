@@ -87,6 +87,9 @@ def test_a_store_that_is_away_is_told(redis, server_factory):
     redis.kill()
     check_error(turn(server, "kept"), 503, "store_unavailable")
     assert server.metric("regla_store_away") == 1 and ended(server, "away") >= 1
+    server.post("/v1/completions", {"prompt": [5], "max_tokens": 1},
+                headers={"Idempotency-Key": "key"}).raise_for_status()
+    assert ended(server, "away", kind="reply") >= 1 and ended(server, "failed", kind="reply") == 0
     redis.start()
     # Nobody asks for anything meanwhile.
     wait_until(lambda: server.metric("regla_store_away") == 0, "it is back")
