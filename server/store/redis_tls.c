@@ -261,8 +261,10 @@ int redis_tls_flush(struct redis_tls *tls, double timeout_s, struct error *err)
 ssize_t redis_tls_read(struct redis_tls *tls, char *out, size_t size, double until,
                        struct error *err)
 {
+    /* gnutls_record_recv is the server's own, for clients (server/http/receive.h). */
+    unsigned char number[8];
     ssize_t some;
-    while ((some = gnutls_record_recv(tls->session, out, size)) < 0)
+    while ((some = gnutls_record_recv_seq(tls->session, out, size, number)) < 0)
         if (await(tls, (int)some, until, err) != 0)
             return -1;
     if (some == 0)
