@@ -58,7 +58,6 @@ static struct redis_link *link_of(const struct shelf *shelf)
 /* What is written over the one link is there over the other. */
 int shelf_store_is(struct shelf *shelf, struct shelf *other, bool *same, struct error *err)
 {
-    struct redis_link *here = link_of(shelf), *there = link_of(other);
     struct redis_command command;
     char name[STORE_NAME_SIZE], key[REDIS_KEY_SIZE];
     if (!store_random_name(name))
@@ -69,13 +68,13 @@ int shelf_store_is(struct shelf *shelf, struct shelf *other, bool *same, struct 
     redis_command_text(&command, "1");
     redis_command_text(&command, "PX");
     redis_command_number(&command, 60000);
-    redisReply *reply = redis_link_ask(there, &command, err);
+    redisReply *reply = redis_link_ask(link_of(other), &command, err);
     if (reply == NULL)
         return -1;
     freeReplyObject(reply);
     redis_command_begin(&command, "EXISTS");
     redis_command_text(&command, key);
-    reply = redis_link_ask(here, &command, err);
+    reply = redis_link_ask(link_of(shelf), &command, err);
     if (reply == NULL)
         return -1;
     int result = reply->type == REDIS_REPLY_INTEGER ? 0 : redis_rows_strange(reply, err);
