@@ -38,9 +38,11 @@ struct serve_options {
     int64_t checkpoint_interval, host_state_memory, disk_state, session_quota;
     int64_t max_state_bytes, idempotency_memory;
     const char *state_dir, *store, *session_durability;
+    struct store_tls store_tls;
     double session_ttl, lease;
     int64_t store_replicas;
     const char *store_states;
+    bool share_prefixes;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -130,7 +132,14 @@ static const struct option ITEMS[] = {
     {"store", OPTION_TEXT, FIELD(store), "LOCATION", NULL, 0, 0, NULL,
      "instead of --state-dir: a Redis (6.2 or later) or Valkey that several servers of one model "
      "share, so that each can go on with every session: redis://[user:password@]host[:port][/db], "
-     "or unix:PATH"},
+     "rediss://... with TLS, or unix:PATH"},
+    {"store-ca", OPTION_TEXT, FIELD(store_tls.ca), "PATH", NULL, 0, 0, NULL,
+     "with --store rediss://...: the CAs, in PEM, of which one has signed the store's certificate; "
+     "without it those of the system"},
+    {"store-cert", OPTION_TEXT, FIELD(store_tls.certificate), "PATH", NULL, 0, 0, NULL,
+     "the same: certificate chain in PEM that this server shows to the store"},
+    {"store-key", OPTION_TEXT, FIELD(store_tls.key), "PATH", NULL, 0, 0, NULL,
+     "private key of --store-cert in PEM, not encrypted"},
     {"lease", OPTION_SECONDS, FIELD(lease), "seconds", "10", 1, 3600, NULL,
      "with --store: how long a session stays busy after the server that worked on it has died"},
     {"store-replicas", OPTION_INTEGER, FIELD(store_replicas), "replicas", "0", 0, 64, NULL,
@@ -139,6 +148,10 @@ static const struct option ITEMS[] = {
     {"store-states", OPTION_CHOICE, FIELD(store_states), NULL, "on", 0, 0, "on|off",
      "on: with --store, the deepest state of a session is in the store, too; off: another server "
      "computes it again from the tokens"},
+    {"share-prefixes", OPTION_FLAG, FIELD(share_prefixes), NULL, "false", 0, 0, NULL,
+     "with --store: servers take the states of prompts that another has computed from there, "
+     "instead "
+     "of computing them again"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
      "commit|memory",
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
@@ -372,11 +385,13 @@ static struct server_options server_options(const struct serve_options *options)
                    .interval_tokens = options->checkpoint_interval,
                    .host_bytes = options->host_state_memory,
                    .location = options->store ? options->store : options->state_dir,
+                   .tls = options->store_tls,
                    .shared = options->store != NULL,
                    .lease_s = options->lease,
                    .store_replicas = (int)options->store_replicas,
                    .local_states =
                        options->store != NULL && strcmp(options->store_states, "off") == 0,
+                   .share_prefixes = options->share_prefixes,
                    .disk_bytes = options->disk_state,
                    .keeps_files = getenv(SESSIONS_SERVER_KEEPS_FILES) != NULL,
                    .session_ttl_s = options->session_ttl,
@@ -439,6 +454,17 @@ static int listen_with_model(struct server *server, const struct serve_options *
     return server_listen(server, model, tokenizer, options->directory ? &chat : NULL, err);
 }
 
+static int check_store_tls(const struct serve_options *options, struct error *err)
+{
+    const struct store_tls *tls = &options->store_tls;
+    const char *given = tls->ca ? "--store-ca" : tls->certificate ? "--store-cert" : "--store-key";
+    if ((tls->ca || tls->certificate || tls->key) &&
+        !(options->store && redis_location_tls(options->store)))
+        return error_set(err, ERROR_INVALID, "%s: expected --store rediss://..., which has TLS",
+                         given);
+    return 0;
+}
+
 /* What cannot be promised for sessions that other servers use is refused, rather than kept to by
  * each server alone. */
 static int check_store(const struct serve_options *options, struct error *err)
@@ -451,12 +477,22 @@ static int check_store(const struct serve_options *options, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "--state-dir: expected a directory; a store that servers share is given "
                          "by --store");
+    if (check_store_tls(options, err))
+        return -1;
+    const char *missing = !options->share_prefixes                   ? NULL
+                          : !options->store                          ? "--store"
+                          : !options->prefix_cache                   ? "--prefix-cache"
+                          : strcmp(options->store_states, "on") != 0 ? "--store-states on"
+                                                                     : NULL;
+    if (missing)
+        return error_set(err, ERROR_INVALID, "--share-prefixes: expected %s", missing);
     if (!options->store)
         return 0;
     if (!redis_location(options->store))
-        return error_set(err, ERROR_INVALID,
-                         "--store: expected redis://... or unix:PATH; a directory is given by "
-                         "--state-dir");
+        return error_set(
+            err, ERROR_INVALID,
+            "--store: expected redis://..., rediss://... or unix:PATH; a directory is given by "
+            "--state-dir");
     return refused ? error_set(err, ERROR_UNSUPPORTED,
                                "%s is not supported with --store, whose sessions all servers share",
                                refused)

@@ -20,7 +20,15 @@ static const struct option items[] = {
     {"state-dir", OPTION_TEXT, AT(state_dir), "DIR", NULL, 0, 0, NULL,
      "in place of PLACE: a server's --state-dir"},
     {"store", OPTION_TEXT, AT(store), "URL", NULL, 0, 0, NULL,
-     "in place of PLACE: the store that servers share, redis://... or unix:PATH"},
+     "in place of PLACE: the store that servers share, redis://..., rediss://... with TLS, or\n"
+     "      unix:PATH"},
+    {"store-ca", OPTION_TEXT, AT(store_tls.ca), "PATH", NULL, 0, 0, NULL,
+     "of rediss://...: the CAs, in PEM, of which one has signed the store's certificate; without\n"
+     "      it those of the system"},
+    {"store-cert", OPTION_TEXT, AT(store_tls.certificate), "PATH", NULL, 0, 0, NULL,
+     "the same: certificate chain in PEM that the store is shown"},
+    {"store-key", OPTION_TEXT, AT(store_tls.key), "PATH", NULL, 0, 0, NULL,
+     "private key of --store-cert in PEM, not encrypted"},
     {"url", OPTION_TEXT, AT(url), "URL", NULL, 0, 0, NULL,
      "in place of PLACE: a server that runs, http://HOST:PORT or unix:PATH; for list, show,\n"
      "      export, import and delete"},

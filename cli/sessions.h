@@ -5,9 +5,11 @@
 
 #include "cli/options.h"
 #include "server/names.h"
+#include "server/store/store_op.h"
 
 struct sessions_options {
     const char *state_dir, *store, *url, *to, *directory;
+    struct store_tls store_tls;
     const char *owner, *fingerprint;
     struct option_list api_keys;
     const char *api_key_file;

@@ -15,18 +15,32 @@
 #include <time.h>
 #include <unistd.h>
 
+static void set_or_not(const char *name, const char *value)
+{
+    if (value != NULL)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
 /* In the child. Passwords and keys go by the environment, which others cannot read. */
 static void become_server(const struct sessions_server *server, const struct sessions_call *call)
 {
     static char exe[] = "/proc/self/exe";
     const char *directory = call->options->directory;
     const bool store = redis_location(call->place);
+    const struct store_tls store_tls =
+        redis_location_tls(call->place) ? call->options->store_tls : (struct store_tls){0};
     char *key = call->keys.count > 0 ? call->keys.items[0] : NULL;
     unsetenv("REGLA_STORE");
     setenv("REGLA_STATE_DIR", "", 1);
     setenv(store ? "REGLA_STORE" : "REGLA_STATE_DIR", call->place, 1);
     if (key != NULL)
         setenv("REGLA_API_KEY", key, 1);
+    set_or_not("REGLA_STORE_CA", store_tls.ca);
+    set_or_not("REGLA_STORE_CERT", store_tls.certificate);
+    set_or_not("REGLA_STORE_KEY", store_tls.key);
+    unsetenv("REGLA_SHARE_PREFIXES");
     unsetenv("REGLA_API_KEY_FILE");
     unsetenv("REGLA_TLS_CERT");
     unsetenv("REGLA_TLS_KEY");

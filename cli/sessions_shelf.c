@@ -35,7 +35,7 @@ int sessions_shelf_list(const struct sessions_call *call, struct error *err)
     struct listing listing = {filter_of(call, NULL), {.json = call->options->json}};
     struct shelf *shelf;
     int64_t damaged = 0;
-    if (shelf_open(&shelf, call->place, SHELF_READ, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_READ, NULL, err) != 0)
         return -1;
     sessions_print_begin(&listing.print);
     int result = shelf_each(shelf, false, list_one, &listing, &damaged, err);
@@ -86,7 +86,7 @@ int sessions_shelf_show(const struct sessions_call *call, struct error *err)
 {
     struct shelf_list found = {0};
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, SHELF_READ, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_READ, NULL, err) != 0)
         return -1;
     int result = find(shelf, call, &found, err);
     if (result == 0)
@@ -113,7 +113,7 @@ int sessions_shelf_delete(const struct sessions_call *call, struct error *err)
 {
     struct shelf_list found = {0};
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, SHELF_CHANGE, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_CHANGE, NULL, err) != 0)
         return -1;
     int result = find(shelf, call, &found, err);
     if (result == 0)
@@ -149,7 +149,8 @@ static int transfer(const struct sessions_call *call, const char *to, bool remov
                               .replaces = call->options->replace,
                               .keys = call->keys.items,
                               .num_keys = call->keys.count};
-    if (shelf_open(&move.from, call->place, removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
+    if (shelf_open(&move.from, call->place, &call->options->store_tls,
+                   removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
         return -1;
     int result = shelf_open_other(&move.to, to, move.from, err);
     if (result == 0)
@@ -204,7 +205,7 @@ int sessions_shelf_repair(const struct sessions_call *call, struct error *err)
 {
     struct shelf_repair repair;
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, SHELF_REPAIR, NULL, err) != 0)
+    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_REPAIR, NULL, err) != 0)
         return -1;
     int result = shelf_repair(shelf, &repair, err);
     if (result == 0 && call->options->json)

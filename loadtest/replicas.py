@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What servers with one store cost and bring, in four parts:
+"""What servers with one store cost and bring, in five parts:
 
   move        the first token of a session that another server takes over: its state comes from the
               store, or is computed again where that has dropped it; beside the server that had it
+  prefixes    the first token of a prompt that another server has computed, with --share-prefixes and
+              without
   overhead    a turn in --store (appendfsync always and everysec) beside one in --state-dir and in memory
   throughput  1, 2 and 3 servers with clients of their own, as fast as they can and with a slow engine;
               and what a turn takes of the store's and the proxy's processor
@@ -68,14 +70,17 @@ class Client:
 
     def turn(self, name, prompt, **fields):
         """(seconds, the reply's JSON, the server that the proxy names)"""
-        body = json.dumps({"session_id": name, "prompt": prompt, "max_tokens": 1, **GREEDY, **fields})
+        return self.ask(prompt, session_id=name, **fields)
+
+    def ask(self, prompt, **fields):
+        body = json.dumps({"prompt": prompt, "max_tokens": 1, **GREEDY, **fields})
         began = time.monotonic()
         self.connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         reply = self.connection.getresponse()
         said = reply.read()
         seconds = time.monotonic() - began
         if reply.status != 200:
-            raise Failure(f"a turn of {name}: {reply.status} {said[:300]!r}")
+            raise Failure(f"a turn: {reply.status} {said[:300]!r}")
         return seconds, json.loads(said), reply.headers.get("X-Served")
 
 
@@ -157,6 +162,37 @@ def move_model(binary, preset, tokens, options):
 def move(binary, options):
     rows = [move_model(binary, preset, tokens, options) for preset, tokens in options.models]
     table("move: seconds to the first token (a state_mib of 0 is too large to be kept in the store)", rows)
+    return rows
+
+
+# ---- prefixes ----
+
+def prefixes_model(binary, preset, tokens, options):
+    """Each prompt goes to a server, to another that shares prefixes, and to one that does not."""
+    dice = random.Random(tokens)
+    runs = []
+    with stored() as redis:
+        flags = {"preset": preset, "weights": options.weights, "store": redis.location}
+        with (serving(binary, **flags, share_prefixes=True) as one,
+              serving(binary, **flags, share_prefixes=True) as other, serving(binary, **flags) as plain):
+            clients = [Client(server.port) for server in (one, other, plain)]
+            for _ in range(options.repeat):
+                prompt = some_ids(dice, tokens, PRESET_VOCABULARY)
+                heads = set(redis.keys("*:prefix"))
+                asked = [clients[0].ask(prompt)]
+                head, = harness.wait_until(lambda: set(redis.keys("*:prefix")) - heads,
+                                           "its state is in the store")
+                asked += [client.ask(prompt) for client in clients[1:]]
+                runs.append(([seconds for seconds, *_ in asked], cached(asked[1][1]),
+                             int(redis.ask("GET", head))))
+    times = [median(column) for column in zip(*(seconds for seconds, *_ in runs))]
+    return {"preset": preset, "tokens": tokens, "state_mib": runs[0][2] / 2**20, "cached": runs[0][1],
+            "computed_s": times[0], "shared_s": times[1], "not_shared_s": times[2]}
+
+
+def prefixes(binary, options):
+    rows = [prefixes_model(binary, *options.models[0], options)]
+    table("prefixes: seconds to the first token", rows)
     return rows
 
 
@@ -385,7 +421,8 @@ def affinity(binary, options):
     return rows
 
 
-PARTS = {"move": move, "overhead": overhead, "throughput": throughput, "affinity": affinity}
+PARTS = {"move": move, "prefixes": prefixes, "overhead": overhead, "throughput": throughput,
+         "affinity": affinity}
 
 
 def models(text):
@@ -402,9 +439,11 @@ def parse(arguments):
                         help=f"of {','.join(PARTS)} (all)")
     parser.add_argument("--models", type=models,
                         default="regla-160m@8000,hybrid_regla-160m@800,hybrid_regla-160m@8000",
-                        help="move: presets and tokens (%(default)s); overhead: the first preset")
+                        help="move: presets and tokens (%(default)s); prefixes: the first of them; "
+                             "overhead: the first preset")
     parser.add_argument("--weights", default="bf16")
-    parser.add_argument("--repeat", type=int, default=1, help="move: sessions of each kind; medians")
+    parser.add_argument("--repeat", type=int, default=1,
+                        help="move: sessions of each kind; prefixes: prompts; medians")
     parser.add_argument("--turns", type=int, default=2000,
                         help="overhead: of the tiny model, and a quarter of the preset (%(default)s)")
     parser.add_argument("--block", type=int, default=25, help="overhead: turns before another side's")

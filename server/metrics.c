@@ -350,20 +350,41 @@ static void store_operations(struct family *family, const struct metrics_store *
     }
 }
 
+struct event {
+    const char *name;
+    int64_t count;
+};
+
+static void events(struct family *family, const char *name, const char *help,
+                   const struct event *list, size_t count)
+{
+    char more[64];
+    begin(family, name, "counter", help);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(more, sizeof more, ",event=\"%s\"", list[i].name);
+        sample(family, more, (double)list[i].count);
+    }
+}
+
 static void store_families(struct family *family, const struct metrics_store *store)
 {
-    const struct {
-        const char *name;
-        int64_t count;
-    } states[] = {{"written", store->written}, {"read", store->read}, {"gone", store->gone}};
+    const struct event states[] = {
+        {"written", store->written}, {"read", store->read}, {"gone", store->gone}};
+    const struct event prefixes[] = {{"found", store->prefixes.found},
+                                     {"missing", store->prefixes.missing},
+                                     {"read", store->prefixes.read},
+                                     {"written", store->prefixes.written}};
+    const struct event bytes[] = {{"read", store->prefixes.bytes_read},
+                                  {"written", store->prefixes.bytes_written}};
     store_operations(family, store);
-    begin(family, "regla_store_states_total", "counter",
-          "States written to the store and read from it; gone: wanted, and dropped or damaged.");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-        char more[64];
-        snprintf(more, sizeof more, ",event=\"%s\"", states[i].name);
-        sample(family, more, (double)states[i].count);
-    }
+    events(family, "regla_store_states_total",
+           "States written to the store and read from it; gone: wanted, and dropped or damaged.",
+           states, sizeof states / sizeof *states);
+    events(family, "regla_store_prefixes_total",
+           "Prompts that the store was asked for (found, missing); their states read and written.",
+           prefixes, sizeof prefixes / sizeof *prefixes);
+    events(family, "regla_store_prefix_bytes_total", "Bytes of these states.", bytes,
+           sizeof bytes / sizeof *bytes);
     single(family, "regla_store_away", "gauge", "1: the store that servers share is away.",
            store->away);
     single(family, "regla_store_returns_total", "counter", "How often that store was back.",

@@ -51,6 +51,9 @@ struct metrics_store {
         double seconds;
     } kinds[NUM_STORE_METRICS];
     int64_t written, read, gone; /* states */
+    struct {
+        int64_t found, missing, written, read, bytes_written, bytes_read;
+    } prefixes; /* that servers share */
     int64_t returns, leases, leases_lost, older_copies;
     bool away;
 };

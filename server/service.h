@@ -20,6 +20,7 @@
 enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };
 
 struct scheduler;
+struct shared_prefixes;
 struct store;
 struct state_tree;
 struct sessions;
@@ -67,7 +68,8 @@ struct service {
     int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: no limit */
 
     /* The engine thread's while it runs; made before it starts, freed after it has ended. */
-    struct store *store; /* NULL: no --state-dir */
+    struct store *store;              /* NULL: no --state-dir */
+    struct shared_prefixes *prefixes; /* NULL: no --share-prefixes */
     struct state_tree *tree;
     struct sessions *sessions;
 

@@ -114,6 +114,8 @@ struct job_run {
     struct job *next;          /* in the scheduler's lists */
     size_t next_prompt;        /* the first that has not started */
     size_t num_running;        /* texts that hold a state */
+    size_t asked_prompts;      /* of so many other servers' prefixes were asked for */
+    uint64_t prefix_ask;       /* of the last of them: shared_prefixes.h */
     double behind_since;       /* clock_seconds(): the stream's reader takes nothing; 0: it does */
 };
 

@@ -2,6 +2,7 @@
 #include "server/schedule/prefix.h"
 
 #include "server/schedule/session_job.h"
+#include "server/states/shared_prefixes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,28 @@ void prefix_match(struct state_tree *tree, struct space *space, const struct job
         match->reason = MISS_DISABLED;
 }
 
+bool prefix_is_coming(struct space *space, struct job *job, const struct job_prompt *prompt,
+                      const struct state_match *match)
+{
+    struct shared_prefixes *shared = job->task.service->prefixes;
+    if (!shared || prompt->logprobs)
+        return false;
+    if (job->run.asked_prompts <= job->run.next_prompt) {
+        job->run.asked_prompts = job->run.next_prompt + 1;
+        job->run.prefix_ask = shared_prefixes_ask(shared, space, prompt->ids,
+                                                  (int64_t)prompt->count - 1, match->position);
+    }
+    return shared_prefixes_waits(shared, job->run.prefix_ask);
+}
+
+/* What a session's text says may be deleted with it: others get prompts without a session alone. */
+static void publish(const struct sequence *sequence, int64_t position)
+{
+    struct shared_prefixes *shared = sequence->job->task.service->prefixes;
+    if (shared && sequence->prefix.keeps && !session_job(sequence->job))
+        shared_prefixes_publish(shared, sequence->prefix.space, sequence->prompt->ids, position);
+}
+
 static void set_match(struct sequence *sequence, const struct state_match *match)
 {
     struct prefix *prefix = &sequence->prefix;
@@ -70,6 +93,7 @@ void prefix_begin(struct state_tree *tree, struct sequence *sequence, struct spa
     sequence->prefix.keeps =
         reuses(tree, sequence->job) && (!sequence->prompt->logprobs || session_job(sequence->job));
     set_match(sequence, match);
+    publish(sequence, match->position); /* a second text begins so */
 }
 
 /* The prompt and `generated` tokens after it; the caller frees it. NULL: no memory. */
@@ -243,7 +267,12 @@ void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float
         return;
     int64_t generated = state_position(sequence->state) - (int64_t)sequence->prompt->count;
     if (generated <= 0) {
+        int64_t position = state_position(sequence->state);
+        const struct shared_prefixes *shared = sequence->job->task.service->prefixes;
         state_tree_keep(tree, prefix->space, sequence->prompt->ids, sequence->state, logits);
+        if (shared &&
+            position == shared_prefixes_deepest(shared, (int64_t)sequence->prompt->count - 1))
+            publish(sequence, position);
         return;
     }
     int32_t *tokens = whole_text(sequence, generated);

@@ -12,6 +12,11 @@
 void prefix_match(struct state_tree *tree, struct space *space, const struct job *job,
                   const struct job_prompt *prompt, struct state_match *match);
 
+/* Whether the text had better wait: another server may have computed more of the prompt than the
+ * match has, and that is on its way. */
+bool prefix_is_coming(struct space *space, struct job *job, const struct job_prompt *prompt,
+                      const struct state_match *match);
+
 /* The text begins on a match and has its state. Takes over the caller's reference of the space. */
 void prefix_begin(struct state_tree *tree, struct sequence *sequence, struct space *space,
                   const struct state_match *match);

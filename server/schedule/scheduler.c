@@ -5,6 +5,7 @@
 #include "server/schedule/batch.h"
 #include "server/schedule/inbox.h"
 #include "server/schedule/session_job.h"
+#include "server/states/shared_prefixes.h"
 #include "server/store/store.h"
 
 #include <stdlib.h>
@@ -58,6 +59,11 @@ void scheduler_poke(struct scheduler *scheduler)
     inbox_poke(&scheduler->inbox);
 }
 
+static bool awaits_prefix(const struct scheduler *scheduler)
+{
+    return scheduler->service->prefixes && scheduler->aside.head;
+}
+
 /* How long the thread may sleep: < 0 until something comes. */
 static double may_sleep(const struct scheduler *scheduler)
 {
@@ -66,7 +72,8 @@ static double may_sleep(const struct scheduler *scheduler)
         return TICK_MS / 1e3;
     if (scheduler->waiting.head || scheduler->batch.num_running)
         return 0;
-    if ((scheduler->closing || scheduler->sessions_changed) && (due < 0 || due > TICK_MS / 1e3))
+    if ((scheduler->closing || scheduler->sessions_changed || awaits_prefix(scheduler)) &&
+        (due < 0 || due > TICK_MS / 1e3))
         return TICK_MS / 1e3;
     return due;
 }
@@ -136,7 +143,8 @@ static bool take_inbox(struct scheduler *scheduler)
     state_tree_poll(scheduler->tree);
     run_parked(scheduler);
     scheduler->sessions_due_s = sessions_poll(service->sessions);
-    if (taken.poked)
+    bool late = service->prefixes && shared_prefixes_poll(service->prefixes);
+    if (taken.poked || late)
         job_list_prepend(&scheduler->waiting, &scheduler->aside);
     for (struct job *job = taken.jobs.head, *next; job; job = next) {
         next = job->run.next;
@@ -301,19 +309,21 @@ static void unstart(struct scheduler *scheduler, size_t before)
 }
 
 /* Looks the job's next prompt up in the tree. Copies its logits, since other texts may push them
- * out of memory. */
-static int match_prompt(struct scheduler *scheduler, const struct job *job,
-                        struct state_match *match, struct error *err)
+ * out of memory. 1: more of it may be coming from the store. */
+static int match_prompt(struct scheduler *scheduler, struct job *job, struct state_match *match,
+                        struct error *err)
 {
     struct space *space = session_job_space(scheduler->tree, job);
     if (!space)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-    prefix_match(scheduler->tree, space, job, &job->prepared.prompts[job->run.next_prompt], match);
+    const struct job_prompt *prompt = &job->prepared.prompts[job->run.next_prompt];
+    prefix_match(scheduler->tree, space, job, prompt, match);
+    bool waits = prefix_is_coming(space, job, prompt, match);
     if (match->logits)
         memcpy(scheduler->logits, match->logits,
                (size_t)scheduler->service->limits.vocab_size * sizeof *match->logits);
     state_tree_space_release(scheduler->tree, space);
-    return 0;
+    return waits;
 }
 
 /* Starts all texts of the job's next prompt, or none of them. ERROR_NO_MEMORY: not now; 1: when a
@@ -331,10 +341,11 @@ static int start_prompt(struct scheduler *scheduler, struct job *job, struct err
     if (!needs_no_engine(job) && !state_tree_has_room(scheduler->tree, (size_t)texts * bytes))
         return error_set(err, ERROR_NO_MEMORY, "%d texts need %zu bytes each", texts, bytes);
     struct state_match match = {.reason = MISS_DISABLED}, none = {.reason = MISS_DISABLED};
-    if (!needs_no_engine(job) && match_prompt(scheduler, job, &match, err))
-        return -1;
+    int result = needs_no_engine(job) ? 0 : match_prompt(scheduler, job, &match, err);
+    if (result)
+        return result;
     for (int i = 0; i < texts; i++) {
-        int result = start_text(scheduler, job, i, i ? &none : &match, err);
+        result = start_text(scheduler, job, i, i ? &none : &match, err);
         if (result) {
             unstart(scheduler, before);
             return result;

@@ -49,6 +49,19 @@ bool checkpoint_files_fit(const struct checkpoint_files *files, int64_t position
     return files->memory_bytes == 0 || bytes_of(files, position, true) <= files->memory_bytes;
 }
 
+bool checkpoint_files_take_memory(struct checkpoint_files *files, int64_t bytes)
+{
+    if (!has_memory(files, bytes))
+        return false;
+    files->copied_bytes += bytes;
+    return true;
+}
+
+void checkpoint_files_give_memory(struct checkpoint_files *files, int64_t bytes)
+{
+    files->copied_bytes -= bytes;
+}
+
 static void take_memory(struct checkpoint_file *file, int64_t bytes)
 {
     file->copied = bytes;

@@ -44,6 +44,10 @@ void checkpoint_files_await_gone(struct checkpoint_files *files, struct checkpoi
 /* Whether there is memory to read the file of a checkpoint of so many tokens at all. */
 bool checkpoint_files_fit(const struct checkpoint_files *files, int64_t position);
 
+/* Of memory_bytes, for others that move states. False: so much is not left. */
+bool checkpoint_files_take_memory(struct checkpoint_files *files, int64_t bytes);
+void checkpoint_files_give_memory(struct checkpoint_files *files, int64_t bytes);
+
 /* Asks for a file of the checkpoint: soon, or when host memory runs short. */
 void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint,
                            bool soon);

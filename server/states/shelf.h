@@ -5,14 +5,16 @@
 #define SERVER_STATES_SHELF_H
 
 #include "server/states/shelf_session.h"
+#include "server/store/store_op.h"
 
 struct shelf;
 
-/* secret: [SIPHASH_BYTES], what a place without one gets; NULL: a new one. */
-int shelf_open(struct shelf **out, const char *location, enum shelf_use use,
-               const unsigned char *secret, struct error *err);
-/* The place that sessions of `from` go to: made if it is missing, and with the secret of `from` if
- * it is new. `from` itself is refused, whatever its name. */
+/* tls: of a store, borrowed. secret: [SIPHASH_BYTES], what a place without one gets; NULL: a new
+ * one. */
+int shelf_open(struct shelf **out, const char *location, const struct store_tls *tls,
+               enum shelf_use use, const unsigned char *secret, struct error *err);
+/* The place that sessions of `from` go to, with its tls: made if it is missing, and with the secret
+ * of `from` if it is new. `from` itself is refused, whatever its name. */
 int shelf_open_other(struct shelf **out, const char *location, struct shelf *from,
                      struct error *err);
 void shelf_close(struct shelf *shelf);             /* NULL is allowed */

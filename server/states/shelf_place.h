@@ -4,6 +4,7 @@
 #define SERVER_STATES_SHELF_PLACE_H
 
 #include "server/states/shelf_session.h"
+#include "server/store/store_op.h"
 
 struct shelf;
 
@@ -26,6 +27,7 @@ struct shelf_kind {
 struct shelf {
     const struct shelf_kind *kind;
     char *location, *name; /* name: for people, without a password */
+    struct store_tls tls;  /* of a store */
     void *place;           /* the kind's own; NULL: not open */
     const unsigned char *secret;
 };

@@ -41,8 +41,8 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
         return error_set(err, ERROR_NO_MEMORY, "no memory for a place of sessions");
     store_accounts_init(&shared->accounts, INT64_MAX);
     shelf->place = shared;
-    if (redis_place_open(&shared->place, shelf->location, LEASE_SECONDS, secret, &shared->accounts,
-                         err) != 0)
+    if (redis_place_open(&shared->place, shelf->location, &shelf->tls, LEASE_SECONDS, secret,
+                         &shared->accounts, err) != 0)
         return -1;
     shared->place->vocab_size = INT32_MAX;
     shelf->secret = shared->place->secret;

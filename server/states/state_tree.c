@@ -95,6 +95,16 @@ void state_tree_poll(struct state_tree *tree)
         checkpoint_files_poll(tree->files);
 }
 
+bool state_tree_take_memory(struct state_tree *tree, int64_t bytes)
+{
+    return tree->files && checkpoint_files_take_memory(tree->files, bytes);
+}
+
+void state_tree_give_memory(struct state_tree *tree, int64_t bytes)
+{
+    checkpoint_files_give_memory(tree->files, bytes);
+}
+
 static void want_file(struct state_tree *tree, struct checkpoint *checkpoint, bool soon)
 {
     if (tree->files)

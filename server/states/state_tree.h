@@ -141,6 +141,11 @@ const void *state_tree_mark(struct space *space, const int32_t *tokens, int64_t 
                             const void *mark, int64_t *position);
 void state_tree_unmark(struct space *space, const int32_t *tokens, int64_t count);
 
+/* Of the memory for states on their way to and from files, for others that move some. False: so
+ * much is not left. */
+bool state_tree_take_memory(struct state_tree *tree, int64_t bytes);
+void state_tree_give_memory(struct state_tree *tree, int64_t bytes);
+
 /* Once per turn of the engine thread: begins the writes of files that are wanted. */
 void state_tree_poll(struct state_tree *tree);
 

@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "server/states/session_quota.h"
 #include "server/states/sessions.h"
+#include "server/states/shared_prefixes.h"
 
 /* Others fill a shared store, too: it has a limit of its own. Sums with it do not overflow. */
 static const int64_t NO_LIMIT = INT64_MAX / 2;
@@ -78,6 +79,7 @@ int states_open(struct service *service, const struct states_options *options, s
 {
     struct opening opening = {.service = service, .options = options, .err = err};
     struct store_options storing = {.location = options->location,
+                                    .tls = options->tls,
                                     .lease_s = options->lease_s,
                                     .replicas = options->store_replicas,
                                     .quota_bytes = options->session_quota_bytes,
@@ -96,6 +98,9 @@ int states_open(struct service *service, const struct states_options *options, s
     open_memory(&opening);
     if (opening.result)
         return -1;
+    if (options->share_prefixes && shared_prefixes_create(&service->prefixes, service->engine,
+                                                          service->tree, service->store, err))
+        return -1;
     if (opening.left_out > 0)
         return session_quota_too_many(service->sessions, opening.left_out, opening.left_out_tokens,
                                       err);
@@ -112,6 +117,7 @@ void states_close(struct service *service, double seconds)
     }
     if (service->tree)
         state_tree_save_all(service->tree, deadline);
+    shared_prefixes_free(service->prefixes);
     sessions_free(service->sessions);
     state_tree_free(service->tree);
     store_close(service->store);

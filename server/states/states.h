@@ -14,10 +14,12 @@ struct states_options {
     int64_t texts_bytes;    /* of the tokens of sessions and checkpoints; 0: any */
     int64_t database_bytes; /* store_options */
     const char *location;   /* store_options; NULL: no store */
+    struct store_tls tls;   /* likewise */
     bool shared;            /* other servers use it at the same time */
     double lease_s;         /* store_options */
     int store_replicas;     /* store_options.replicas */
     bool local_states;      /* where servers share the store: states stay here */
+    bool share_prefixes;    /* there: those of prompts, too */
     int64_t disk_bytes;
     bool keeps_files; /* store_options */
     double session_ttl_s;

@@ -16,6 +16,11 @@ bool redis_location(const char *location)
     return begins(location, TCP) || begins(location, TLS) || begins(location, UNIX);
 }
 
+bool redis_location_tls(const char *location)
+{
+    return begins(location, TLS);
+}
+
 static int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -60,6 +65,11 @@ static int number(const char *text, int most)
     return value;
 }
 
+static const char *scheme(const struct redis_address *address)
+{
+    return address->tls ? TLS : TCP;
+}
+
 /* "host", "host:port", "[address]:port", each with "/database" perhaps. */
 static int parse_host(struct redis_address *address, const char *text, struct error *err)
 {
@@ -97,18 +107,14 @@ static int parse_host(struct redis_address *address, const char *text, struct er
     if (*host == 0)
         return error_set(err, ERROR_INVALID, "expected a host");
     snprintf(address->host, sizeof address->host, "%s", host);
-    snprintf(address->name, sizeof address->name, "redis://%s:%d/%d", address->host, address->port,
-             address->database);
+    snprintf(address->name, sizeof address->name, "%s%s:%d/%d", scheme(address), address->host,
+             address->port, address->database);
     return 0;
 }
 
 int redis_address_parse(struct redis_address *address, const char *location, struct error *err)
 {
-    *address = (struct redis_address){0};
-    if (begins(location, TLS))
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "rediss:// is not supported: this program has no TLS to a store; put "
-                         "stunnel or a network of your own between, and use redis://");
+    *address = (struct redis_address){.tls = redis_location_tls(location)};
     if (begins(location, UNIX)) {
         const char *path = location + strlen(UNIX);
         if (*path == 0 || strlen(path) >= sizeof address->path)
@@ -118,7 +124,7 @@ int redis_address_parse(struct redis_address *address, const char *location, str
         snprintf(address->name, sizeof address->name, "%s", location);
         return 0;
     }
-    const char *rest = location + strlen(TCP), *at = strrchr(rest, '@');
+    const char *rest = location + strlen(scheme(address)), *at = strrchr(rest, '@');
     if (at != NULL) {
         const char *colon = memchr(rest, ':', (size_t)(at - rest));
         const char *end = colon != NULL ? colon : at;
@@ -141,6 +147,6 @@ int redis_address_move(struct redis_address *address, const char *host, size_t l
     snprintf(address->host, sizeof address->host, "%.*s", (int)length, host);
     address->path[0] = 0;
     address->port = port;
-    snprintf(address->name, sizeof address->name, "redis://%s:%d", address->host, port);
+    snprintf(address->name, sizeof address->name, "%s%s:%d", scheme(address), address->host, port);
     return 0;
 }

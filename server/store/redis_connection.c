@@ -2,6 +2,7 @@
 #include "server/store/redis_connection.h"
 
 #include "engine/base/clock.h"
+#include "server/store/redis_tls.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,7 +11,7 @@
 #include <sys/random.h>
 
 /* The longest reply is a session with its tokens, or a list of names. */
-enum { MOST_REPLY_BYTES = 512 << 20, MOST_ELEMENTS = 1 << 20 };
+enum { MOST_REPLY_BYTES = 512 << 20, MOST_ELEMENTS = 1 << 20, MOST_DEPTH = 7 };
 
 static const double SHORTEST_PAUSE = 0.05, LONGEST_PAUSE = 5;
 
@@ -22,6 +23,8 @@ void redis_connection_init(struct redis_connection *connection, const struct red
 
 void redis_connection_close(struct redis_connection *connection)
 {
+    redis_tls_close(connection->tls);
+    connection->tls = NULL;
     if (connection->context != NULL)
         redisFree(connection->context);
     connection->closed += connection->context != NULL;
@@ -31,7 +34,7 @@ void redis_connection_close(struct redis_connection *connection)
 
 static int lost(struct redis_connection *connection, struct error *err, const char *why)
 {
-    char reason[160];
+    char reason[400];
     snprintf(reason, sizeof reason, "%s", why);
     redis_connection_close(connection);
     return error_set(err, ERROR_IO, "%s: %s", connection->address.name, reason);
@@ -46,17 +49,25 @@ static const char *trouble(struct redis_connection *connection, bool late)
     return connection->silent ? "no answer in time" : context->errstr;
 }
 
+/* hiredis before 1.0 allocates as many elements as a reply says that it has; later ones take any
+ * depth, and free a reply by recursion. */
 #if HIREDIS_MAJOR == 0
-/* hiredis before 1.0 allocates as many elements as a reply says that it has. */
+typedef int element_count;
+#else
+typedef size_t element_count;
+#endif
 static redisReplyObjectFunctions bounded;
-static void *(*create_array)(const redisReadTask *task, int elements);
+static void *(*create_array)(const redisReadTask *task, element_count elements);
 
-static void *create_bounded(const redisReadTask *task, int elements)
+static void *create_bounded(const redisReadTask *task, element_count elements)
 {
-    return elements > MOST_ELEMENTS ? NULL : create_array(task, elements);
+    int depth = 0;
+    for (const redisReadTask *at = task->parent; at != NULL && depth <= MOST_DEPTH; at = at->parent)
+        depth++;
+    return elements > MOST_ELEMENTS || depth > MOST_DEPTH ? NULL : create_array(task, elements);
 }
 
-static void bound_elements(redisReader *reader)
+static void bound_arrays(redisReader *reader)
 {
     if (create_array == NULL) { /* the first is opened while no other thread has one */
         bounded = *reader->fn;
@@ -65,12 +76,6 @@ static void bound_elements(redisReader *reader)
     }
     reader->fn = &bounded;
 }
-#else
-static void bound_elements(redisReader *reader)
-{
-    reader->maxelements = MOST_ELEMENTS;
-}
-#endif
 
 /* A key of another type, or a script that met what is no number. */
 static bool is_damage(const char *text)
@@ -105,12 +110,35 @@ void redis_connection_refused(const struct redis_connection *connection, const r
 int redis_connection_flush(struct redis_connection *connection, struct error *err)
 {
     int done = 0;
+    struct error why = ERROR_INIT;
     if (connection->context == NULL)
         return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
+    if (connection->tls != NULL)
+        return redis_tls_flush(connection->tls, connection->timeout_s, &why) == 0
+                   ? 0
+                   : lost(connection, err, why.message);
     while (!done)
         if (redisBufferWrite(connection->context, &done) != REDIS_OK)
             return lost(connection, err, trouble(connection, false));
     return 0;
+}
+
+/* What has come goes to the reader. */
+static int read_some(struct redis_connection *connection, double until, struct error *err)
+{
+    enum { SOME = 16 * 1024 };
+    char bytes[SOME];
+    struct error why = ERROR_INIT;
+    if (connection->tls == NULL)
+        return redisBufferRead(connection->context) == REDIS_OK
+                   ? 0
+                   : lost(connection, err, trouble(connection, false));
+    ssize_t some = redis_tls_read(connection->tls, bytes, sizeof bytes, until, &why);
+    if (some < 0)
+        return lost(connection, err, why.message);
+    return redisReaderFeed(connection->context->reader, bytes, (size_t)some) == REDIS_OK
+               ? 0
+               : lost(connection, err, "no memory for a reply");
 }
 
 redisReply *redis_connection_take(struct redis_connection *connection, struct error *err)
@@ -140,12 +168,14 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
             until = clock_seconds() + connection->timeout_s;
         }
         bool over = held > MOST_REPLY_BYTES, late = clock_seconds() > until;
-        if (over || late || redisBufferRead(connection->context) != REDIS_OK) {
+        if (over || late) {
             lost(connection, err,
                  over ? "its reply is longer than any that is expected"
                       : trouble(connection, late));
             return NULL;
         }
+        if (read_some(connection, until, err) != 0)
+            return NULL;
     }
     return reply;
 }
@@ -155,7 +185,9 @@ int redis_connection_put(struct redis_connection *connection, const char *bytes,
 {
     if (connection->context == NULL)
         return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
-    if (redisAppendFormattedCommand(connection->context, bytes, size) != REDIS_OK)
+    if (connection->tls != NULL
+            ? redis_tls_put(connection->tls, bytes, size) != 0
+            : redisAppendFormattedCommand(connection->context, bytes, size) != REDIS_OK)
         return lost(connection, err, "no memory for a command");
     return 0;
 }
@@ -163,12 +195,14 @@ int redis_connection_put(struct redis_connection *connection, const char *bytes,
 int redis_connection_append(struct redis_connection *connection,
                             const struct redis_command *command, struct error *err)
 {
-    if (connection->context == NULL)
-        return error_set(err, ERROR_IO, "%s: not connected", connection->address.name);
-    if (redisAppendCommandArgv(connection->context, command->count, (const char **)command->words,
-                               command->sizes) != REDIS_OK)
-        return lost(connection, err, "no memory for a command");
-    return 0;
+    char *bytes = NULL;
+    long long size = redisFormatCommandArgv(&bytes, command->count, (const char **)command->words,
+                                            command->sizes);
+    if (size < 0)
+        return error_set(err, ERROR_IO, "%s: no memory for a command", connection->address.name);
+    int result = redis_connection_put(connection, bytes, (size_t)size, err);
+    redisFreeCommand(bytes);
+    return result;
 }
 
 redisReply *redis_connection_ask(struct redis_connection *connection,
@@ -218,6 +252,7 @@ static int greet(struct redis_connection *connection, struct error *err)
 static int connect_to(struct redis_connection *connection, struct error *err)
 {
     const struct redis_address *address = &connection->address;
+    struct error why = ERROR_INIT;
     struct timeval limit = {(time_t)connection->timeout_s,
                             (suseconds_t)(fmod(connection->timeout_s, 1) * 1e6)};
     connection->context = address->path[0] != 0
@@ -231,7 +266,11 @@ static int connect_to(struct redis_connection *connection, struct error *err)
         return lost(connection, err, "cannot set its timeouts");
     if (address->path[0] == 0)
         redisEnableKeepAlive(connection->context);
-    bound_elements(connection->context->reader);
+    bound_arrays(connection->context->reader);
+    if (address->tls &&
+        redis_tls_open(&connection->tls, address->trust, connection->context->fd, address->host,
+                       connection->timeout_s, &connection->silent, &why) != 0)
+        return lost(connection, err, why.message);
     if (greet(connection, err) == 0)
         return 0;
     redis_connection_close(connection);

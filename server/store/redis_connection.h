@@ -16,6 +16,7 @@ struct redis_connection {
     struct redis_address address;
     double timeout_s;       /* without progress */
     redisContext *context;  /* NULL: not connected */
+    struct redis_tls *tls;  /* NULL: plain */
     uint64_t closed;        /* so often: what was sent before has no reply any more */
     bool waits;             /* for replicas: redis_replicas.h */
     bool silent;            /* it was closed since nothing came in time */

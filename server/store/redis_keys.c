@@ -26,9 +26,10 @@ void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model)
     snprintf(key, REDIS_KEY_SIZE, "regla:{%s}:owners", model);
 }
 
-void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name, int64_t piece)
+void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name,
+                     const char *kind, int64_t piece)
 {
-    int length = snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}:state", model, name);
+    int length = snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}%s", model, name, kind);
     if (piece >= 0)
         snprintf(key + length, (size_t)(REDIS_KEY_SIZE - length), ":%lld", (long long)piece);
 }

@@ -20,7 +20,8 @@ void redis_key_reply(char key[REDIS_KEY_SIZE], const char *model, const char *ow
                      const char *hash);
 /* The set of all owners. */
 void redis_key_owners(char key[REDIS_KEY_SIZE], const char *model);
-/* piece < 0: of the head. */
-void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name, int64_t piece);
+/* kind: ":state" of a session, ":prefix" of a prompt. piece < 0: of the head. */
+void redis_key_state(char key[REDIS_KEY_SIZE], const char *model, const char *name,
+                     const char *kind, int64_t piece);
 
 #endif

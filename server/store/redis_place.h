@@ -17,7 +17,8 @@ enum { REDIS_RECOUNTS = 64, REDIS_TOLD = 64 };
 
 struct store_place {
     struct redis_link link;
-    struct redis_away absent; /* of both links, where it is a cluster */
+    struct redis_away absent;  /* of both links, where it is a cluster */
+    struct redis_trust *trust; /* of both, with TLS; else NULL */
     struct redis_leases leases;
     struct engine *engine; /* for states; NULL: sessions alone */
     int32_t vocab_size;    /* of its model */
@@ -38,10 +39,10 @@ struct store_place {
 };
 
 /* Connects and checks the store. The caller sets engine, vocab_size and model. secret:
- * [SIPHASH_BYTES], what a store without one gets; NULL: a new one. accounts: borrowed until the
- * place is closed. */
-int redis_place_open(struct store_place **out, const char *location, double lease_s,
-                     const unsigned char *secret, struct store_accounts *accounts,
+ * [SIPHASH_BYTES], what a store without one gets; NULL: a new one. tls: NULL is as all of it NULL.
+ * accounts: borrowed until the place is closed. */
+int redis_place_open(struct store_place **out, const char *location, const struct store_tls *tls,
+                     double lease_s, const unsigned char *secret, struct store_accounts *accounts,
                      struct error *err);
 void redis_place_close(struct store_place *place);
 

@@ -228,3 +228,14 @@ const char redis_script_reply_keep[] =
 
 const char redis_script_reply_drop[] = IF_HELD "redis.call('DEL', KEYS[1])\n"
                                                "return {'done'}\n";
+
+const char redis_script_prefix[] =
+    "if redis.call('EXISTS', KEYS[1]) == 1 then return {'there'} end\n"
+    "local info = redis.call('INFO', 'memory')\n"
+    "local function number(name)\n"
+    "  return tonumber(string.match(info, name .. ':(%d+)') or '0')\n"
+    "end\n"
+    "local most, used = number('maxmemory'), number('used_memory')\n"
+    "local drops = not string.find(info, 'maxmemory_policy:noeviction', 1, true)\n"
+    "if most == 0 or drops or 2 * (used + ARGV[1]) <= most then return {'wanted'} end\n"
+    "return {'full'}\n";

@@ -69,4 +69,8 @@ extern const char redis_script_recount[];
 /* All have been counted: "" is their sum. */
 extern const char redis_script_total[];
 
+/* KEYS: head of a prefix. ARGV: its bytes. {'there'}; {'full'}: it would leave too little to the
+ * sessions of a store that drops nothing; {'wanted'}. */
+extern const char redis_script_prefix[];
+
 #endif

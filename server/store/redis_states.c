@@ -3,6 +3,7 @@
 
 #include "engine/state_file.h"
 #include "server/store/redis_keys.h"
+#include "server/store/redis_prefixes.h"
 #include "server/store/redis_rows.h"
 #include "server/store/store_codec.h"
 
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 4096, LIFE_SECONDS = 24 * 3600 };
+enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 4096 };
 
 /* A key's pieces: so many, the last one shorter. */
 static int64_t pieces_of(int64_t bytes)
@@ -21,7 +22,7 @@ static int64_t pieces_of(int64_t bytes)
 static void key_of(const struct store_place *place, const struct store_op *op, int64_t piece,
                    char key[REDIS_KEY_SIZE])
 {
-    redis_key_state(key, place->model, op->name, piece);
+    redis_key_state(key, place->model, op->name, op->prefix ? ":prefix" : ":state", piece);
 }
 
 static int ask(struct store_place *place, const struct redis_command *command, struct error *err)
@@ -56,7 +57,7 @@ static int set(struct store_place *place, const char *key, const void *bytes, si
     redis_command_text(&command, key);
     redis_command_bytes(&command, bytes, size);
     redis_command_text(&command, "EX");
-    redis_command_number(&command, LIFE_SECONDS);
+    redis_command_number(&command, REDIS_STATE_SECONDS);
     return ask(place, &command, err);
 }
 
@@ -99,6 +100,27 @@ static int write_pieces(struct sink *sink, const struct state_file_source *sourc
     return set(place, key, bytes, strlen(bytes), err);
 }
 
+/* A prefix is written by the first that has it. */
+static int write_wanted(struct store_place *place, const struct store_op *op, int64_t bytes,
+                        struct sink *sink, const struct state_file_source *source,
+                        struct error *err)
+{
+    enum redis_prefix_want want = REDIS_PREFIX_WANTED;
+    char key[REDIS_KEY_SIZE];
+    key_of(place, op, -1, key);
+    if (op->prefix && redis_prefixes_ask(place, key, bytes, &want, err) != 0)
+        return -1;
+    if (want == REDIS_PREFIX_THERE)
+        return redis_states_touch(place, op, err);
+    if (want == REDIS_PREFIX_FULL)
+        return 0;
+    if (write_pieces(sink, source, err) != 0)
+        return -1;
+    if (op->prefix)
+        redis_prefixes_wrote(place, bytes);
+    return 0;
+}
+
 int redis_states_write(struct store_place *place, const struct store_op *op, struct error *err)
 {
     const struct state_file_source source = store_codec_source(op);
@@ -109,7 +131,7 @@ int redis_states_write(struct store_place *place, const struct store_op *op, str
         : pieces_of(bytes) > MOST_PIECES
             ? error_set(err, ERROR_INVALID, "a state of %lld bytes is too large", (long long)bytes)
         : open_link(place, err) != 0 ? -1
-                                     : write_pieces(&sink, &source, err);
+                                     : write_wanted(place, op, bytes, &sink, &source, err);
     free(sink.piece);
     return result != 0 ? store_accounts_fail(place->accounts) : 0;
 }
@@ -191,6 +213,8 @@ static int read_whole(struct store_place *place, struct store_op *op, struct err
     if (result == 0)
         result = store_codec_take(op, place->engine, whole, (size_t)bytes, err);
     free(whole);
+    if (result == 0 && op->prefix)
+        redis_prefixes_read(place, bytes);
     return result;
 }
 
@@ -224,7 +248,7 @@ static int for_all(struct store_place *place, const struct store_op *op, const c
         redis_command_begin(&command, name);
         redis_command_text(&command, key);
         if (strcmp(name, "EXPIRE") == 0)
-            redis_command_number(&command, LIFE_SECONDS);
+            redis_command_number(&command, REDIS_STATE_SECONDS);
         if (ask(place, &command, err) != 0)
             return -1;
     }

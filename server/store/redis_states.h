@@ -6,6 +6,8 @@
 
 #include "server/store/redis_place.h"
 
+enum { REDIS_STATE_SECONDS = 24 * 3600 }; /* since its last use */
+
 /* As store_backend's write, read, remove and touch. */
 int redis_states_write(struct store_place *place, const struct store_op *op, struct error *err);
 int redis_states_read(struct store_place *place, struct store_op *op, struct error *err);

@@ -94,6 +94,9 @@ static void execute(struct store *store, struct store_op *op)
     case STORE_TOUCH:
         result = backend->touch(store->place, op, &op->error);
         break;
+    case STORE_FIND:
+        backend->find(store->place, op, &op->error);
+        break;
     default: /* rows */
         break;
     }
@@ -261,17 +264,42 @@ bool store_is_shared(const struct store *store)
     return store->backend->shared;
 }
 
-void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
-                           const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE])
+/* The sums alone would not do: whoever sends tokens can choose them so that two texts have the
+ * same. */
+static void name_of(const struct store *store, XXH128_hash_t meta, XXH128_hash_t tokens,
+                    char name[STORE_NAME_SIZE])
 {
     struct {
         XXH128_hash_t meta, tokens;
-    } sums = {XXH3_128bits(meta, meta_length),
-              XXH3_128bits(tokens, (size_t)count * sizeof *tokens)};
+    } sums = {meta, tokens};
     unsigned char hash[SIPHASH_BYTES];
     siphash(store->backend->secret(store->place), &sums, sizeof sums, hash);
     for (size_t i = 0; i < sizeof hash; i++)
         snprintf(name + 2 * i, 3, "%02x", hash[i]);
+}
+
+void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
+                           const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE])
+{
+    name_of(store, XXH3_128bits(meta, meta_length),
+            XXH3_128bits(tokens, (size_t)count * sizeof *tokens), name);
+}
+
+int store_checkpoint_names(const struct store *store, const char *meta, size_t meta_length,
+                           const int32_t *tokens, const int64_t *counts, size_t num_names,
+                           char (*names)[STORE_NAME_SIZE])
+{
+    XXH3_state_t *state = XXH3_createState();
+    int64_t done = 0;
+    if (state == NULL)
+        return -1;
+    XXH3_128bits_reset(state);
+    for (size_t i = num_names; i-- > 0; done = counts[i]) {
+        XXH3_128bits_update(state, tokens + done, (size_t)(counts[i] - done) * sizeof *tokens);
+        name_of(store, XXH3_128bits(meta, meta_length), XXH3_128bits_digest(state), names[i]);
+    }
+    XXH3_freeState(state);
+    return 0;
 }
 
 bool store_random_name(char name[STORE_NAME_SIZE])
@@ -326,6 +354,11 @@ void store_remove(struct store *store, struct store_op *op)
 void store_touch(struct store *store, struct store_op *op)
 {
     submit(store, op, STORE_TOUCH);
+}
+
+void store_find(struct store *store, struct store_op *op)
+{
+    submit(store, op, STORE_FIND);
 }
 
 void store_take(struct store *store, struct store_op *op)

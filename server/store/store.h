@@ -37,6 +37,10 @@ bool store_random_name(char name[STORE_NAME_SIZE]);
  * give it the same. tokens: [count]. */
 void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
                            const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE]);
+/* The same of the first counts[i] tokens each; the counts fall. -1: no memory. */
+int store_checkpoint_names(const struct store *store, const char *meta, size_t meta_length,
+                           const int32_t *tokens, const int64_t *counts, size_t num_names,
+                           char (*names)[STORE_NAME_SIZE]);
 
 /* Operations on one name run in the order in which they were begun. Otherwise what a request may
  * wait for (reads, and everything of sessions and replies) goes before the writing of checkpoints.
@@ -50,6 +54,8 @@ void store_write(struct store *store, struct store_op *op);
 /* Of a checkpoint. Checks everything (tokens only when op->tokens is not NULL). A file that is not
  * what the operation says is removed. */
 void store_read(struct store *store, struct store_op *op);
+/* Of checkpoints of prompts, in a store that servers share: which of op->names is there. */
+void store_find(struct store *store, struct store_op *op);
 /* What is missing is not an error. */
 void store_remove(struct store *store, struct store_op *op);
 /* Of a session in a store that servers share, by its owner and id: what store_op.h says of them. */

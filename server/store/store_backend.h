@@ -44,6 +44,9 @@ struct store_backend {
     int (*remove)(struct store_place *, const struct store_op *, struct error *);
     int (*touch)(struct store_place *, const struct store_op *, struct error *);
 
+    /* Which of op->names is there: sets op->which. NULL where servers do not share the place. */
+    int (*find)(struct store_place *, struct store_op *, struct error *);
+
     /* Runs the operations on sessions and replies, by `next`: writes, removals and touches (by
      * `what`, enum store_what), in as few commits as may be. Sets the error of each; one without is
      * on the disk. Without any: tries whether the disk takes commits. Returns those that have

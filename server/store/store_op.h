@@ -51,8 +51,15 @@ struct store_found {
     int64_t modified_ns; /* since 1970 */
 };
 
+/* Files in PEM, for a store that is reached by TLS. NULL: the system's CAs; no certificate of ours.
+ */
+struct store_tls {
+    const char *ca, *certificate, *key;
+};
+
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
+    struct store_tls tls;        /* to a store that servers share */
     double lease_s;              /* of a session, where servers share the store */
     int replicas;                /* store_place.replicas */
     int64_t quota_bytes;         /* the same: of an owner's sessions; 0: any */
@@ -99,7 +106,7 @@ enum store_refusal {
 /* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a
  * session and the session, or of a request with an Idempotency-Key and its reply, look gets the
  * session alone, give gives the lease back, list gets all of an owner, reserve takes of the owner's
- * quota. */
+ * quota. Find looks which checkpoints of prompts are there. */
 enum store_what {
     STORE_WRITE,
     STORE_READ,
@@ -109,7 +116,8 @@ enum store_what {
     STORE_LOOK,
     STORE_GIVE,
     STORE_LIST,
-    STORE_RESERVE
+    STORE_RESERVE,
+    STORE_FIND
 };
 /* What take and look have found. */
 enum store_seen { STORE_SEEN_NONE, STORE_SEEN_SAME, STORE_SEEN_OTHER };
@@ -149,6 +157,10 @@ struct store_op {
     /* Read: buffers of the caller, of the same sizes. logits_out NULL: not wanted. */
     void *image_out;
     float *logits_out;
+    bool prefix; /* checkpoint: of a prompt, for all servers (shared_prefixes.h) */
+    const char (*names)[STORE_NAME_SIZE]; /* find: [num_names]; borrowed until done */
+    size_t num_names;
+    size_t which;         /* find: the first that is there; num_names: none is */
     int64_t bytes;        /* removal: of the file, as far as known; write: the store sets it */
     int64_t modified_ns;  /* touch, and the last use of a session: since 1970; 0: now */
     enum store_what what; /* the store's */
@@ -190,6 +202,12 @@ struct store_counts {
     double seconds; /* from when they were begun until they ended */
 };
 
+/* Checkpoints of prompts that servers share, since the start. */
+struct store_prefixes {
+    int64_t found, missing; /* prompts that were asked for */
+    int64_t written, read, bytes_written, bytes_read;
+};
+
 struct store_report {
     /* Of all files, what was set aside and other models' too. The database counts as long as it
      * will be when its pages have left its log. */
@@ -203,6 +221,7 @@ struct store_report {
     struct store_counts counts[NUM_STORE_KINDS]; /* by enum store_kind */
     int64_t states_written, states_read,
         states_gone; /* gone: dropped or damaged when it was wanted */
+    struct store_prefixes prefixes;
     /* Where servers share the store. */
     bool away;
     int64_t returns;             /* how often it was back */

@@ -6,10 +6,12 @@
 #include "engine/model/model.h"
 #include "server/log.h"
 #include "server/store/redis_owners.h"
+#include "server/store/redis_prefixes.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/redis_states.h"
+#include "server/store/redis_tls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,17 +172,21 @@ void redis_place_close(struct store_place *place)
     redis_leases_stop(&place->leases);
     redis_link_close(&place->link);
     redis_away_stop(&place->absent);
+    redis_trust_close(place->trust);
     free(place);
 }
 
-static int open_place(struct store_place *place, const char *location, const unsigned char *secret,
-                      struct error *err)
+static int open_place(struct store_place *place, const char *location, const struct store_tls *tls,
+                      const unsigned char *secret, struct error *err)
 {
     const double most = 5, least = 0.5, half = place->lease_s / 2;
     const double timeout = half > most ? most : half < least ? least : half;
     struct redis_address address;
     if (redis_address_parse(&address, location, err) != 0)
         return -1;
+    if (address.tls && redis_trust_open(&place->trust, tls, err) != 0)
+        return -1;
+    address.trust = place->trust;
     redis_link_init(&place->link, &address, timeout);
     if (redis_link_open(&place->link, true, err) != 0 || check_version(place, err) != 0)
         return -1;
@@ -198,16 +204,17 @@ static int open_place(struct store_place *place, const char *location, const uns
                               place->accounts, err);
 }
 
-int redis_place_open(struct store_place **out, const char *location, double lease_s,
-                     const unsigned char *secret, struct store_accounts *accounts,
+int redis_place_open(struct store_place **out, const char *location, const struct store_tls *tls,
+                     double lease_s, const unsigned char *secret, struct store_accounts *accounts,
                      struct error *err)
 {
+    static const struct store_tls none;
     struct store_place *place = calloc(1, sizeof *place);
     if (place == NULL)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the store");
     place->accounts = accounts;
     place->lease_s = lease_s;
-    if (open_place(place, location, secret, err) != 0) {
+    if (open_place(place, location, tls != NULL ? tls : &none, secret, err) != 0) {
         redis_place_close(place);
         return -1;
     }
@@ -219,7 +226,8 @@ static int redis_open(struct store_place **out, struct engine *engine,
                       const struct store_options *options, struct store_accounts *accounts,
                       struct error *err)
 {
-    if (redis_place_open(out, options->location, options->lease_s, NULL, accounts, err) != 0)
+    if (redis_place_open(out, options->location, &options->tls, options->lease_s, NULL, accounts,
+                         err) != 0)
         return -1;
     struct store_place *place = *out;
     place->engine = engine;
@@ -287,6 +295,7 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .read = redis_states_read,
                                           .remove = redis_states_remove,
                                           .touch = redis_states_touch,
+                                          .find = redis_prefixes_find,
                                           .run_rows = redis_run_rows,
                                           .due_in = redis_sessions_due_in,
                                           .tidy_rows = redis_tidy,

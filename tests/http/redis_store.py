@@ -43,6 +43,13 @@ def read_reply(stream):
     return [read_reply(stream) for _ in range(int(rest))]
 
 
+def tls_settings(certificate, port, clients="no"):
+    """Of a Redis that speaks TLS. clients: whether they must show a certificate."""
+    return {"tls_port": port, "tls_cert_file": certificate.path, "tls_key_file": certificate.key,
+            "tls_ca_cert_file": certificate.path, "tls_auth_clients": clients,
+            "tls_replication": "yes", "tls_cluster": "yes"}
+
+
 class Redis:
     """On a Unix socket, with every write on the disk before it is answered. before: the beginning of
     its command line."""
@@ -106,21 +113,22 @@ class Redis:
 
 
 class Cluster:
-    """Three nodes on loopback, each with a third of the slots."""
+    """Three nodes on loopback, each with a third of the slots. certificate: they speak TLS with it."""
 
     SLOTS = 16384
 
-    def __init__(self, folder):
+    def __init__(self, folder, certificate=None):
         self.nodes = []
         for i in range(3):
             place = Path(folder) / f"node-{i}"
             place.mkdir()
             port = harness.unused_port()
-            node = Redis(place, port=port, cluster_port=harness.unused_port(), cluster_enabled="yes",
+            ports = tls_settings(certificate, port) if certificate else {"port": port}
+            node = Redis(place, **ports, cluster_port=harness.unused_port(), cluster_enabled="yes",
                          cluster_require_full_coverage="no", cluster_node_timeout=2000)
             node.port, node.id = port, node.ask("CLUSTER", "MYID").decode()
             self.nodes.append(node)
-        self.location = f"redis://127.0.0.1:{self.nodes[0].port}"
+        self.location = f"redis{'s' if certificate else ''}://127.0.0.1:{self.nodes[0].port}"
         bounds = [self.SLOTS * i // 3 for i in range(4)]
         for node, first, behind in zip(self.nodes, bounds, bounds[1:]):
             node.ask("CLUSTER", "ADDSLOTSRANGE", first, behind - 1)
@@ -261,3 +269,15 @@ def in_background(function):
 def wait_leased(redis, name):
     wait_until(lambda: [key for key in redis.keys(f"*:{name}}}") if redis.ask("HGET", key, "holder")],
                "the lease is taken")
+
+
+def start_refused(**flags):
+    """`regla serve` with these flags ends with status 1; what it says."""
+    arguments = [str(harness.BINARY), "serve", "--model", str(harness.GOLDEN / "hybrid_regla"),
+                 "--port", "0"]
+    for name, value in flags.items():
+        arguments += ["--" + name.replace("_", "-"), *([] if value is True else [str(value)])]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False,
+                           timeout=60 * harness.SLOWNESS)
+    assert ended.returncode == 1, ended.stderr
+    return ended.stdout + ended.stderr

@@ -2,7 +2,6 @@
 """Sessions in a store that servers share (--store; server/README.md, "A store that servers share")."""
 
 import contextlib
-import subprocess
 import threading
 import time
 
@@ -10,9 +9,9 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import ENDLESS, LEASE, LONG, FakeRedis, in_background, position, turn, wait_leased
+from redis_store import (ENDLESS, LEASE, LONG, FakeRedis, in_background, position, start_refused, turn,
+                         wait_leased)
 from session_helpers import GREEDY, Session, cached
-
 
 
 # ---- one session, several servers ----
@@ -364,17 +363,6 @@ def test_an_older_copy_is_told_of(replicas, redis):
 
 # ---- the start ----
 
-def start_refused(**flags):
-    """`regla serve` with these flags ends with status 1; what it says."""
-    arguments = [str(harness.BINARY), "serve", "--model", str(harness.GOLDEN / "hybrid_regla"),
-                 "--port", "0"]
-    for name, value in flags.items():
-        arguments += ["--" + name.replace("_", "-"), str(value)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, check=False,
-                           timeout=60 * harness.SLOWNESS)
-    assert ended.returncode == 1, ended.stderr
-    return ended.stdout + ended.stderr
-
 
 @pytest.mark.parametrize("location, said", [
     ("unix:/nowhere/at/all", "/nowhere/at/all"),
@@ -383,7 +371,7 @@ def start_refused(**flags):
     ("redis://127.0.0.1:99999", "expected a port"),
     ("redis://", "expected a host"),
     ("redis://a%zz@host", "user and password"),
-    ("rediss://127.0.0.1", "no TLS"),
+    ("rediss://:secret@127.0.0.1:1", "rediss://127.0.0.1:1/0: Connection refused"),
     ("/tmp", "--state-dir"),
 ])
 def test_a_store_that_cannot_be_opened(location, said):
