@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -156,10 +157,13 @@ static int cannot(const char *path, const char *what, struct error *err)
     return error_set(err, ERROR_IO, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
-/* A new file, whole or not at all. */
+/* A new file, whole or not at all, also where a signal ends this. */
 static int write_file(const char *path, const char *bytes, size_t size, struct error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    char part[PATH_MAX];
+    if ((size_t)snprintf(part, sizeof part, "%s.XXXXXX", path) >= sizeof part)
+        return error_set(err, ERROR_INVALID, "%s: the path is too long", path);
+    int fd = mkostemp(part, O_CLOEXEC);
     if (fd < 0)
         return cannot(path, "make", err);
     size_t at = 0;
@@ -168,8 +172,9 @@ static int write_file(const char *path, const char *bytes, size_t size, struct e
         at += (size_t)put;
     int result = at == size && fsync(fd) == 0 ? 0 : cannot(path, "write", err);
     close(fd);
-    if (result != 0)
-        unlink(path);
+    if (result == 0 && link(part, path) != 0)
+        result = cannot(path, "make", err);
+    unlink(part);
     return result;
 }
 

@@ -51,15 +51,18 @@ bool checkpoint_files_fit(const struct checkpoint_files *files, int64_t position
 
 bool checkpoint_files_take_memory(struct checkpoint_files *files, int64_t bytes)
 {
-    if (!has_memory(files, bytes))
+    const int64_t most = files->memory_bytes / 2;
+    if (!has_memory(files, bytes) || (most > 0 && bytes > most - files->lent_bytes))
         return false;
     files->copied_bytes += bytes;
+    files->lent_bytes += bytes;
     return true;
 }
 
 void checkpoint_files_give_memory(struct checkpoint_files *files, int64_t bytes)
 {
     files->copied_bytes -= bytes;
+    files->lent_bytes -= bytes;
 }
 
 static void take_memory(struct checkpoint_file *file, int64_t bytes)

@@ -44,7 +44,8 @@ void checkpoint_files_await_gone(struct checkpoint_files *files, struct checkpoi
 /* Whether there is memory to read the file of a checkpoint of so many tokens at all. */
 bool checkpoint_files_fit(const struct checkpoint_files *files, int64_t position);
 
-/* Of memory_bytes, for others that move states. False: so much is not left. */
+/* Of memory_bytes, for others that move states: they get half at most, so that files go on. False:
+ * so much is not left. */
 bool checkpoint_files_take_memory(struct checkpoint_files *files, int64_t bytes);
 void checkpoint_files_give_memory(struct checkpoint_files *files, int64_t bytes);
 

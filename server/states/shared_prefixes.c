@@ -83,10 +83,18 @@ static int64_t floor_steps(int64_t steps)
     return steps >> bits << bits;
 }
 
+static bool too_large(const struct shared_prefixes *shared, int64_t position)
+{
+    return (int64_t)state_image_bytes(shared->engine, position) > MOST_BYTES;
+}
+
 int64_t shared_prefixes_deepest(const struct shared_prefixes *shared, int64_t count)
 {
     int64_t interval = state_tree_interval(shared->tree);
-    return floor_steps(count / interval) * interval;
+    int64_t steps = floor_steps(count / interval);
+    while (steps > 0 && too_large(shared, steps * interval))
+        steps = floor_steps(steps - 1);
+    return steps * interval;
 }
 
 static bool on_grid(const struct shared_prefixes *shared, int64_t position)
@@ -150,7 +158,7 @@ static bool take_buffers(struct move *move, const int32_t *tokens, int64_t posit
 {
     int64_t image = (int64_t)state_image_bytes(move->shared->engine, position);
     size_t bytes = (size_t)position * sizeof *tokens;
-    if (image > MOST_BYTES || !state_tree_take_memory(move->shared->tree, image + (int64_t)bytes))
+    if (!state_tree_take_memory(move->shared->tree, image + (int64_t)bytes))
         return false;
     move->held = image + (int64_t)bytes;
     move->image = malloc((size_t)image);
@@ -205,7 +213,8 @@ static void was_read(struct store_op *op)
     struct move *move = (struct move *)op;
     struct shared_prefixes *shared = move->shared;
     const bool failed = op->error.code != ERROR_NONE;
-    if (failed && op->error.code == ERROR_INVALID)
+    const bool dropped = op->refusal == STORE_GONE;
+    if (failed && !dropped && op->error.code == ERROR_INVALID)
         log_message(LOG_LEVEL_WARN, "a shared prefix cannot be read: %s", op->error.message);
     if (!failed && !shared->closing) {
         struct error ignored = ERROR_INIT; /* without room it is computed */
@@ -215,7 +224,7 @@ static void was_read(struct store_op *op)
                                   &ignored) == 0)
             note_use(shared, op->name);
     }
-    end_ask(move, failed && op->error.code != ERROR_INVALID);
+    end_ask(move, failed && !dropped && op->error.code != ERROR_INVALID);
 }
 
 static void was_found(struct store_op *op)
@@ -225,7 +234,7 @@ static void was_found(struct store_op *op)
     const bool failed = op->error.code != ERROR_NONE;
     int32_t *tokens = move->tokens;
     size_t which = op->which;
-    if (failed || which == op->num_names || shared->closing) {
+    if (failed || which == op->num_names || shared->closing || clock_seconds() >= move->until) {
         end_ask(move, failed);
         return;
     }

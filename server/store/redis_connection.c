@@ -159,8 +159,11 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
         }
         if (reply != NULL)
             break;
-        if (!flushed && redis_connection_flush(connection, err) != 0)
-            return NULL;
+        if (!flushed) {
+            if (redis_connection_flush(connection, err) != 0)
+                return NULL;
+            until = clock_seconds() + connection->timeout_s;
+        }
         flushed = true;
         size_t held = connection->context->reader->len;
         if (held >= mark + PROGRESS_BYTES) {

@@ -21,18 +21,20 @@ int redis_prefixes_find(struct store_place *place, struct store_op *op, struct e
         redis_command_text(&command, key);
         redis_link_send(&place->link, &command);
     }
+    bool answered = false;
     for (size_t i = 0; i < op->num_names; i++) {
         struct error failed = ERROR_INIT;
         redisReply *reply = redis_link_receive(&place->link, &failed);
+        answered |= reply != NULL;
         if (reply == NULL && err->code == ERROR_NONE)
-            *err = failed; /* of a cluster, another node may have one */
+            *err = failed;
         if (reply != NULL && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1 &&
             op->which == op->num_names)
             op->which = i;
         freeReplyObject(reply);
     }
     const bool found = op->which < op->num_names;
-    if (found)
+    if (answered) /* names are spread over the nodes of a cluster, of which one may be away */
         error_clear(err);
     if (err->code == ERROR_NONE)
         store_accounts_count(place->accounts, found ? &counts->found : &counts->missing, 1);

@@ -64,11 +64,15 @@ const char redis_script_give[] =
     "return {'done'}\n";
 
 /* The version of a row is the fence of its last commit: so a commit that is sent again, since its
- * reply was lost, is known. The row is written last: without it the bytes behind mean nothing, and
- * what a new session finds there goes, of whatever type it is. */
+ * reply was lost, is known. It writes nonetheless: WAIT looks only to what its own connection
+ * wrote. The row is written last: without it the bytes behind mean nothing, and what a new session
+ * finds there goes, of whatever type it is. */
 const char redis_script_commit[] =
     NOW "local r = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'version')\n"
-        "if r[3] == ARGV[2] then return {'done'} end\n"
+        "if r[3] == ARGV[2] then\n"
+        "  redis.call('HSET', KEYS[1], 'version', ARGV[2])\n"
+        "  return {'done'}\n"
+        "end\n"
         "if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] then return {'lost'} end\n"
         "if (r[3] or '0') ~= ARGV[3] then return {'other'} end\n"
         "if not r[3] then redis.call('DEL', KEYS[2], KEYS[3]) end\n"
@@ -98,13 +102,17 @@ const char redis_script_commit[] =
         "end\n"
         "return {'done'}\n";
 
-/* A session that came anew, or was changed, since the version that is to be removed stays. */
+/* A session that came anew, or was changed, since the version that is to be removed stays. What is
+ * gone is removed again, for WAIT. */
 const char redis_script_remove[] =
     NOW "local h = redis.call('HMGET', KEYS[1], 'holder', 'until', 'version')\n"
         "local ms = left(h[1], h[2], ARGV[1])\n"
         "if ms then return {'busy', text(ms)} end\n"
         "if h[3] and h[3] ~= ARGV[2] then return {'other'} end\n"
-        "redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])\n"
+        "if redis.call('DEL', KEYS[1], KEYS[2], KEYS[3]) == 0 then\n"
+        "  redis.call('HSET', KEYS[1], 'gone', '1')\n"
+        "  redis.call('DEL', KEYS[1])\n"
+        "end\n"
         "return {'done'}\n";
 
 /* A row that does not say when it was used begins to live now. */
@@ -236,6 +244,5 @@ const char redis_script_prefix[] =
     "  return tonumber(string.match(info, name .. ':(%d+)') or '0')\n"
     "end\n"
     "local most, used = number('maxmemory'), number('used_memory')\n"
-    "local drops = not string.find(info, 'maxmemory_policy:noeviction', 1, true)\n"
-    "if most == 0 or drops or 2 * (used + ARGV[1]) <= most then return {'wanted'} end\n"
+    "if most == 0 or 2 * (used + ARGV[1]) <= most then return {'wanted'} end\n"
     "return {'full'}\n";

@@ -183,13 +183,17 @@ static void *store_main(void *context)
 {
     struct store *store = context;
     struct store_op *op;
+    bool file_was_last = false; /* rows and urgent files take turns */
     pthread_setname_np(pthread_self(), "regla-files");
     pthread_mutex_lock(&store->mutex);
     tidy_rows(store); /* what an earlier server has left */
     for (;;) {
-        if ((op = queue_take(&store->urgent)) != NULL)
+        const bool rows = store->rows.first != NULL || store->probe || due_in(store) <= 0;
+        const bool file = !(rows && file_was_last) && (op = queue_take(&store->urgent)) != NULL;
+        file_was_last = file;
+        if (file)
             run_file(store, op);
-        else if (store->rows.first != NULL || store->probe || due_in(store) <= 0)
+        else if (rows)
             run_rows(store);
         else if ((op = queue_take(&store->background)) != NULL)
             run_file(store, op);

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions in a cluster of Redis, and in a Redis with replicas of its own (--store-replicas)."""
 
+import ast
+import contextlib
+import re
+import socket
 import time
 
 import pytest
@@ -207,6 +211,46 @@ def test_what_is_acknowledged_is_with_the_replicas(replicated, server_factory):
     check_error(server.http.delete("/v1/sessions/kept"), 503, "store_unavailable")
     follower.resume()
     wait_until(lambda: turn(server, "kept-2").status_code == 200, "the replica is back")
+
+
+def written(info):
+    """Bytes for replicas."""
+    return int(re.search(rb"master_repl_offset:(\d+)", info)[1])
+
+
+@contextlib.contextmanager
+def evaluated(redis):
+    """A list, which gets the words of each script that is run meanwhile."""
+    found = []
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10 * harness.SLOWNESS)
+        connection.connect(str(redis.socket))
+        connection.sendall(b"MONITOR\r\n")
+        lines = connection.makefile("rb")
+        assert lines.readline() == b"+OK\r\n"
+        yield found
+        redis.ask("ECHO", "the end")
+        for line in lines:
+            words = [ast.literal_eval(f"b{word}") for word in re.findall(r'"(?:[^"\\]|\\.)*"', line.decode())]
+            if words[-1] == b"the end":
+                return
+            if words[0].upper() == b"EVAL" and b" lua]" not in line:
+                found.append(words)
+
+
+def test_what_is_sent_again_is_waited_for(replicated, server_factory):
+    """A commit or a deletion whose reply was lost is sent again, and changes nothing. WAIT of Valkey
+    and of Redis 7.2 looks to what was written over its own connection: so it must write."""
+    leader, _ = replicated
+    server = server_factory(store=leader.location, lease=4 * LEASE, store_replicas=1)
+    for change, mark in ((lambda: turn(server, "again"), b"SETRANGE"),
+                         (lambda: server.http.delete("/v1/sessions/again"), b"'gone', '1'")):
+        with evaluated(leader) as scripts:
+            assert change().is_success
+        script, = [words for words in scripts if mark in words[1]]
+        before = leader.ask("INFO", "replication")
+        assert leader.ask(*script) == [b"done"]
+        assert written(leader.ask("INFO", "replication")) > written(before)
 
 
 def test_without_replicas_nothing_is_acknowledged(own_redis, server_factory):

@@ -200,10 +200,12 @@ def test_a_store_that_does_not_answer(two, own_redis):
     settled(two[1])
 
 
-def test_sessions_keep_the_room_of_a_store_that_drops_nothing(tmp_path, server_factory):
-    """With noeviction prefixes take half of it at most."""
+@pytest.mark.parametrize("policy", ["noeviction", "volatile-lru"])
+def test_sessions_keep_half_of_the_store(tmp_path, server_factory, policy):
+    """What is kept for a time, too: what has an expiry would go for prefixes."""
     redis = Redis(tmp_path, maxmemory=10**8)
     try:
+        redis.ask("CONFIG", "SET", "maxmemory-policy", policy)
         two = [serve(server_factory, redis.location) for _ in range(2)]
         used = int(redis.ask("INFO", "memory").decode().split("used_memory:")[1].split()[0])
         redis.ask("CONFIG", "SET", "maxmemory", used * 3 // 2)

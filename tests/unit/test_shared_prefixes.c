@@ -28,7 +28,11 @@ Test(shared_prefixes, positions_are_few_and_near_the_end, .init = begin)
         cr_expect_eq(deepest(steps * interval + 5), steps * interval);
     cr_expect_eq(deepest(17 * interval), 16 * interval);
     cr_expect_eq(deepest(18 * interval), 18 * interval);
-    for (int64_t count = interval; count < (int64_t)1 << 55; count += count / 3 + 1) {
+    const int64_t most = deepest((int64_t)1 << 30); /* behind it states are too large */
+    const size_t limit = (size_t)64 << 20;
+    cr_expect(state_image_bytes(engine, most) <= limit);
+    cr_expect(state_image_bytes(engine, most + most / 8) > limit);
+    for (int64_t count = interval; count < most; count += count / 3 + 1) {
         int64_t at = deepest(count);
         int positions = 0;
         cr_assert_eq(deepest(at), at);
