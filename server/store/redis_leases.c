@@ -108,8 +108,8 @@ int redis_leases_start(struct redis_leases *leases, const struct redis_address *
     *leases = (struct redis_leases){.lease_s = lease_s, .accounts = accounts};
     redis_link_init(&leases->link, address, timeout_s);
     leases->link.away = away;
-    if (redis_link_open(&leases->link, true, err) !=
-        0) /* of a cluster: any node may be away later */
+    /* Of a cluster any node may be away later. */
+    if (redis_link_open(&leases->link, true, err) != 0)
         return -1;
     pthread_mutex_init(&leases->mutex, NULL);
     pthread_condattr_init(&monotonic);
