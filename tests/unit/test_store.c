@@ -308,6 +308,43 @@ Test(store, operations_on_a_file_run_in_order)
     bench_close(&bench);
 }
 
+static struct bench *watched;
+static int row_place; /* how many were done before it */
+
+static void row_done(struct store_op *op)
+{
+    (void)op;
+    row_place = watched->done++;
+}
+
+/* However many files are to be read, a row does not wait for all of them. */
+Test(store, reads_take_turns_with_rows)
+{
+    enum { READS = 300 };
+    struct bench bench;
+    struct item *reads[READS];
+    bench_open(&bench);
+    watched = &bench;
+    struct item *row = new_item(&bench, STORE_SESSION, "row", 10);
+    struct item *file = new_item(&bench, STORE_CHECKPOINT, "file", 190);
+    write_item(&bench, file);
+    for (int i = 0; i < READS; i++)
+        reads[i] = new_item(&bench, STORE_CHECKPOINT, "file", 190);
+    row->op.done = row_done;
+    bench.done = 0;
+    for (int i = 0; i < READS; i++)
+        store_read(bench.store, &reads[i]->op);
+    store_write(bench.store, &row->op);
+    drain(&bench);
+    cr_expect(bench.done == READS + 1 && row->op.error.code == ERROR_NONE);
+    cr_expect(row_place < READS, "after %d of %d reads", row_place, READS);
+    for (int i = 0; i < READS; i++)
+        free_item(reads[i]);
+    free_item(row);
+    free_item(file);
+    bench_close(&bench);
+}
+
 /* Writes versions of three files, each with one token more, until it is killed. */
 static void write_for_ever(struct bench *bench, int started)
 {
