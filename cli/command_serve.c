@@ -149,9 +149,8 @@ static const struct option ITEMS[] = {
      "on: with --store, the deepest state of a session is in the store, too; off: another server "
      "computes it again from the tokens"},
     {"share-prefixes", OPTION_FLAG, FIELD(share_prefixes), NULL, "false", 0, 0, NULL,
-     "with --store: servers take the states of prompts that another has computed from there, "
-     "instead "
-     "of computing them again"},
+     "with --store: what a server has computed of a prompt goes there, and the others read it "
+     "instead of computing it again"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
      "commit|memory",
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
