@@ -27,7 +27,7 @@ import numpy as np
 from train import STARTED
 from train.documents import read_documents, text_files
 
-MODEL = Path("models/regla-books-4.5m")
+MODEL = Path("models/regla-books-7.7m")
 CONFIG = Path("train/regla-books.json")
 PARTS = 16  # files that are read side by side
 WINDOW, BATCH = 512, 64

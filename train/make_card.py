@@ -21,7 +21,7 @@ CARD = """# {name}
 
 A small language model that continues texts in the style of those it was trained on. Its layers
 alternate between ReGLA's linear attention and softmax attention with KERPLE's logarithmic position
-bias. `make model` trains it from scratch. It follows no instructions. Do not rely on what it says
+bias. It was trained from scratch. It follows no instructions. Do not rely on what it says
 about the world.
 
 | | |
@@ -32,7 +32,7 @@ about the world.
 | training data | {data} |
 | held out | {documents} other texts, {bytes:,} bytes, never trained on |
 | tokens seen | {seen:,} ({steps:,} steps of {step_tokens:,}); the data has {text_tokens:,} |
-| training length | windows of {window} tokens from random places |
+| training length | windows of {window} tokens, in a random order |
 | training time | {minutes:.0f} minutes on {cores} |
 | training loss | {train_loss:.3f} nats a token: the mean of the last steps, at most 20 |
 | validation loss | {loss:.4f} nats a token |
@@ -40,8 +40,9 @@ about the world.
 | perplexity per word | {ppl_word:.1f} |
 | perplexity per token | {ppl_token:.2f} |
 
-The command is `make model`, which runs `train/make_model.sh`. The texts are not in the repository,
+The command is {command}. The texts are not in the repository,
 so others can train such a model on texts of their own, but not this one again.
+
 Training uses Muon for the matrices of the layers, AdamW for the rest, and bfloat16 autocast. The
 learning rate warms up, stays constant, and decays linearly to zero over the last
 {decay:,} steps. The training loss is of windows of {window} tokens. The validation figures are of
@@ -235,6 +236,8 @@ def main():
     parser.add_argument("--text-tokens", type=int, help="of the training text")
     parser.add_argument("--data", help="what the training text is, in words")
     parser.add_argument("--cores", default="two CPU cores")
+    parser.add_argument("--command", default="`make model`, which runs `train/make_model.sh`",
+                        help="that trained it, in Markdown")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--engine", default="build/release/regla")
     args = parser.parse_args()
@@ -249,16 +252,17 @@ def main():
 def write_card(args):
     folder = Path(args.model)
     valid = Valid(args.valid)
-    command, measured = valid.perplexity(args.engine, folder)
+    measuring, measured = valid.perplexity(args.engine, folder)
     _, windows = valid.perplexity(args.engine, folder, "--context", POSITION_CONTEXT)
     card = CARD.format(
         name=folder.name,
         folder=folder,
         data=args.data,
         cores=args.cores,
+        command=args.command,
         text_tokens=args.text_tokens,
         window=args.window,
-        perplexity=command,
+        perplexity=measuring,
         kind=valid.kind,
         context=POSITION_CONTEXT,
         sampling=" ".join(SAMPLING),

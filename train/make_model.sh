@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains the shipped model again: tokenizer, tokens, training, export, model card. About an hour on
-# one core, then half an hour for the card's figures. From the environment:
+# Trains a model on a CPU: tokenizer, tokens, training, export, model card. An hour or two on one
+# core, then half an hour for the card's figures. From the environment:
 #   DATA     folder with train.jsonl.xz and valid.jsonl.xz; or any text file, or folder of them
 #   VALID    held-out text; by default DATA's valid.jsonl.xz
 #   ABOUT    what the training text is, for the card
-#   OUT      folder of the model; has to be said with DATA, so that the shipped one stays
-#   CONFIG   of the model; by default train/regla-books.json
+#   OUT      folder of the model; has to be said
+#   CONFIG   of the model; by default the shipped model's, train/regla-books.json
 #   BESIDE   a model with a card: the new one takes its tokenizer, and becomes a row of that card
 #   RUN      folder of the tokens and of the run's state: an interrupted run goes on from there
 #   STEPS    steps of 8,192 tokens; DECAY of them with a falling rate
@@ -16,16 +16,11 @@ cd "$(dirname "$0")/.."
 
 books=../shared/data/books
 DATA=${DATA:-$books}
-if [ "$DATA" != $books ] && [ -z "${OUT:-}" ]; then
+CONFIG=${CONFIG:-train/regla-books.json}
+if [ -z "${OUT:-}" ]; then
     echo "make model: OUT: expected a folder for the model of $DATA, got none" >&2
     exit 1
 fi
-CONFIG=${CONFIG:-train/regla-books.json}
-if [ "$CONFIG" != train/regla-books.json ] && [ -z "${OUT:-}" ]; then
-    echo "make model: OUT: expected a folder for the model of $CONFIG, got none" >&2
-    exit 1
-fi
-OUT=${OUT:-models/regla-books-4.5m}
 RUN=${RUN:-train/runs/$(basename "$OUT")}
 STEPS=${STEPS:-1556}
 DECAY=${DECAY:-$((STEPS * 850 / 1556))}

@@ -13,6 +13,7 @@ from train.model.positions import LinearPosition
 from train.model.recurrence import chunked, finished_chunks
 
 LOWEST_SUM = 1e-6
+MOST_GROWTH = 80.0  # e^80 fits float32, and e^-80, what keys are before, is no subnormal number
 FOURIER = ("cos_sin", "unit_cos_sin")
 
 
@@ -181,11 +182,13 @@ class FeatureMap(nn.Module):
     def _exponential(q, k):
         # The running maximum M_t of the definition: all keys share the window's last maximum
         # instead, and the outputs are corrected by exp(M_T - M_t). Neither maximum needs a
-        # gradient: the value does not depend on it.
+        # gradient: the value does not depend on it. Where the maximum grows by more than MOST_GROWTH
+        # within a window, what came before has all but vanished beside it: exp would be infinite.
         running = k.detach().amax(-1).cummax(-1).values
         last = running[..., -1:]
         q = (q - q.detach().amax(-1, keepdim=True)).exp()
-        return q, (k - last.unsqueeze(-1)).exp(), (last - running).unsqueeze(-1)
+        correction = (last - running).clamp(max=MOST_GROWTH)
+        return q, (k - last.unsqueeze(-1)).exp(), correction.unsqueeze(-1)
 
     def _favor(self, z):
         d = z.shape[-1]

@@ -70,6 +70,7 @@ def test_card(tmp_path, raw_config, monkeypatch):
         "| training data | some books |",
         "| tokens seen | 320 (40 steps of 8); the data has 1,000 |",
         "| training time | 2 minutes on",
+        "The command is `make model`, which runs",
         "over the last\n20 steps",
         "| validation loss | 4.0000 nats",
         "| bits per byte | **1.4427** |",

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from train.model.linear_mixer import log_refined
+from train.model.linear_mixer import FeatureMap, log_refined
 from train.model.recurrence import LOWEST_LOG_DECAY, chunked, step_by_step
 
 HEADS, LENGTH, DV, M = 2, 75, 6, 5
@@ -159,3 +159,22 @@ def test_state_is_causal():
     before, after = chunked(q, k, v, log_a), chunked(q, k, changed, log_a)
     assert torch.equal(before[:, :, :40], after[:, :, :40])
     assert not torch.allclose(before[:, :, 40:], after[:, :, 40:])
+
+
+@pytest.mark.parametrize("growth", (60.0, 300.0))
+def test_exponential_keys_that_grow(growth):
+    """What comes before keys of another size stays what it was, or at least finite."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, 24, 4, generator=generator) for _ in range(3))
+    k[:, :, 12:] += growth
+    k.requires_grad_()
+    of_q, of_k, correction = FeatureMap._exponential(q, k)
+    h = chunked(of_q, of_k, v) * correction.exp()
+    h.sum().backward()
+    assert h.isfinite().all() and k.grad.isfinite().all()
+    running = k.detach().amax(-1, keepdim=True).cummax(-2).values.double()
+    for t in range(24) if growth < 80 else range(12, 24):
+        keys = (k.detach()[:, :, : t + 1].double() - running[:, :, t : t + 1]).exp()
+        state = v[:, :, : t + 1].double().transpose(-1, -2) @ keys
+        expected = (state @ of_q[:, :, t, :, None].double()).squeeze(-1)
+        torch.testing.assert_close(h[:, :, t].double(), expected, rtol=1e-5, atol=1e-6)
