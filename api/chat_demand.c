@@ -190,8 +190,8 @@ static json_t *spec_of(const struct chat_demand *demand, const struct chat_marke
                                      json_pack("{s:s,s:s,s:b}", "open", markers->open, "close",
                                                markers->close, "begun", demand->begun));
     if (!failed && demand->calls) {
-        failed = json_object_set_new(
-            spec, "calls", json_loadb(demand->calls, demand->length, JSON_ALLOW_NUL, NULL));
+        failed = json_object_set_new(spec, "calls",
+                                     request_load_dump(demand->calls, demand->length, err));
     } else if (!failed) {
         failed = constraint_load(constraint, &inner, err) ||
                  json_object_set_new(spec, "kind", json_integer(constraint->kind)) ||

@@ -295,9 +295,8 @@ int constraint_load(const struct constraint *constraint, json_t **spec, struct a
     *spec = NULL;
     if (!constraint->spec)
         return 0;
-    *spec =
-        json_loadb(constraint->spec, constraint->length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    return *spec ? 0 : request_no_memory(err);
+    *spec = request_load_dump(constraint->spec, constraint->length, err);
+    return *spec ? 0 : -1;
 }
 
 int constraint_error(const struct constraint *constraint, const struct error *error,

@@ -88,7 +88,8 @@ static void make_reals(char *body, size_t length)
     }
 }
 
-/* jansson calls some failed allocations bad JSON. So its allocations note when one fails. */
+/* jansson calls some failed allocations bad JSON, and where it cannot append a byte to a string it
+ * goes on without that byte. So its allocations note when one fails. */
 static _Thread_local bool lacking;
 /* A tree can take fifty times the bytes of its text. So what trees take is counted, and asked for
  * beyond a small part of each thread. A tree belongs to one thread. */
@@ -180,8 +181,11 @@ static json_t *load(const char *body, size_t length, size_t flags, json_error_t 
     pthread_once(&once, set_allocator);
     lacking = false;
     json_t *root = json_loadb(body, length, flags, error);
-    *no_memory = !root && (lacking || json_error_code(error) == json_error_out_of_memory);
-    return root;
+    *no_memory = lacking || (!root && json_error_code(error) == json_error_out_of_memory);
+    if (!lacking)
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
 /* As load, of a copy with reals for such integers. */
@@ -246,6 +250,16 @@ json_t *request_load_with(const char *body, size_t length, size_t added, struct 
 json_t *request_load_repeats(const char *body, size_t length, struct api_error *err)
 {
     return load_object(body, length, 0, JSON_ALLOW_NUL, err);
+}
+
+json_t *request_load_dump(const char *text, size_t length, struct api_error *err)
+{
+    json_error_t error;
+    bool no_memory;
+    json_t *root = load(text, length, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error, &no_memory);
+    if (!root)
+        request_no_memory(err);
+    return root;
 }
 
 int request_dump(const json_t *value, char **text, size_t *length, struct api_error *err)

@@ -32,6 +32,8 @@ json_t *request_load_with(const char *body, size_t length, size_t added, struct 
 json_t *request_load_repeats(const char *body, size_t length, struct api_error *err);
 /* JSON without spaces [*length], and a NUL behind it: malloc'd. */
 int request_dump(const json_t *value, char **text, size_t *length, struct api_error *err);
+/* What request_dump has made; NULL: no memory. */
+json_t *request_load_dump(const char *text, size_t length, struct api_error *err);
 
 /* The field's value (borrowed), or NULL when it is absent or null. */
 json_t *request_field(const json_t *fields, const char *name);

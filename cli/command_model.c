@@ -78,6 +78,7 @@ struct engine_options command_engine_options(const struct command_model_options 
     struct engine_options engine = {.device = options->device,
                                     .device_memory_bytes = (size_t)options->device_memory,
                                     .threads = (int)options->threads,
+                                    .observer = options->observer,
                                     .state_memory_bytes = (size_t)options->state_memory};
     /* the options' tables have no other names */
     weight_format_find(options->weights, &engine.weights);
@@ -128,6 +129,20 @@ void command_model_close(struct command_model *model)
     if (model->engine)
         engine_close(model->engine);
     *model = (struct command_model){0};
+}
+
+int command_encode_document(const struct command_model *model, const char *text, size_t length,
+                            struct token_list *ids, struct error *err)
+{
+    const int32_t bos = engine_model(model->engine)->bos_token_id;
+    struct token_list plain = {0};
+    int result = tokenizer_encode(model->tokenizer, text, length, true, &plain, err);
+    if (result == 0 && bos >= 0 && (plain.count == 0 || plain.ids[0] != bos))
+        result = token_list_push(ids, bos, err);
+    for (size_t i = 0; result == 0 && i < plain.count; i++)
+        result = token_list_push(ids, plain.ids[i], err);
+    token_list_clear(&plain);
+    return result;
 }
 
 int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,

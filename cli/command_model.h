@@ -16,6 +16,7 @@ struct command_model_options {
     int64_t state_memory, device_memory; /* bytes */
     const char *device;
     const char *weights, *kv, *activations, *products;
+    const struct product_observer *observer; /* no flag; NULL: none */
 };
 
 /* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
@@ -128,6 +129,11 @@ int command_model_open(struct command_model *model, const char *directory,
                        const struct command_model_options *options, int step_tokens,
                        bool all_logits, struct error *err);
 void command_model_close(struct command_model *model);
+
+/* Appends the tokens of a document, which the model's BOS begins, whether or not the tokenizer's
+ * template has put it there. */
+int command_encode_document(const struct command_model *model, const char *text, size_t length,
+                            struct token_list *ids, struct error *err);
 
 /* Opens only the tokenizer. `path`: a model's directory, or a tokenizer.json. NULL: a tokenizer
  * without tokens, in which all ids decode to nothing. */

@@ -50,8 +50,7 @@ static const struct option items[] = {
     {"stride", OPTION_INTEGER, AT(stride), "tokens", "0", 0, 1e12, NULL,
      "begin each window so many tokens after the last, and score only what is new in it: the rest\n"
      "      is context; 0: windows do not overlap"},
-    {"format", OPTION_CHOICE, AT(format), NULL, "auto", 0, 0, "auto|text|jsonl",
-     "text: the file is one document; jsonl: a document per line, in \"text\"; auto: by its name"},
+    DOCUMENTS_FORMAT_OPTION(AT(format)),
     {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print one JSON object"},
     {"by-position", OPTION_FLAG, AT(by_position), NULL, "false", 0, 0, NULL,
      "print the loss by the number of tokens before the predicted one too"},
@@ -139,7 +138,6 @@ static int grow_documents(struct totals *totals, struct error *err)
 /* Reads documents until as many are active as a step can use. */
 static int refill(struct scorer *s, struct error *err)
 {
-    const struct model *model = engine_model(s->model.engine);
     while (s->num_active < MAX_ACTIVE) {
         char *text;
         size_t length;
@@ -148,21 +146,13 @@ static int refill(struct scorer *s, struct error *err)
             return got;
         struct document *document = &s->active[s->num_active];
         *document = (struct document){.number = s->totals.documents};
-        struct token_list plain = {0};
-        int result = tokenizer_encode(s->model.tokenizer, text, length, true, &plain, err);
-        bool add_bos =
-            model->bos_token_id >= 0 && (plain.count == 0 || plain.ids[0] != model->bos_token_id);
-        if (result == 0 && add_bos)
-            result = token_list_push(&document->ids, model->bos_token_id, err);
-        for (size_t i = 0; result == 0 && i < plain.count; i++)
-            result = token_list_push(&document->ids, plain.ids[i], err);
+        int result = command_encode_document(&s->model, text, length, &document->ids, err);
         if (result == 0) /* then it is UTF-8 */
             s->totals.words += count_words(text, length);
         s->totals.bytes += (int64_t)length;
         s->totals.documents++;
         if (result == 0 && s->options->by_document)
             result = grow_documents(&s->totals, err);
-        token_list_clear(&plain);
         free(text);
         if (result == 0 && document->ids.count >= 2) {
             s->num_active++;

@@ -293,13 +293,17 @@ static void hold_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* An interrupt that is ignored at the start is meant for others (`regla serve &` in a script).
+ * Linux would give it to sigwait all the same. */
 static void block_signals(struct lifecycle *life)
 {
+    struct sigaction inherited;
     sem_init(&life->stop, 0, 0);
     pthread_mutex_init(&life->lock, NULL);
     sigemptyset(&life->signals);
     sigaddset(&life->signals, SIGTERM);
-    sigaddset(&life->signals, SIGINT);
+    if (sigaction(SIGINT, NULL, &inherited) != 0 || inherited.sa_handler != SIG_IGN)
+        sigaddset(&life->signals, SIGINT);
     sigaddset(&life->signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &life->signals, NULL);
 }

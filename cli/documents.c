@@ -21,7 +21,7 @@ int documents_open(struct documents *documents, const char *path, const char *fo
     if (ends_with(path, ".xz") || ends_with(path, ".gz") || ends_with(path, ".zst"))
         return error_set(err, ERROR_INVALID,
                          "%s: expected text or JSONL, got a compressed file (decompress it into a "
-                         "pipe, such as `xz -dc FILE | regla perplexity MODEL -`)",
+                         "pipe, such as `xz -dc FILE | regla … -`)",
                          path);
     documents->file = standard ? stdin : fopen(path, "rb");
     if (!documents->file)

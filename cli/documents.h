@@ -10,6 +10,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/* The entry of an options table for documents_open's format. */
+#define DOCUMENTS_FORMAT_OPTION(offset)                                                       \
+    {                                                                                         \
+        "format", OPTION_CHOICE, (offset), NULL, "auto", 0, 0, "auto|text|jsonl",             \
+            "text: the file is one document; jsonl: a document per line, in \"text\"; auto: " \
+            "by its name"                                                                     \
+    }
+
 struct documents { /* zero-initialise */
     FILE *file;
     const char *name; /* borrowed */

@@ -144,18 +144,18 @@ static const struct {
     {"SIGNALS",
      "SIGTERM or SIGINT: regla serve takes no more requests, finishes those that run, writes its "
      "states to --state-dir, and ends, all within --drain-timeout: with status 0, or 1 if a "
-     "session "
-     "could not be saved. A second one ends it at once."},
+     "session could not be saved. A second one ends it at once. A SIGINT that was ignored when it "
+     "started, as by `regla serve &` in a script, stays ignored."},
     {"EXIT STATUS", "0: done. 1: it failed, and standard error says why. 2: wrong usage."},
 };
 
 static void examples(FILE *out)
 {
     static const char *const LINES[] = {
-        "regla serve --model /srv/models/regla-books-4.5m",
+        "regla serve --model /srv/models/regla-books-7.7m",
         "curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
         "    -d '{\"prompt\": \"It was a dark night, and\", \"max_tokens\": 48}'",
-        "regla generate /srv/models/regla-books-4.5m --prompt 'Once upon a time'",
+        "regla generate /srv/models/regla-books-7.7m --prompt 'Once upon a time'",
         "regla bench --preset regla-160m --weights f32,q8",
     };
     heading(out, "EXAMPLES");

@@ -16,7 +16,8 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
                                     .instruction_set = options->instruction_set,
                                     .activations = options->activations,
                                     .weights = options->weights,
-                                    .share_always = options->share_always};
+                                    .share_always = options->share_always,
+                                    .observer = options->observer};
     if (options->products != PRODUCTS_OWN)
         return error_set(err, ERROR_UNSUPPORTED, "products: expected %s on the CPU, got %s",
                          products_name(PRODUCTS_OWN), products_name(options->products));
@@ -134,6 +135,8 @@ int device_open(const struct ops **ops, struct backend **backend,
         return -1;
     if (device == CPU)
         return open_cpu(ops, backend, options, err);
+    if (options->observer != NULL)
+        return error_set(err, ERROR_UNSUPPORTED, "observer: expected none on a GPU");
     if (options->instruction_set != NULL)
         return error_set(err, ERROR_UNSUPPORTED,
                          "instruction_set: expected none on a GPU, got \"%s\"",

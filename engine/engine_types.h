@@ -12,6 +12,7 @@
 
 struct engine_info;
 struct error;
+struct product_observer;
 
 struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
@@ -38,6 +39,8 @@ struct engine_options {
                                     NULL: the best there is; for tests "amx_emulated" */
     bool poison;                 /* for tests: fill all memory with NaN before its first use */
     bool share_always;           /* for tests: threads share even the smallest operation */
+    const struct product_observer *observer; /* of the CPU (engine/ops/ops.h), or NULL.
+                                                ERROR_UNSUPPORTED on a GPU */
     /* Progress of loading, 0..1, from the calling thread; may be NULL. */
     void (*progress)(void *context, double fraction);
     void *progress_context;

@@ -20,4 +20,13 @@ bool cpus_keep_off(pid_t thread, const cpu_set_t *cpus, int cpu);
 /* Lets the calling thread use these CPUs, if the system allows it. */
 void cpus_use(const cpu_set_t *cpus);
 
+/* Where Linux says which CPUs are beside which memory. */
+#define CPUS_NODES "/sys/devices/system/node"
+
+/* Those of the allowed CPUs that are beside one memory (a socket's, as a rule), for thread `index`
+ * of `count`: each memory has a run of neighbouring threads, as many as its part of the CPUs.
+ * False: all the allowed CPUs are beside one, or the directory does not say it. */
+bool cpus_of_node(const char *directory, const cpu_set_t *allowed, int index, int count,
+                  cpu_set_t *out);
+
 #endif

@@ -55,8 +55,9 @@ int fields_list(const struct fields *fields, const char *key, enum field_need ne
 int fields_choice(const struct fields *fields, const char *key, enum field_need need,
                   const char *const *names, int count, int *value, struct error *err);
 
-/* Whether the value is absent, null or one of those in `nothing`: JSON, parted by spaces. Numbers
- * are compared as such: 1 is 1.0. */
+/* Whether the value is absent, null or one of those in `nothing`, parted by spaces: numbers, true,
+ * false, strings without spaces and escapes, {}, [] and lists of one of these. Numbers are compared
+ * as such: 1 is 1.0. */
 bool fields_ask_nothing(const json_t *value, const char *nothing);
 
 /* Sets the error "place: unknown <what> "<got>" (known: a, b)". Returns -1. */

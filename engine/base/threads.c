@@ -62,6 +62,8 @@ struct worker {
     struct threads *threads;
     pthread_t id;
     int index;
+    bool near_memory;
+    cpu_set_t cpus; /* that it keeps to, if so */
 };
 
 struct threads {
@@ -236,6 +238,8 @@ static void *worker_main(void *argument)
     struct threads *threads = worker->threads;
     unsigned seen = 0;
     pthread_setname_np(pthread_self(), "regla-compute");
+    if (worker->near_memory)
+        cpus_use(&worker->cpus);
     threads_flush_denormals();
     for (;;) {
         seen = event_await(threads, &threads->posted, seen, worker->index);
@@ -280,12 +284,17 @@ static void event_init(struct event *event)
     pthread_cond_init(&event->wake, NULL);
 }
 
-static int start_workers(struct threads *threads, struct error *err)
+/* The caller's thread is not the pool's to move: what it starts later would move with it. */
+static int start_workers(struct threads *threads, const char *nodes, struct error *err)
 {
+    cpu_set_t allowed;
+    const bool known = cpus_of(0, &allowed);
     for (int i = 0; i < threads->count - 1; i++) {
         struct worker *worker = &threads->workers[i];
         worker->threads = threads;
         worker->index = i + 1;
+        worker->near_memory =
+            known && cpus_of_node(nodes, &allowed, worker->index, threads->count, &worker->cpus);
         int result = pthread_create(&worker->id, NULL, worker_main, worker);
         if (result != 0)
             return error_set(err, ERROR_IO, "threads: cannot start thread %d: %s", i + 1,
@@ -295,7 +304,7 @@ static int start_workers(struct threads *threads, struct error *err)
     return 0;
 }
 
-int threads_open(struct threads **out, int count, struct error *err)
+int threads_open_on(const char *nodes, struct threads **out, int count, struct error *err)
 {
     if (count < 0 || count > MOST_THREADS)
         return error_set(err, ERROR_INVALID, "threads: expected 0 to %d, got %d", MOST_THREADS,
@@ -321,13 +330,18 @@ int threads_open(struct threads **out, int count, struct error *err)
         result = error_set(err, ERROR_NO_MEMORY, "threads: no memory");
     } else {
         memset(threads->shares, 0, (size_t)threads->count * sizeof *threads->shares);
-        result = start_workers(threads, err);
+        result = start_workers(threads, nodes, err);
     }
     if (result != 0)
         threads_close(threads);
     else
         *out = threads;
     return result;
+}
+
+int threads_open(struct threads **out, int count, struct error *err)
+{
+    return threads_open_on(CPUS_NODES, out, count, err);
 }
 
 void threads_close(struct threads *threads)

@@ -8,7 +8,9 @@
  *
  * While the threads are awake a job takes no lock; without work they stay awake for some 100
  * microseconds. A thread that wakes another after a pause keeps it off its own CPU, if there is
- * another. Every thread flushes denormals to zero. */
+ * another. Every thread flushes denormals to zero. Where CPUs are beside several memories
+ * (sockets), each thread of the pool's own keeps to those beside one, and so near to what it wrote
+ * first. */
 #ifndef ENGINE_BASE_THREADS_H
 #define ENGINE_BASE_THREADS_H
 
@@ -21,6 +23,8 @@ typedef void threads_task(void *context, int task, int thread);
 
 /* count 0: as many as this process may use (cpus.h). */
 int threads_open(struct threads **out, int count, struct error *err);
+/* The same where a directory says which CPUs are beside which memory (cpus_of_node). */
+int threads_open_on(const char *nodes, struct threads **out, int count, struct error *err);
 void threads_close(struct threads *threads); /* NULL is allowed */
 int threads_count(const struct threads *threads);
 

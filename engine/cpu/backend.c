@@ -112,6 +112,8 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
      * blocks the processor may have no products, and a set's bits may not depend on that. */
     if ((*out)->format == WEIGHTS_BF16 && backend->weights != WEIGHTS_BF16)
         (*out)->activations = ACTIVATIONS_F32;
+    if (backend->observer != NULL && heads == 1)
+        backend->observer->packed(backend->observer->context, *out, parts, num_parts);
     return 0;
 }
 
@@ -304,6 +306,7 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
     backend->kernels = instruction_set_choose(options->instruction_set, err);
     backend->activations = options->activations;
     backend->weights = options->weights;
+    backend->observer = options->observer;
     if (backend->kernels == NULL || check_activations(backend, options->weights, err) != 0 ||
         threads_open(&backend->threads, options->threads, err) != 0) {
         cpu_close(backend);

@@ -13,13 +13,15 @@ struct cpu_options {
     enum activation_format activations;
     enum weight_format weights; /* the format that rounded activations are multiplied with */
     bool share_always;          /* for tests: threads share even the smallest operation */
+    const struct product_observer *observer; /* NULL: none */
 };
 
 extern const struct ops cpu_ops;
 
-/* What activations `auto` is with weights of a format, not auto, on this machine: 16bit where it
- * made prompts and batches faster, and changed the perplexity of none of two models by 0.05 %
- * (loadtest/FIGURES.md, "Number formats"); else f32, also where instruction_set is unknown. */
+/* What activations `auto` is with weights of a format, not auto, on this machine: the fastest for
+ * prompts and batches of those that changed the shipped model's perplexity by less than 0.05 % and,
+ * but with q4, no other model's by more (loadtest/FIGURES.md, "Number formats"). f32 where none is
+ * faster, and where instruction_set is unknown. */
 enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights);
 
 /* Why the processor's best instruction set is not taken, or NULL. */

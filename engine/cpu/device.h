@@ -28,10 +28,11 @@ struct backend {
     size_t arranged_floats;
     float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats;
-    unsigned saved_float; /* the float state of the thread that called begin */
-    const float *sent;    /* what receive will return */
-    double began, busy;   /* when the step began; seconds of all sent steps */
-    double *profile;      /* [PROFILE_SECONDS], or NULL */
+    unsigned saved_float;                    /* the float state of the thread that called begin */
+    const float *sent;                       /* what receive will return */
+    double began, busy;                      /* when the step began; seconds of all sent steps */
+    double *profile;                         /* [PROFILE_SECONDS], or NULL */
+    const struct product_observer *observer; /* or NULL */
 };
 
 /* The best instruction set of this machine, or the named one. NULL with an error. */

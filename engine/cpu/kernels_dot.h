@@ -179,7 +179,7 @@ INLINE void dot_rows(const enum weight_format format, const int digits, int m, c
                      int64_t n, const unsigned char *pair, int panels, bool ahead, float *sums)
 {
     FOR_ROWS(m, 1, TILE_ROWS,
-             if (M <= fixed_rows_of(digits))
+             if (M <= fixed_rows_of(format, digits))
                  dot_tile(format, digits, M, x, n, pair, panels, ahead, sums))
 }
 
@@ -188,7 +188,8 @@ INLINE void dot_rows(const enum weight_format format, const int digits, int m, c
 INLINE void product_rows_dot(const int digits, const enum weight_format format,
                              const struct product *p)
 {
-    const int most = fixed_rows_of(digits), rows = p->num_rows, m = rows < most ? rows : most;
+    const int most = fixed_rows_of(format, digits), rows = p->num_rows,
+              m = rows < most ? rows : most;
     const int32_t *x = (const int32_t *)(const void *)p->x;
     const int64_t blocks = panel_rows_of(format, p->weight->in);
     float sums[PANEL_PAIR][PANEL_SUMS];

@@ -6,10 +6,13 @@
 
 #include "engine/cpu/kernels_product.h"
 
-/* Rows of a tile: 24 sums in registers. */
-INLINE int fixed_rows_of(const int digits)
+/* So few rows are arranged one by one, and their sums of one digit would leave units waiting. */
+enum { FEW_FIXED = 3 };
+
+/* Rows of a tile: 24 sums in registers, of all digits or, with minima in AVX-512, of one. */
+INLINE int fixed_rows_of(const enum weight_format format, const int digits)
 {
-    return FIXED_ROWS / digits;
+    return LANES == 16 && weight_format_minimum(format) ? FIXED_ROWS : FIXED_ROWS / digits;
 }
 
 /* A tile of x in fixed point has, per block of 32 inputs, fixed_words dwords of each of its m rows;
@@ -149,6 +152,170 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
     out[0] = (int32_t)bits_of_float(scale);
     write_sums(format, m, sums, top_sums, scale, out + m);
 }
+/* Rows of a tile at once, a row to a lane: what is said above of numbers, of vectors. */
+struct tile_scales {
+    __mmask16 finite;
+    __m512 factors, scales;
+};
+
+INLINE struct tile_scales tile_scales(const int digits, __m512i largest)
+{
+    const __m512 sizes = _mm512_castsi512_ps(largest), zero = _mm512_setzero_ps();
+    const __m512 most = _mm512_set1_ps((float)fixed_most(digits));
+    const __mmask16 finite = _mm512_cmp_ps_mask(sizes, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
+    const __mmask16 counts =
+        _mm512_mask_cmp_ps_mask(finite, sizes, _mm512_set1_ps(0x1p-100f), _CMP_GE_OQ);
+    const __m512 factors = _mm512_maskz_div_ps(counts, most, sizes);
+    const __mmask16 some = _mm512_cmp_ps_mask(factors, zero, _CMP_NEQ_UQ);
+    const __m512 scales = _mm512_maskz_div_ps(some, sizes, most);
+    return (struct tile_scales){finite, factors,
+                                _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), scales)};
+}
+
+/* Digits of a row's numbers of a block, [digits][32] bytes. */
+INLINE void row_digits(const int digits, const vec x[BLOCK_VECTORS], float factor, bool finite,
+                       int8_t (*bytes)[Q8_BLOCK])
+{
+    const __m512i top = _mm512_set1_epi32(fixed_most(digits));
+    const __mmask16 lanes = finite ? UINT16_MAX : 0;
+    __m512i numbers[2];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __m512 scaled = _mm512_mul_ps(x[half], _mm512_set1_ps(factor));
+        numbers[half] = _mm512_min_epi32(_mm512_maskz_cvtps_epi32(lanes, scaled), top);
+        numbers[half] =
+            _mm512_max_epi32(numbers[half], _mm512_sub_epi32(_mm512_setzero_si512(), top));
+    }
+#pragma GCC unroll 3
+    for (int d = 0; d < digits; d++) {
+        const __m128i low = _mm512_cvtepi32_epi8(numbers[0]);
+        const __m128i high = _mm512_cvtepi32_epi8(numbers[1]);
+        _mm256_store_si256((__m256i *)(void *)bytes[d], _mm256_set_m128i(high, low));
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            numbers[half] =
+                _mm512_srai_epi32(_mm512_add_epi32(numbers[half], _mm512_set1_epi32(128)), 8);
+    }
+}
+
+/* fours [8]: dword j of 16 rows of 32 bytes, a row each `stride` bytes. */
+INLINE void turn_fours(const int8_t *rows, size_t stride, __m512i fours[8])
+{
+    __m512i a[8], b[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const void *low = rows + (size_t)i * stride, *high = rows + (size_t)(i + 8) * stride;
+        a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_load_si256(low)),
+                                  _mm256_load_si256(high), 1);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    /* a [4]: dwords 0, 1, 2 and 3 of each 128 bits of rows 0 to 3 and of rows 4 to 7 */
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        fours[i] =
+            _mm512_permutex2var_epi64(a[i], _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0), a[i + 4]);
+        fours[i + 4] =
+            _mm512_permutex2var_epi64(a[i], _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2), a[i + 4]);
+    }
+}
+
+/* The sums of so many fours' bytes, of 16 rows. */
+INLINE __m512i sum_fours(const __m512i *fours, const int count)
+{
+    __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(_mm512_set1_epi8(1), fours[i]));
+    return _mm512_madd_epi16(sum, _mm512_set1_epi16(1));
+}
+
+/* Writes the dwords behind the scales. sums [digits][part]. */
+INLINE void write_parts(const enum weight_format format, const int digits, const int m,
+                        __mmask16 lanes, __m512i sums[MOST_DIGITS][2], __m512 scales, int32_t *out)
+{
+    const bool minima = weight_format_minimum(format);
+    const __m512i offset = _mm512_set1_epi32(format == WEIGHTS_Q6 ? -32 : -128);
+#pragma GCC unroll 2
+    for (int part = 0; part < block_parts(format); part++, out += 2 * m) {
+        __m512i low = sums[0][part], high = _mm512_setzero_si512();
+        if (digits > 1)
+            low = _mm512_add_epi32(low, _mm512_slli_epi32(sums[1][part], 8));
+        if (digits > 2)
+            high = sums[2][part];
+        const __m512 whole =
+            _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(65536.0f)),
+                          _mm512_cvtepi32_ps(low));
+        const __m512 sum =
+            _mm512_mul_ps(_mm512_mul_ps(whole, _mm512_set1_ps(MINIMA_INPUT)), scales);
+        _mm512_mask_storeu_epi32(
+            out, lanes, minima ? _mm512_castps_si512(sum) : _mm512_mullo_epi32(low, offset));
+        _mm512_mask_storeu_epi32(
+            out + m, lanes, minima ? _mm512_setzero_si512() : _mm512_mullo_epi32(high, offset));
+    }
+}
+
+/* Digits of 16 rows, those past the last zero. */
+typedef int8_t tile_bytes[16][MOST_DIGITS][Q8_BLOCK];
+
+/* Writes a block of m rows, of which n numbers are there. */
+INLINE void fix_tile_block(const enum weight_format format, const int digits, int m, const float *x,
+                           int64_t x_stride, int64_t n, tile_bytes bytes, int32_t *out)
+{
+    __m512i largest = _mm512_setzero_si512();
+    _Alignas(LINE) float factors[16];
+    const __mmask16 lanes = (__mmask16)((1u << m) - 1);
+    const __m512i positive = _mm512_set1_epi32(INT32_MAX);
+    for (int i = 0; i < m; i++) {
+        vec numbers[BLOCK_VECTORS];
+        load_block(x + i * x_stride, n, numbers);
+        const uint32_t most = _mm512_reduce_max_epu32(
+            _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(numbers[0]), positive),
+                             _mm512_and_si512(_mm512_castps_si512(numbers[1]), positive)));
+        largest = _mm512_mask_set1_epi32(largest, (__mmask16)(1 << i), (int32_t)most);
+    }
+    const struct tile_scales tile = tile_scales(digits, largest);
+    _mm512_store_ps(factors, tile.factors);
+    for (int i = 0; i < m; i++) {
+        vec numbers[BLOCK_VECTORS];
+        load_block(x + i * x_stride, n, numbers);
+        row_digits(digits, numbers, factors[i], tile.finite >> i & 1, bytes[i]);
+    }
+    __m512i sums[MOST_DIGITS][2];
+    const int parts = block_parts(format);
+#pragma GCC unroll 3
+    for (int d = 0; d < digits; d++) {
+        __m512i fours[8];
+        turn_fours(bytes[0][d], sizeof bytes[0], fours);
+#pragma GCC unroll 8
+        for (int four = 0; four < 8; four++)
+            _mm512_mask_storeu_epi32(out + fixed_four(m, d, four), lanes, fours[four]);
+#pragma GCC unroll 2
+        for (int part = 0; part < parts; part++)
+            sums[d][part] = sum_fours(fours + part * 8 / parts, 8 / parts);
+    }
+    _mm512_mask_storeu_ps(out, lanes, tile.scales);
+    write_parts(format, digits, m, lanes, sums, tile.scales, out + m);
+}
+
+/* m rows of n numbers: the bits that fix_row writes. */
+INLINE void fix_tile(const enum weight_format format, const int digits, int m, const float *x,
+                     int64_t x_stride, int64_t n, int32_t *out)
+{
+    _Alignas(LINE) tile_bytes bytes = {{{0}}};
+    for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits))
+        fix_tile_block(format, digits, m, x + k, x_stride, n - k, bytes, out);
+}
 #elif defined(FOR_NEON)
 /* The same in vectors of four, for formats of one part. */
 INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
@@ -214,12 +381,17 @@ INLINE void fix_rows(const int digits, const enum weight_format format, const fl
     const int64_t words = (n + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
     const int64_t before = first / Q8_BLOCK * fixed_words(digits), count = end - first;
     const int64_t claimed = (count + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
+    const int most = fixed_rows_of(format, digits);
     for (int r = 0, m; r < rows; r += m, out += m * words) {
         const float *tile = x + r * x_stride + first;
-        m = rows - r < fixed_rows_of(digits) ? rows - r : fixed_rows_of(digits);
+        m = rows - r < most ? rows - r : most;
         claim_lines(tile, x_stride, m, count, out + m * before, m * claimed);
         if (m == 1)
             fix_row(format, digits, 1, 0, tile, count, out + before);
+#if defined(__AVX512F__)
+        else if (m > FEW_FIXED)
+            fix_tile(format, digits, m, tile, x_stride, count, out + m * before);
+#endif
         else
             for (int i = 0; i < m; i++)
                 fix_row(format, digits, m, i, tile + i * x_stride, count, out + m * before);

@@ -12,7 +12,8 @@
  * Four or six bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64
  * bytes, where f32 takes 64 of 16 numbers. Activations of 16 bits (two digits) take 32, of 8 bits
  * (one digit) 16. Weights are read once per BLOCK_ROWS rows, 34/32, 28/32 or 20/32 bytes each; 32
- * numbers of x once per pair of panels, 116, 84 or 52 bytes.
+ * numbers of x once per pair of panels, 116, 84 or 52 bytes. In q4 four rows and more take the
+ * digits one after the other (vnni_digits).
  *
  * The error is that of x in fixed point, half of its scale (and with three digits two roundings of
  * x) times the sum of a block's |w|, and of 5 roundings a block. How fast it is:
@@ -288,6 +289,81 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
         }
 }
 
+/* What lies in memory is loaded when it is wanted, and stored at once: compilers would keep it from
+ * one use to the next, out of the registers that sums need. */
+INLINE void use_memory(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+/* sum += w * input, in this order, for the same reason. */
+VNNI_INLINE __m512i multiply_input(__m512i sum, __m512i w, __m512i input)
+{
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(input));
+    return sum;
+}
+
+typedef __m512i integer_sums[FIXED_ROWS][2]; /* of a tile of rows: 24 registers */
+
+/* p += digit d of x [m] * the quants of a block. */
+VNNI_INLINE void multiply_digit(const enum weight_format format, const int m, const int d,
+                                const int32_t *x, const unsigned char *w, integer_sums p)
+{
+    const int fours = group_inputs(format) / 4;
+    const __m512i upper = _mm512_setzero_si512();
+    use_memory();
+#pragma GCC unroll 8
+    for (int four = 0; four < 8; four++) {
+        const uint8_t(*group)[4] = group_dwords(w, four / fours);
+        __m512i low = four_quants(format, _mm512_loadu_si512(group), upper, four);
+        __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), upper, four);
+#pragma GCC unroll 12
+        for (int i = 0; i < m; i++) {
+            const __m512i input = _mm512_set1_epi32(x[fixed_four(m, d, four) + i]);
+            p[i][0] = multiply_input(p[i][0], low, input);
+            p[i][1] = multiply_input(p[i][1], high, input);
+        }
+    }
+}
+
+/* vnni_block with one digit after the other, for formats with minima: 24 sums are those of twice or
+ * three times as many rows, which share what becomes of a block's quants, scales and minima. */
+VNNI_INLINE void vnni_digits(const enum weight_format format, const int digits, const int m,
+                             const int32_t *x, const unsigned char *w, bool first, float *sums)
+{
+    integer_sums p;
+    __m512 top[FIXED_ROWS][2]; /* of the third digit */
+    if (first)
+        memset(sums, 0, (size_t)m * PANEL * sizeof(float));
+#pragma GCC unroll 3
+    for (int d = digits - 1; d >= 0; d--) {
+#pragma GCC unroll 24
+        for (int i = 0; i < 2 * m; i++)
+            p[i / 2][i % 2] = d == 0 && digits > 1 ? _mm512_slli_epi32(p[i / 2][i % 2], 8)
+                                                   : _mm512_setzero_si512();
+        multiply_digit(format, m, d, x, w, p);
+#pragma GCC unroll 24
+        for (int i = 0; i < 2 * m; i++)
+            if (d == 2)
+                top[i / 2][i % 2] = _mm512_cvtepi32_ps(p[i / 2][i % 2]);
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        use_memory();
+        vec scales = weight_scales(format, w, half), minima = weight_minima(w, half);
+        __asm__ volatile("" : "+v"(scales), "+v"(minima)); /* loaded once */
+#pragma GCC unroll 12
+        for (int i = 0; i < m; i++) {
+            float *sum = sums + i * PANEL + half * 16;
+            vec value = _mm512_cvtepi32_ps(p[i][half]);
+            if (digits > 2)
+                value = vec_fma(top[i][half], vec_set(65536.0f), value);
+            vec start = vec_fma(minima, input_number(x + m + i), vec_load(sum));
+            vec_store(sum, vec_fma(value, scales * input_number(x + i), start));
+        }
+    }
+}
+
 /* m rows of sums [panels, BLOCK_ROWS, 32]: x [m, n blocks] * w [n, PANEL_PAIR], one panel or both
  * of the pair. format, digits and m are constants at each call. Prefetches `ahead` bytes ahead, if
  * not 0. */
@@ -301,7 +377,10 @@ VNNI_INLINE void vnni_tile(const enum weight_format format, const int digits, co
             const unsigned char *w = pair + (size_t)(b * PANEL_PAIR + panel) * bytes;
             for (size_t line = 0; ahead != 0 && line < bytes; line += 64)
                 __builtin_prefetch(w + ahead + line, 0, TILE_CACHES);
-            vnni_block(format, digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
+            if (weight_format_minimum(format) && m > FEW_FIXED)
+                vnni_digits(format, digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
+            else
+                vnni_block(format, digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
         }
 }
 
@@ -310,7 +389,7 @@ VNNI_INLINE void vnni_rows(const enum weight_format format, const int digits, in
                            int64_t ahead, float *sums)
 {
     FOR_ROWS(m, 1, TILE_ROWS,
-             if (M <= fixed_rows_of(digits))
+             if (M <= fixed_rows_of(format, digits))
                  vnni_tile(format, digits, M, x, n, pair, panels, ahead, sums))
 }
 
@@ -319,12 +398,14 @@ VNNI_INLINE void vnni_rows(const enum weight_format format, const int digits, in
 VNNI_INLINE void product_rows_vnni(const int digits, const enum weight_format format,
                                    const struct product *p)
 {
-    const int most = fixed_rows_of(digits), rows = p->num_rows, m = rows < most ? rows : most;
+    const int most = fixed_rows_of(format, digits), rows = p->num_rows,
+              m = rows < most ? rows : most;
     const int32_t *x = (const int32_t *)(const void *)p->x;
-    float sums[PANEL_PAIR][PANEL_SUMS];
+    _Alignas(LINE) float sums[PANEL_PAIR][PANEL_SUMS];
     int64_t blocks = (p->weight->in + 31) / 32;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
         const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
+        prepare_rows(p, panel, PANEL_PAIR);
         vnni_rows(format, digits, m, x, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
         for (int j = 0; j < PANEL_PAIR; j++, w += row_bytes(format))
             for (int i = m; i < rows; i += most)

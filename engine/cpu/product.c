@@ -139,6 +139,8 @@ static void activate(struct backend *backend, const struct ops_matmul *a)
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
+    if (backend->observer != NULL)
+        backend->observer->multiplied(backend->observer->context, a);
     int64_t group = panels_of_task(backend, weight, a->num_rows);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,

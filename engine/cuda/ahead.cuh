@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a product asks for ahead of time: weights of the products that follow. Memory is
  * idle for most of a small layer's time, which goes into beginning and ending its kernels: on an
- * H200 a decode step of one text uses 6 to 22 % of it (loadtest/FIGURES.md). So weights can be on
+ * H200 a decode step of one text uses 3 to 25 % of it (loadtest/FIGURES.md). So weights can be on
  * their way to the second cache when their product begins. They are asked for before grid_wait, as
  * no kernel of a step writes weights. */
 #ifndef ENGINE_CUDA_AHEAD_CUH

@@ -184,8 +184,8 @@ template <bool whole> __device__ static void store_four(float *y, int j, int siz
 }
 
 /* whole: all rows lie at multiples of 16 bytes, and so do the parts' ends. */
-template <bool gated, bool first, enum formula formula, bool whole>
-__device__ static void norm_part(const struct ops_norm &a, float *shared)
+template <bool gated, bool first, enum formula formula, bool whole, typename wait_for_kernel>
+__device__ static void norm_part(const struct ops_norm &a, float *shared, wait_for_kernel wait)
 {
     const int part = (int)(blockIdx.x % (unsigned)a.groups);
     int64_t r = blockIdx.x / (unsigned)a.groups, column = (int64_t)part * a.size;
@@ -194,7 +194,7 @@ __device__ static void norm_part(const struct ops_norm &a, float *shared)
     const float *weight = a.weight == NULL ? NULL : a.weight + parameter_of(a, part, 0);
     const float *bias = a.bias == NULL ? NULL : a.bias + parameter_of(a, part, 0);
     norm_by_block<first, formula>(
-        a, a.size, shared,
+        a, a.size, shared, wait,
         [&](struct norm_four &four, int j) {
             if (weight != NULL)
                 four.weight = load_part<whole>(a, weight, j, false);
@@ -220,10 +220,11 @@ __global__ static void __launch_bounds__(NORM_THREADS, NORM_BLOCKS)
 {
     KERNEL_TIMES();
     SHARED_MEMORY(float, shared);
+    const auto wait = [&] { grid_wait(); };
     if (whole)
-        norm_part<gated, first, formula, true>(a, shared);
+        norm_part<gated, first, formula, true>(a, shared, wait);
     else
-        norm_part<gated, first, formula, false>(a, shared);
+        norm_part<gated, first, formula, false>(a, shared, wait);
 }
 
 static bool at_fours(struct rows rows)

@@ -189,22 +189,23 @@ __device__ inline void each_norm_four(int first, int count, function visit)
             visit(i, first + i * NORM_STEP);
 }
 
-/* Numbers [0, count) of a part, of which a.size are normed: all NORM_THREADS threads of a block
- * call it instead of grid_wait. For fours of numbers from j on: parameters(four, j) loads the
- * weights, before the wait; values(four, j) loads x and the gate; put(four, j, terms) writes what
- * comes of it. No two threads have the same numbers. first: the gate, of this formula, comes before
- * the norm. shared: norm_block_bytes. */
-template <bool first, enum formula formula, typename load_weights, typename load_values,
-          typename write>
+/* Numbers [0, count) of a part, of which a.size are normed, by all NORM_THREADS threads of a block.
+ * wait() is grid_wait, written in the kernel (timestamps.cuh). For fours of numbers from j on:
+ * parameters(four, j) loads the weights, before the wait; values(four, j) loads x and the gate;
+ * put(four, j, terms) writes what comes of it. No two threads have the same numbers. first: the
+ * gate, of this formula, comes before the norm. shared: norm_block_bytes. */
+template <bool first, enum formula formula, typename wait_for_kernel, typename load_weights,
+          typename load_values, typename write>
 __device__ inline void norm_by_block(const struct ops_norm &a, int count, float *shared,
-                                     load_weights parameters, load_values values, write put)
+                                     wait_for_kernel wait, load_weights parameters,
+                                     load_values values, write put)
 {
     struct norm_four fours[NORM_FOURS];
     struct norm_terms *of_part = reinterpret_cast<struct norm_terms *>(shared), terms;
     float *row = shared + 4;
     const int own = (int)threadIdx.x * 4, round = NORM_FOURS * NORM_STEP;
     each_norm_four(own, count, [&](int i, int j) { parameters(fours[i], j); });
-    grid_wait();
+    wait();
     /* backward, so that the gates of the first round are still there when it is written */
 #pragma unroll 1
     for (int from = own + (count - 1) / round * round; from >= 0; from -= round) {

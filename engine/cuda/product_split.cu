@@ -76,7 +76,7 @@ __global__ static void __launch_bounds__(NORM_THREADS, NORM_BLOCKS)
     int row = (int)blockIdx.x / parts, part = (int)blockIdx.x % parts, begin = part * size;
     int end = part + 1 < parts ? begin + size : call.blocks * BLOCK_INPUTS;
     norm_by_block<false, FORMULA_IDENTITY>(
-        call.norm, end - begin, shared,
+        call.norm, end - begin, shared, [&] { grid_wait(); },
         [&](struct norm_four &four, int j) {
             if (begin + j < call.in)
                 load_parameters(four, call.norm, parameter_place(call, begin + j));

@@ -24,7 +24,7 @@
  *   CTAs            3         4            2        3        2        2
  *   in flight       96 KiB    96 KiB       128 KiB  72 KiB   96 KiB   96 KiB of bf16 weights
  * Where switches are off, up to 8 rows spill 16 bytes if they are gated, and 2, 4 8 (q8:
- * 32). On an H200 one takes 2.6 to 5.6 us of a decode step (loadtest/FIGURES.md). */
+ * 32). On an H200 one takes 2.3 to 5.6 us of a decode step (loadtest/FIGURES.md). */
 /* clang-format on */
 #include "engine/cuda/product_rows.cuh"
 

@@ -5,9 +5,10 @@
  * grid_wait() becomes a macro that also declares an object in the kernel. It stores the time there
  * and after the wait; its destructor stores that of the end. So a kernel that waits first, or only
  * computes indices before, needs no change. One that touches memory or meets others before, or
- * waits in a block of its own, says KERNEL_TIMES() at its beginning, and the object is there. (On
- * the emulated device a kernel that waits in a block and does not say it ends the program at its
- * next barrier.)
+ * waits in a block of its own, says KERNEL_TIMES() at its beginning, and the object is there. A
+ * function of a kernel does not see it, so it gets the wait as a lambda of the kernel. (On the
+ * emulated device the program ends where a kernel has two objects, and at a barrier after its
+ * object's end.)
  *
  * A kernel's place in the list comes from a counter: an atomic whose answer is needed at the
  * kernel's end alone. What is stored there delays that end by some instructions, and registers are
@@ -80,6 +81,9 @@ class kernel_times
                  0),
           place(0), moments{global_time(), 0, 0}
     {
+#ifdef REGLA_CUDA_EMULATION
+        emulation::kernel_times_begin();
+#endif
         if (stores)
             place = atomicAdd(&kernel_log.count, 1u);
     }
@@ -99,7 +103,7 @@ class kernel_times
     }
 };
 
-/* Where a kernel has no object yet, its name means this number. */
+/* Where a kernel has no object yet, and in functions, its name means this number. */
 enum no_kernel_times { times_of_kernel };
 
 __device__ inline kernel_times times_at_wait(no_kernel_times)

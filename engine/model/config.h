@@ -100,6 +100,7 @@ struct config {
     int *layer_kinds; /* [num_layers]: indices into kinds */
 
     struct fp8_config fp8;
+    bool q4_1; /* tensors of U8 are matrices in blocks of Q4_1 */
     struct warnings warnings;
 
     const void *own; /* what only the family's parser and binder know: in the arena, or NULL */

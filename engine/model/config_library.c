@@ -47,14 +47,43 @@ static int parse_block(struct config *config, const struct fields *fields, struc
     return 0;
 }
 
-/* Only transformers' fine-grained FP8. Its products are rounded to the model's dtype. */
+/* What `regla quantize` wrote. */
+static int parse_blocks(struct config *config, const struct fields *fields, struct error *err)
+{
+    static const char *const known[] = {"quant_method", "format"}, *const formats[] = {"q4_1"};
+    int format;
+    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        fields_choice(fields, "format", FIELD_REQUIRED, formats, COUNT(formats), &format, err) != 0)
+        return -1;
+    config->q4_1 = true;
+    return 0;
+}
+
+int config_library_blocks(struct config *config, const struct fields *root, struct error *err)
+{
+    static const char *const methods[] = {"regla"};
+    struct fields fields;
+    int method;
+    if (fields_object(root, "quantization_config", FIELD_OPTIONAL, &fields, err) != 0)
+        return -1;
+    if (!fields.object)
+        return 0;
+    return fields_choice(&fields, "quant_method", FIELD_REQUIRED, methods, COUNT(methods), &method,
+                         err) == 0
+               ? parse_blocks(config, &fields, err)
+               : -1;
+}
+
+/* Of others' formats only transformers' fine-grained FP8. Its products are rounded to the model's
+ * dtype. */
 static int parse_quantization(struct config *config, const struct fields *root, struct error *err)
 {
-    static const char *const methods[] = {"fp8"};
+    enum { FP8, BLOCKS };
+    static const char *const methods[] = {[FP8] = "fp8", [BLOCKS] = "regla"};
     static const char *const names[] = {"float32", "float16", "bfloat16"};
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     struct fields fields;
-    int method = 0, dtype = 2;
+    int method = FP8, dtype = 2;
     if (fields_object(root, "quantization_config", FIELD_OPTIONAL, &fields, err) != 0)
         return -1;
     if (!fields.object)
@@ -64,6 +93,8 @@ static int parse_quantization(struct config *config, const struct fields *root, 
                       err) != 0 ||
         fields_choice(root, key, FIELD_OPTIONAL, names, COUNT(names), &dtype, err) != 0)
         return -1;
+    if (method == BLOCKS)
+        return parse_blocks(config, &fields, err);
     config->fp8.scaled = true;
     config->fp8.dtype = dtypes[dtype];
     return parse_block(config, &fields, err);

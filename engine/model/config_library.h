@@ -19,6 +19,9 @@ int config_library_refuse(const struct fields *root, const struct config_refusal
  * some, takes quantization_config and dtype, warns of defaults for sampling. */
 int config_library_keys(struct config *config, const struct fields *root, struct error *err);
 
+/* quantization_config, of which only what `regla quantize` writes is known. */
+int config_library_blocks(struct config *config, const struct fields *root, struct error *err);
+
 /* An activation, by any of the names that transformers has for it. */
 int config_library_act(const struct fields *root, const char *key, enum hidden_act *act,
                        struct error *err);

@@ -2,6 +2,7 @@
 #include "engine/model/config_regla.h"
 
 #include "engine/model/config_blocks.h"
+#include "engine/model/config_library.h"
 #include "engine/model/config_qk.h"
 
 #include <math.h>
@@ -565,14 +566,16 @@ int config_regla_parse(struct config *config, const struct fields *root, struct 
                                         "logit_scale",
                                         "logit_softcap",
                                         "norm_plus_one",
-                                        "blocks"};
+                                        "blocks",
+                                        "quantization_config"};
     if (json_object_get(root->object, "shapes"))
         return error_set(err, ERROR_INVALID,
                          "%s: shapes: belongs to a preset, a config without tensors; a "
                          "checkpoint's tensors say their shapes themselves",
                          root->place);
     double eps = 0, scale = 0, logit_scale = 0, softcap = 0;
-    if (fields_only(root, known, COUNT(known), err) != 0)
+    if (fields_only(root, known, COUNT(known), err) != 0 ||
+        config_library_blocks(config, root, err) != 0)
         return -1;
     CHOICE(root, "hidden_act", FIELD_OPTIONAL, act_names, config->hidden_act);
     CHOICE(root, "norm_type", FIELD_REQUIRED, block_norm_names, config->norm_kind);

@@ -243,3 +243,11 @@ bool quantized_integers(enum dtype dtype, const void *data, int64_t first,
         return false;
     }
 }
+
+void quantized_write_q4_1(const struct quantized_integers *block, unsigned char *out)
+{
+    memcpy(out, &block->scale, sizeof block->scale);
+    memcpy(out + 2, &block->minimum, sizeof block->minimum);
+    for (int i = 0; i < GROUP / 2; i++)
+        out[4 + i] = (unsigned char)(block->quants[i] | block->quants[GROUP / 2 + i] << 4);
+}

@@ -36,6 +36,9 @@ struct quantized_integers {
 bool quantized_integers(enum dtype dtype, const void *data, int64_t first,
                         struct quantized_integers *out);
 
+/* A block of quants 0..15, a scale and a minimum as one of Q4_1, of 20 bytes. */
+void quantized_write_q4_1(const struct quantized_integers *block, unsigned char *out);
+
 /* Whether the scales of the blocks that have numbers [first, first + n) are finite: then all
  * numbers are. dtype is one in blocks. */
 bool quantized_finite(enum dtype dtype, const void *data, int64_t first, int64_t n);

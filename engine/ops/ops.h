@@ -116,6 +116,16 @@ struct ops_matmul {
     const struct weight *const *next;
 };
 
+/* Sees what matrices are multiplied with (engine/quantize/). Borrowed by the device, the CPU alone.
+ * Calls come from the thread that opens the engine, or that runs the step. */
+struct product_observer {
+    void *context;
+    /* A weight was packed of these matrices, which are no heads' own. */
+    void (*packed)(void *context, const struct weight *, const struct matrix *parts, int num_parts);
+    /* x is there, after the norm. */
+    void (*multiplied)(void *context, const struct ops_matmul *);
+};
+
 /* out = formula(u, w), times weight plus bias where there is a weight. out = u is allowed. */
 struct ops_map {
     enum formula formula;

@@ -4,7 +4,7 @@
  * beside it. And gates with a number for each part of a row. */
 #include "tests/cuda/bench.h"
 
-enum { LENGTH = 53, BEHIND = 5 /* columns that are not the convolution's */ };
+enum { LENGTH = 301 /* more than a round of the kernel */, BEHIND = 5 /* other columns */ };
 
 struct conv_case {
     int width, channels;
@@ -86,7 +86,7 @@ static float *run(const struct bench_device *device, const struct conv_case *c, 
 
 static void check_case(const struct conv_case *c)
 {
-    static const int chunks[] = {1, 2, 3, 7, 16, 17, 33};
+    static const int chunks[] = {1, 2, 3, 7, 16, 17, 33, 257, 260, 272};
     size_t sizes[ARRAYS];
     char name[120];
     sizes_of(c, sizes);

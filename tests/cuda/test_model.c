@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MODEL REGLA_SOURCE_DIR "/models/regla-books-4.5m"
+#define MODEL REGLA_SOURCE_DIR "/models/regla-books-7.7m"
 #define TEXT REGLA_SOURCE_DIR "/train/prompts.txt"
 
 enum { STEP = 100, MOST_BYTES = 1 << 28 };

@@ -8,7 +8,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#define GRAMMAR_MODEL REGLA_SOURCE_DIR "/models/regla-books-4.5m"
+#define GRAMMAR_MODEL REGLA_SOURCE_DIR "/models/regla-books-7.7m"
 #define GRAMMAR_LLAMA REGLA_SOURCE_DIR "/tests/data/tokenizer/llama.json"
 
 struct grammar_texts {

@@ -88,7 +88,14 @@ static const struct change native_changes[] = {
      "num_hidden_layers, num_attention_heads, intermediate_size, hidden_act, norm_type, norm_eps, "
      "parallel_residual, tie_word_embeddings, position_embedding, embedding_norm, layer_types, "
      "max_position_embeddings, bos_token_id, eos_token_id, mixers, embedding_scale, logit_scale, "
-     "logit_softcap, norm_plus_one, blocks)"},
+     "logit_softcap, norm_plus_one, blocks, quantization_config)"},
+    {"quantization_config", "{\"quant_method\": \"fp8\"}",
+     "config.json: quantization_config.quant_method: unknown quant_method \"fp8\" (known: regla)"},
+    {"quantization_config", "{\"quant_method\": \"regla\"}",
+     "config.json: quantization_config.format: expected a string, got nothing"},
+    {"quantization_config", "[]",
+     "config.json: quantization_config: expected an object, got a list"},
+    {"quantization_config", "{\"quant_method\": \"regla\", \"format\": \"q4_1\"}", NULL},
     {"shapes", "{}",
      "config.json: shapes: belongs to a preset, a config without tensors; a checkpoint's tensors "
      "say their shapes themselves"},

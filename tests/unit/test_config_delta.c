@@ -58,7 +58,7 @@ Test(config_delta, nested)
          "config.json: tie_word_embeddings: expected true or false, got 3"},
         {"quantization_config", "{\"quant_method\": \"gptq\"}",
          "config.json: quantization_config.quant_method: unknown quant_method \"gptq\" (known: "
-         "fp8)"},
+         "fp8, regla)"},
     };
     EXPECT("delta_qwen3_5", changes);
 }

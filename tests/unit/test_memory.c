@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the memory that is left is handed out, and when a start is refused. */
+#include "api/constraint.h"
 #include "api/errors.h"
+#include "api/parameters.h"
 #include "api/request.h"
+#include "engine/base/fields.h"
 #include "server/memory.h"
 #include "server/server_memory.h"
 
@@ -201,6 +204,127 @@ Test(memory, json_is_read_as_far_as_its_tree_has_memory)
     cr_assert(root != NULL);
     json_decref(root);
     cr_expect(json_most > 3 << 20 && json_bytes == 0);
+}
+
+static int asked, refused; /* how often memory was asked for; which time there was none */
+
+static bool refuse_once(void *context, int64_t bytes)
+{
+    (void)context;
+    return bytes < 0 || ++asked != refused;
+}
+
+/* A text of which no two parts are alike, in JSON: {"prompt":"000000000001..."}. */
+static size_t write_long_text(char *body)
+{
+    enum { NUMBERS = 50000 };
+    size_t length = (size_t)sprintf(body, "{\"prompt\":\"");
+    for (int i = 0; i < NUMBERS; i++)
+        length += (size_t)sprintf(body + length, "%06d", i);
+    return length + (size_t)sprintf(body + length, "\"}");
+}
+
+/* Memory that is lacking for a moment only: jansson reads on without the byte that it could not
+ * append. */
+Test(memory, json_that_was_read_without_memory_is_not_taken_for_whole)
+{
+    static char body[400000];
+    size_t length = write_long_text(body);
+    int failed = 0;
+    refused = 0;
+    request_bound_memory(refuse_once, NULL, NULL);
+    do {
+        struct api_error err = {0};
+        struct constraint constraint = {.spec = body, .length = length};
+        json_t *read[2];
+        asked = 0;
+        read[0] = request_load(body, length, &err);
+        if (constraint_load(&constraint, &read[1], &err))
+            read[1] = NULL;
+        cr_assert((read[0] && read[1]) == (err.code == API_OK), "%d: %s", refused, err.message);
+        for (int i = 0; i < 2; i++) {
+            const char *text = json_string_value(json_object_get(read[i], "prompt"));
+            cr_assert(!read[i] || (text && strncmp(text, body + 11, length - 13) == 0), "%d",
+                      refused);
+            failed += !read[i];
+            json_decref(read[i]);
+        }
+        cr_assert(err.code == API_OK || err.code == API_OUT_OF_MEMORY, "%s", err.message);
+    } while (++refused <= asked);
+    request_bound_memory(NULL, NULL, NULL);
+    cr_assert(failed > 2, "%d", failed);
+}
+
+static void *have_none(size_t size)
+{
+    (void)size;
+    return NULL;
+}
+
+/* What asks for nothing asks for nothing where there is no memory, too. */
+Test(memory, fields_are_compared_without_memory)
+{
+    static const char body[] =
+        "{\"n_predict\":null,\"length_penalty\":1.0,\"t_max_predict_ms\":-1,"
+        "\"suffix\":\"\",\"stop_regex\":[],\"vllm_xargs\":{},"
+        "\"use_beam_search\":false,\"spaces_between_special_tokens\":true,"
+        "\"guided_json_object\":false,\"grammar\":\"\",\"guided_choice\":[]}";
+    char name[64] = "";
+    size_t unknown;
+    struct api_error err = {0};
+    struct constraint constraint;
+    json_malloc_t from;
+    json_free_t to;
+    json_t *read = request_load(body, sizeof body - 1, &err);
+    cr_assert(read != NULL, "%s", err.message);
+    json_get_alloc_funcs(&from, &to);
+    json_set_alloc_funcs(have_none, to);
+    cr_expect(parameters_check(read, &unknown, name, sizeof name, &err) == 0, "%s", err.message);
+    cr_expect(unknown == 0, "%s", name);
+    cr_expect(constraint_parse(&constraint, read, &err) == 0, "%s", err.message);
+    cr_expect(constraint.spec == NULL);
+    json_set_alloc_funcs(from, to);
+    json_decref(read);
+}
+
+static void expect_nothing(bool expected, const char *value, const char *nothing)
+{
+    json_t *read = json_loads(value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    cr_assert(read != NULL, "%s", value);
+    cr_expect(fields_ask_nothing(read, nothing) == expected, "%s, %s", value, nothing);
+    json_decref(read);
+}
+
+Test(memory, what_asks_for_nothing)
+{
+    static const char ALL[] = "0 -1 true \"ab\" [] {} [\"text\"]";
+    static const char *const none[] = {"0",  "0.0", "-1",         "true", "\"ab\"",
+                                       "[]", "{}",  "[\"text\"]", "null"};
+    static const char *const some[] = {"1",
+                                       "1e-9",
+                                       "false",
+                                       "\"\"",
+                                       "\"abc\"",
+                                       "\"a\"",
+                                       "[0]",
+                                       "{\"a\":0}",
+                                       "\"true\"",
+                                       "\"[]\"",
+                                       "\"ab\\u0000\"",
+                                       "[\"audio\"]",
+                                       "[\"text\",\"audio\"]",
+                                       "[[\"text\"]]",
+                                       "[[]]",
+                                       "\"text\""};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        expect_nothing(true, none[i], ALL);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        expect_nothing(false, some[i], ALL);
+    expect_nothing(true, "null", "");
+    expect_nothing(false, "0", "");
+    expect_nothing(false, "false", "");
+    expect_nothing(true, "\"\"", "\"\"");
+    cr_expect(fields_ask_nothing(NULL, ""));
 }
 
 /* A small one asks nobody. */

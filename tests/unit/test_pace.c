@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <string.h>
 
 /* An engine that takes 2 ms for a step's texts, and for a token of a prompt 10 us and 1 ns for each
  * before it. */
@@ -82,4 +83,94 @@ Test(pace, a_stall_is_forgotten)
         pace_learn(&pace, step_seconds(0, 500), expected);
     }
     cr_assert_float_eq(pace_prompt_seconds(&pace, 0, 500), 5.1e-3, 1e-3);
+}
+
+/* What is measured at the start, on a machine where two of three steps meet another process: so
+ * both kinds of steps, which take turns, have one that does not. */
+struct machine {
+    double one, token; /* seconds of a step, and more for each of its tokens */
+    double disturbed;  /* so many times as long */
+    int room, fails;   /* tokens that a text may have; the step that fails, 0: none */
+    int steps, most;   /* out: steps, and the most tokens of one */
+};
+
+static int take_step(void *context, int tokens, double *seconds, struct error *err)
+{
+    struct machine *machine = context;
+    if (tokens > machine->room) {
+        error_set(err, ERROR_NO_MEMORY, "no room");
+        return 1;
+    }
+    if (++machine->steps == machine->fails)
+        return error_set(err, ERROR_IO, "the device is gone");
+    if (tokens > machine->most)
+        machine->most = tokens;
+    *seconds = machine->one + tokens * machine->token;
+    if (machine->steps % 3 != 0)
+        *seconds *= machine->disturbed;
+    return 0;
+}
+
+Test(pace, what_else_runs_at_the_start_does_not_count)
+{
+    for (int times = 1; times <= 64; times *= 2) {
+        struct machine machine = {1e-4, 1e-5, .disturbed = times, .room = 1000};
+        struct error err = ERROR_INIT;
+        struct pace pace = of_model(0);
+        cr_assert_eq(pace_time(&pace, take_step, &machine, 32, &err), 0);
+        cr_assert_float_eq(pace.decode_s, 1.1e-4, 1e-9, "%d times", times);
+        cr_assert_float_eq(pace_plan(&pace).token, 31e-5 / 32, 1e-9, "%d times", times);
+    }
+}
+
+/* Where reading the weights takes nearly all of a step, tokens cost something all the same. */
+Test(pace, a_step_of_many_tokens_is_never_wholly_one_of_one)
+{
+    struct machine machine = {1e-2, 1e-9, .disturbed = 1, .room = 1000};
+    struct error err = ERROR_INIT;
+    struct pace pace = of_model(0);
+    cr_assert_eq(pace_time(&pace, take_step, &machine, 32, &err), 0);
+    cr_assert_float_eq(pace_plan(&pace).token, 1e-2 / 2 / 32, 1e-7);
+}
+
+Test(pace, the_start_is_not_held_up)
+{
+    struct error err = ERROR_INIT;
+    struct pace pace = of_model(0);
+    struct machine slow = {1, 0.1, .disturbed = 1, .room = 1000}, fast = slow;
+    fast.one = fast.token = 1e-6;
+    cr_assert_eq(pace_time(&pace, take_step, &slow, 32, &err), 0);
+    cr_assert_eq(slow.steps, 6);
+    cr_assert_eq(pace_time(&pace, take_step, &fast, 32, &err), 0);
+    cr_assert_eq(fast.steps, 10);
+}
+
+Test(pace, a_text_that_has_no_room_is_timed_shorter)
+{
+    for (int room = 0; room <= 32; room++) {
+        struct machine machine = {1e-4, 1e-5, .disturbed = 1, .room = room};
+        struct error err = ERROR_INIT;
+        struct pace pace = of_model(0);
+        int result = pace_time(&pace, take_step, &machine, 32, &err);
+        if (room == 0) {
+            cr_assert_eq(result, -1);
+            cr_assert(strstr(err.message, "--state-memory: not even one token fits") != NULL, "%s",
+                      err.message);
+            continue;
+        }
+        cr_assert_eq(result, 0);
+        cr_assert(machine.most <= room && 2 * machine.most > room, "%d of %d", machine.most, room);
+        cr_assert(pace_plan(&pace).token >= 0.5e-5 && pace_plan(&pace).token < 12e-5);
+    }
+}
+
+Test(pace, a_step_that_fails_at_the_start_is_told)
+{
+    for (int step = 1; step <= 10; step++) {
+        struct machine machine = {1e-4, 1e-5, .disturbed = 1, .room = 1000, .fails = step};
+        struct error err = ERROR_INIT;
+        struct pace pace = of_model(0);
+        cr_assert_eq(pace_time(&pace, take_step, &machine, 32, &err), -1);
+        cr_assert_str_eq(err.message, "the device is gone");
+    }
 }

@@ -134,7 +134,8 @@ void copy_commit();
 void copy_wait(int groups_in_flight);
 void prefetch(const void *from, unsigned bytes);
 uint64_t global_time(); /* ns */
-/* From here on the thread may meet no barrier (engine/cuda/timestamps.cuh). */
+/* The times of a thread's kernel (engine/cuda/timestamps.cuh): once, and no barrier comes after. */
+void kernel_times_begin();
 void kernel_times_end();
 /* Bulk copies, as common.cuh describes them (bulk.cc). */
 void bulk_open(void *barrier);

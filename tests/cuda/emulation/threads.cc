@@ -53,7 +53,8 @@ struct thread {
     const char *operation; /* its name, or what it waits for */
     unsigned collectives;  /* so far */
     bool has_waited;       /* for the kernel before */
-    bool has_ended;        /* as its times say */
+    bool has_times;        /* of its kernel, for timestamps.cuh */
+    bool has_ended;        /* as they say */
     bool is_beginning;     /* between cluster_begin and cluster_begun */
     bool has_met;          /* all threads of its cluster, once at least */
     uint3 index;
@@ -267,6 +268,7 @@ void run_cluster(const emulation::settings &settings)
         thread->state = READY;
         thread->collectives = 0;
         thread->has_waited = false;
+        thread->has_times = false;
         thread->has_ended = false;
         thread->is_beginning = false;
         thread->has_met = false;
@@ -390,6 +392,13 @@ uint64_t global_time()
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+void kernel_times_begin()
+{
+    if (threads[(size_t)current].has_times)
+        fail("has its times twice: a function of it calls grid_wait (timestamps.cuh)");
+    threads[(size_t)current].has_times = true;
 }
 
 void kernel_times_end()
