@@ -368,17 +368,31 @@ static void report_orphans(struct service *service)
             orphans);
 }
 
-/* Whoever sends the longest text that fits holds so much for so long. */
+static const char *duration(double seconds, char text[32])
+{
+    static const struct {
+        double seconds;
+        const char *name;
+    } units[] = {{1e-3, "ms"}, {1, "s"}, {60, "min"}, {3600, "h"}, {86400, "days"}};
+    size_t unit = 0;
+    while (unit + 1 < sizeof units / sizeof *units && seconds >= 2 * units[unit + 1].seconds)
+        unit++;
+    snprintf(text, 32, "%.0f %s", seconds / units[unit].seconds, units[unit].name);
+    return text;
+}
+
+/* Whoever sends the longest text that fits holds so much for so long, by a few short steps. */
 static void report_longest(const struct engine *engine, const struct pace *pace)
 {
+    char time[32];
     int64_t longest = cost_longest_text(engine), tokens = longest > 0 ? longest : 1000000;
     log_message(LOG_LEVEL_INFO,
-                longest > 0 ? "longest    %lld tokens: %.1f MiB, and %.0f s to read as a prompt; "
+                longest > 0 ? "longest    %lld tokens: %.1f MiB, and about %s to read as a prompt; "
                               "--max-model-len limits it"
-                            : "longest    any: %lld tokens hold %.1f MiB, and take %.0f s to read "
-                              "as a prompt; --max-model-len limits them",
+                            : "longest    any: %lld tokens hold %.1f MiB, and take about %s to "
+                              "read as a prompt; --max-model-len limits them",
                 (long long)tokens, (double)engine_state_bytes(engine, tokens) / (1 << 20),
-                pace_prompt_seconds(pace, 0, (double)tokens));
+                duration(pace_prompt_seconds(pace, 0, (double)tokens), time));
 }
 
 int server_load(struct server *server, struct error *err)

@@ -20,6 +20,13 @@ function nameOf(token) {
   return `${JSON.stringify(token.text)}, ${percent(token.logprob)}`;
 }
 
+/** Shows a token's text. New lines alone have no place to click but for a sign (page.css). */
+function write(token) {
+  token.span.textContent = token.text;
+  token.span.classList.toggle("lines", /^\s*\n\s*$/.test(token.text));
+  token.span.setAttribute("aria-label", nameOf(token));
+}
+
 export class TokenText {
   /** chosen: called with a token that is clicked. */
   constructor(label, chosen) {
@@ -59,9 +66,9 @@ export class TokenText {
     const spans = this.fresh.map((token) => {
       token.span = el("span", {
         class: `token ${shade(token.logprob)}`, role: "button", tabindex: -1,
-        "aria-label": nameOf(token),
-      }, token.text);
+      });
       token.span.token = token;
+      write(token);
       return token.span;
     });
     this.tokens.push(...this.fresh);
@@ -79,8 +86,7 @@ export class TokenText {
     run.forEach((token, i) => {
       token.position = base + i;
       token.text = texts[token.position] ?? token.text;
-      token.span.textContent = token.text;
-      token.span.setAttribute("aria-label", nameOf(token));
+      write(token);
     });
     const same = this.tokens.every(
       (token) => token.position >= held.length || held[token.position] === token.id);

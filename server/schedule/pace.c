@@ -4,13 +4,19 @@
 #include "engine/base/clock.h"
 #include "engine/cost.h"
 
+#include <math.h>
+
 /* Without --max-step-ms a step with prompts may take so long, even if that is more than twice one
  * without them. */
 static const double SMOOTH_S = 0.01;
 /* How much a new measurement counts, and how many times slower than expected it may be. */
 static const double NEW = 0.2, MOST_SLOWER = 4;
-/* Of a prompt, at the start. */
-enum { TIMED_TOKENS = 16 };
+/* Of a prompt, at the start: so many that their operations take the time, and not the weights' way
+ * from memory. */
+enum { TIMED_TOKENS = 32 };
+/* Of such steps: what else the machine does only ever adds to their time, so the least counts. */
+enum { LEAST_TRIES = 3, MOST_TRIES = 5 };
+static const double MEASURE_S = 0.05;
 
 /* Operations of one more token of a prompt at a depth. */
 static double operations_at(const struct engine *engine, int depth)
@@ -31,10 +37,11 @@ static void count_operations(struct pace *pace, const struct engine *engine)
     pace->token = first - pace->position * FIRST;
 }
 
-/* Takes so many tokens of a new text in one step. 1: there is no memory for such a text. */
-static int time_tokens(struct engine *engine, int count, double *seconds, struct error *err)
+/* Takes so many tokens of a new text in one step. */
+static int time_tokens(void *context, int count, double *seconds, struct error *err)
 {
     static const int32_t tokens[TIMED_TOKENS] = {0};
+    struct engine *engine = context;
     struct state *state;
     if (state_create(&state, engine, count, err))
         return 1;
@@ -53,32 +60,44 @@ static double prompts_part(const struct pace *pace, double step_s)
     return part > step_s / 4 ? part : step_s / 4;
 }
 
+int pace_time(struct pace *pace, pace_timer *timer, void *context, int count, struct error *err)
+{
+    double one, all, least = INFINITY, spent = 0;
+    pace->decode_s = INFINITY;
+    for (int tries = 0; tries < LEAST_TRIES || (tries < MOST_TRIES && spent < MEASURE_S);) {
+        struct error full = ERROR_INIT;
+        int result = timer(context, 1, &one, err);
+        if (result != 0)
+            return result > 0 ? error_prefix(err, "--state-memory: not even one token fits") : -1;
+        result = timer(context, count, &all, &full);
+        if (result > 0 && count > 1) {
+            count /= 2;
+            tries = 0; /* those of more tokens say nothing of fewer */
+            least = INFINITY;
+            continue;
+        }
+        if (result != 0) {
+            *err = full;
+            return result > 0 ? error_prefix(err, "--state-memory: not even one token fits") : -1;
+        }
+        tries++;
+        pace->decode_s = fmin(pace->decode_s, one);
+        least = fmin(least, all);
+        spent += one + all;
+    }
+    pace->seconds_per_operation = fmax(least - pace->decode_s, least / 2) / (count * pace->token);
+    return 0;
+}
+
 int pace_measure(struct pace *pace, struct engine *engine, double max_step_s, struct error *err)
 {
     const struct engine_info *info = engine_info(engine);
-    struct error full = ERROR_INIT;
-    double first, many;
     int count = info->max_step_tokens < TIMED_TOKENS ? info->max_step_tokens : TIMED_TOKENS;
     if (info->max_positions > 0 && info->max_positions < count)
         count = (int)info->max_positions;
     *pace = (struct pace){.max_step_s = max_step_s};
     count_operations(pace, engine);
-    int result = time_tokens(engine, 1, &first, err);
-    if (result != 0)
-        return result > 0 ? error_prefix(err, "--state-memory: not even one token fits") : -1;
-    if (time_tokens(engine, 1, &pace->decode_s, err) != 0)
-        return -1;
-    result = time_tokens(engine, count, &many, &full);
-    if (result < 0) {
-        *err = full;
-        return -1;
-    }
-    if (result > 0) {
-        many = pace->decode_s; /* of one */
-        count = 1;
-    }
-    pace->seconds_per_operation = prompts_part(pace, many) / (count * pace->token);
-    return 0;
+    return pace_time(pace, time_tokens, engine, count, err);
 }
 
 double pace_prompt_seconds(const struct pace *pace, double from, double to)

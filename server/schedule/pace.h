@@ -20,6 +20,12 @@ struct pace {
  * states. */
 int pace_measure(struct pace *pace, struct engine *engine, double max_step_s, struct error *err);
 
+/* Runs so many tokens of a new text in one step, and times it. 1: there is no memory for them. */
+typedef int pace_timer(void *context, int tokens, double *seconds, struct error *err);
+
+/* What pace_measure does, on any timer: steps of one token and of `count` take turns. */
+int pace_time(struct pace *pace, pace_timer *timer, void *context, int count, struct error *err);
+
 /* Seconds of a prompt's tokens [from, to), beside the steps' own time. */
 double pace_prompt_seconds(const struct pace *pace, double from, double to);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An OpenAI-shaped server for the tests of loadtest/: it answers at once, and has one fault.
-Argument: its fault ("none", "leak", "refuse", "cut", "error", "short").
+Argument: its fault ("none", "leak", "refuse", "cut", "error", "short", "pause").
 Its first line of output is its address."""
 
 import asyncio
@@ -40,7 +40,7 @@ async def complete(request):
             await frame(reply, {"error": {"message": "broken"}})
             break
         await frame(reply, {"choices": [{"index": 0, "text": "x"}]})
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.02 if fault == "pause" else 0)
     await frame(reply, {"choices": [], "usage": {"completion_tokens": tokens}})
     await reply.write(b"data: [DONE]\n\n")
     return reply

@@ -2,9 +2,17 @@
 """Servers that tests start: which are alive, for the report of a test that fails, and that each ends
 clean (harness.Server.stop). For the conftest.py of each folder of tests."""
 
+import signal
+
 import harness
 
 alive = []
+
+# A runner that ignores interrupts (`pytest &` in a script) or hangups (nohup) goes on doing so, by a
+# handler: unlike SIG_IGN its children do not inherit that.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 def start(folder, model, **options):

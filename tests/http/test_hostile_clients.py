@@ -208,13 +208,24 @@ def test_bodies_that_never_end_do_not_end_texts_that_run(server_factory):
         head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         clients[-1].sendall(f"{head}Content-Length: {8 << 20}\r\n\r\n".encode())
         try:
-            clients[-1].settimeout(5)
+            clients[-1].settimeout(5 * SLOWNESS)
             clients[-1].sendall(b" " * ((8 << 20) - 1))
         except (TimeoutError, ConnectionError):
             pass  # refused
     wait_until(lambda: server.metric("regla_request_body_bytes") >= 8 << 20, "they are read")
-    reply = server.complete(prompt="x", max_tokens=2000, n=2, ignore_eos=True, logprobs=2, seed=1)
-    assert reply["usage"]["completion_tokens"] == 4000
+
+    def complete():
+        """None while so much of them is being read that a body, however short, is refused."""
+        reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 2000, "n": 2,
+                                                "ignore_eos": True, "logprobs": 2, "seed": 1})
+        if reply.status_code == 429:
+            check_error(reply, 429, code="queue_full")
+            return None
+        return reply
+
+    reply = wait_until(complete, "it is served")
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["usage"]["completion_tokens"] == 4000
     for client in clients:
         client.close()
     wait_for_bodies(server)

@@ -175,10 +175,30 @@ def test_idle_connections_do_not_hold_the_drain(server_factory):
         connection.close()
 
 
+def test_the_start_says_about_how_long_the_longest_text_takes(server_factory):
+    said = re.compile(r"longest +\d+ tokens: [\d.]+ MiB, and about [1-9]\d* (ms|s|min|h|days) to read as a "
+                      r"prompt; --max-model-len limits it\n")
+    short, long = (said.search(server_factory(state_memory=memory).tail())[1] for memory in ("1M", "256M"))
+    assert short in ("ms", "s") and long in ("s", "min", "h")  # some 1,000 and 300,000 tokens
+    assert "longest" not in server_factory(max_model_len=100).tail()
+
+
 def test_sigint_stops_too(server_factory):
     server = server_factory()
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(10 * SLOWNESS) == 0
+
+
+def test_an_interrupt_that_was_ignored_at_the_start_stays_so(server_factory):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `regla serve &` has it in a script
+    try:
+        server = server_factory()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    server.process.send_signal(signal.SIGINT)  # of two signals that wait it would be the first
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10 * SLOWNESS) == 0
+    assert "signal 15: draining" in server.tail() and "signal 2" not in server.tail()
 
 
 def test_restart_on_the_same_port(server_factory):

@@ -37,10 +37,23 @@ wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not install
 pytestmark = pytest.mark.builds("dev")  # the tools of loadtest/, in Python
 
 
-def run(script, *arguments):
-    return subprocess.run([sys.executable, LOADTEST / script, "--binary", BINARY, "--no-plots",
-                           *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300)
+NO_MATPLOTLIB = "no plots: the Python package matplotlib is missing; `make load-deps` installs it\n"
+
+
+def run(script, *arguments, plots=False, environment=None):
+    return subprocess.run([sys.executable, LOADTEST / script, "--binary", BINARY,
+                           *([] if plots else ["--no-plots"]), *map(str, arguments)],
+                          capture_output=True, text=True, timeout=300, env=environment)
+
+
+@pytest.fixture
+def without_matplotlib(tmp_path):
+    """An environment as of who has not installed it."""
+    absent = tmp_path / "absent"
+    absent.mkdir()
+    (absent / "matplotlib.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'matplotlib'\", name='matplotlib')")
+    return {**os.environ, "PYTHONPATH": str(absent)}
 
 
 def saved(folder, name):
@@ -145,12 +158,23 @@ def test_load_with_clients_that_leave_and_read_slowly(tmp_path):
     assert one["cached_tokens"] > 64 and one["prompt_tokens"] > 64
     for name in ("first_ms", "between_ms", "late_ms"):
         ranks = list(one[name].values())
-        assert ranks == sorted(ranks) and (ranks[-1] > 0 or name == "late_ms")  # on time is 0.0
+        # Who is on time is 0.0 late, and tokens that are read together have no time between them.
+        assert ranks == sorted(ranks) and (ranks[-1] > 0 or name != "first_ms")
     assert 0 <= one["good_share"] <= 1 and one["goodput"] <= one["ok"] / one["seconds"]
     assert "regla" in result.stdout and "none" in result.stdout
     row, = rows_of(tmp_path / "load.csv")
     assert row["target"] == "regla" and row["errors"] == "0"
     assert float(row["p99_first_ms"]) == one["first_ms"]["p99"]
+
+
+def test_times_of_a_server_that_pauses(fake_server, tmp_path):
+    url, _ = fake_server("pause")
+    result = run("load.py", "--url", url, "--rate", 20, "--duration", 1, "--warm-up", 0, "--max-tokens", 9,
+                 "--out", tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    one, = saved(tmp_path, "load.json")["runs"]
+    # 20 ms; two frames that a busy client reads together make another gap longer.
+    assert one["between_ms"]["p99"] >= 20 and one["between_ms"]["p50"] > 0
 
 
 def test_errors_by_kind(fake_server, tmp_path):
@@ -170,6 +194,20 @@ def test_errors_by_kind(fake_server, tmp_path):
         # All get the same.
         assert one["prompt_tokens"] == good["prompt_tokens"]
         assert not one["holds"] and one["goodput"] == 0
+
+
+@pytest.mark.parametrize("mode, drawn", [
+    (["--search", "--search-steps", 2], True), (["--soak", "--round-seconds", 0.1], True),
+    ([], False)])
+def test_load_without_matplotlib_keeps_its_figures(fake_server, tmp_path, without_matplotlib, mode, drawn):
+    url, pid = fake_server("none")
+    result = run("load.py", "--url", url, "--pid", pid, "--rate", 40, "--duration", 0.3, "--warm-up", 0,
+                 "--out", tmp_path, *mode, plots=True, environment=without_matplotlib)
+    assert result.returncode == 0, result.stdout + result.stderr
+    # What has no plot misses nothing.
+    assert result.stderr == (NO_MATPLOTLIB if drawn else "")
+    runs = saved(tmp_path, "load.json")["runs"]
+    assert len(rows_of(tmp_path / "load.csv")) == len(runs) > 0
 
 
 def test_no_server(tmp_path):
@@ -218,10 +256,10 @@ def test_growth(name, step, grown):
 # The study over HTTP.
 
 @wrk
-def test_study_and_overhead(tmp_path):
+def test_study_and_overhead(tmp_path, without_matplotlib):
     command = ["study.py", "--systems", "hybrid_regla", "--lengths", "70", "--repeat", 1, "--out", tmp_path]
-    result = run(*command)
-    assert result.returncode == 0, result.stderr
+    result = run(*command, plots=True, environment=without_matplotlib)
+    assert result.returncode == 0 and result.stderr.endswith(NO_MATPLOTLIB), result.stderr
     rows = rows_of(tmp_path / "study.csv")
     assert [(row["side"], row["length"]) for row in rows] == [
         ("engine", "70"), ("http", "70")]
@@ -235,13 +273,13 @@ def test_study_and_overhead(tmp_path):
     assert all(row["engine_ms"] > 0 and row["http_ms"] > 0 for row in compared)
     assert run(*command).returncode == 0 and rows_of(tmp_path / "study.csv") == rows
     result = run("overhead.py", "--preset", "regla-6l", "--streams", "3", "--length", 8,
-                 "--repeat", 1, "--out", tmp_path)
-    assert result.returncode == 0, result.stderr
+                 "--repeat", 1, "--out", tmp_path, plots=True, environment=without_matplotlib)
+    assert result.returncode == 0 and result.stderr.endswith(NO_MATPLOTLIB), result.stderr
     found = saved(tmp_path, "overhead.json")["verdicts"]
     assert [row["streams"] for row in found] == [3]
     assert found[0]["own_cpu_us_per_token"] > 0 and found[0]["share_percent"] > 0
     assert 0 <= found[0]["outside_steps_percent"] < 100
-    assert found[0]["device_ms"] > 0 and found[0]["host_ms"] > 0
+    assert found[0]["device_ms"] > 0 and found[0]["host_ms"] > 0 and 0 < found[0]["texts_per_step"] <= 3
     assert ("PASS  3 streams: at least" in result.stdout) == (found[0]["share_percent"] >= 85)
     assert ("PASS  3 streams: the host" in result.stdout) == (found[0]["host_percent"] <= 10)
 

@@ -230,12 +230,16 @@ def test_rounded_activations_are_said_or_refused(server_factory):
     assert server.complete(prompt=[1], max_tokens=1)["system_fingerprint"].endswith("-q8-f16-16bit")
 
 
-def test_activations_are_rounded_by_default_where_that_is_faster(server_factory):
-    chosen = json.loads(regla("info", HYBRID, "--json", "--weights", "q8").stdout)["activations"]
-    assert chosen == ("16bit" if ROUNDS else "f32")
-    server = server_factory(weights="q8")
+@pytest.mark.parametrize("weights, rounded", [("q8", "16bit"), ("q6", "16bit"), ("q4", "8bit")])
+def test_activations_are_rounded_by_default_where_that_is_faster(server_factory, weights, rounded):
+    told = json.loads(regla("info", HYBRID, "--json", "--weights", weights).stdout)
+    assert told["activations"] == (rounded if ROUNDS else "f32")
+    server = server_factory(weights=weights)
     fingerprint = server.complete(prompt=[1], max_tokens=1)["system_fingerprint"]
-    assert fingerprint.endswith("-q8-f16" + ("-16bit" if ROUNDS else ""))
+    assert fingerprint.endswith(f"-{weights}-f16" + (f"-{rounded}" if ROUNDS else ""))
+
+
+def test_activations_are_not_rounded_where_nothing_was_asked_to_be():
     assert json.loads(regla("info", HYBRID, "--json").stdout)["activations"] == "f32"  # so are its weights
     help_text = regla("check", "--help").stdout
     assert re.search(r"--activations auto.*?default f32", help_text, re.S)

@@ -46,7 +46,7 @@ def test_the_tree(tale, page):
     cells = [cell.text for cell in page.one("[data-session='tale']").find_elements("xpath", "../../td")]
     session = tale.get("/v1/sessions/tale").json()
     assert cells[1] == str(session["position"]) and cells[4] == session["tier"] == "device"
-    assert cells[2] == "128 KiB" and session["recurrent_bytes"] == 131200
+    assert cells[2] == "192 KiB" and session["recurrent_bytes"] == 3 * 65600  # layers of ReGLA
     assert cells[3] == f"{session['kv_bytes'] // 1024} KiB" and cells[5].endswith(" s")
     page.one("[data-session='tale']").send_keys(Keys.ARROW_DOWN)
     assert page.driver.switch_to.active_element.text == "b-fork"

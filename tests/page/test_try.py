@@ -44,12 +44,27 @@ def test_it_goes_on(server, page):
     page.wait(lambda: shown(page) == "".join(session["texts"]), "the text of the session")
 
 
+def test_new_lines_can_be_clicked(server, page):
+    page(server)
+    page.run("document.querySelector('#try details').open = true")
+    page.fill("Temperature", "0")
+    page.generate("CHAPTER I.", 2)
+    session = held(server, name_of(page))
+    at = len(session["texts"]) - 2
+    assert session["texts"][at].strip() == "" and "\n" in session["texts"][at]
+    page.all(".token")[0].click()
+    assert f"Token {at} " in page.text(".alternatives h2")
+    assert shown(page) == "".join(session["texts"])  # the sign is not in the text
+
+
 def test_a_fork_from_an_alternative(server, page):
     page(server).generate(TALE, 12)
     first = name_of(page)
     before = held(server, first)
-    page.all(".token")[4].click()
-    position = len(before["tokens"]) - 12 + 4
+    tokens = page.all(".token")  # drawn: one may be a part of a letter, which has no place to click
+    which = next(i for i in range(4, len(tokens)) if tokens[i].get_attribute("textContent"))
+    tokens[which].click()
+    position = len(before["tokens"]) - 12 + which
     assert f"Token {position} " in page.text(".alternatives h2")
     page.wait(lambda: len(page.all(".alternatives li")) >= 5, "five alternatives")
     shares = [float(meter.get_attribute("value")) for meter in page.all(".alternatives meter")]

@@ -18,7 +18,7 @@ import sys
 
 import jsonschema
 
-TOKENIZERS = ["models/regla-books-4.5m", "tests/data/tokenizer/llama.json"]
+TOKENIZERS = ["models/regla-books-7.7m", "tests/data/tokenizer/llama.json"]
 FORMATS = ["date", "time", "date-time", "uuid", "email", "ipv4"]
 PATTERNS = ["^[a-z]{1,5}$", "^(foo|bar)-\\d{2}$", "[A-Z]", "x$", "^\\w+\\s?\\w*$", "^[^\"\\\\]{0,6}$",
             "^\\d+(\\.\\d+)?$", "a|b", "^[\"\\\\/]+$"]

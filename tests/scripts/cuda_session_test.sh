@@ -97,7 +97,7 @@ expect "$all" [ $status -eq 0 ]
 in_table "$all" '^# A false GPU, 1.0, 1 MiB; '
 for part in smoke_launch smoke_hybrid_regla smoke_gla_fla bench_6l overlap kernels_check bench_12l \
     bench_12l_prompts bench_12l_16bit smollm2-135m mamba2-130m_texts lfm2-350m_texts rows switches \
-    golden_f32 cuda_test_model cuda_test_product_cublaslt bits_q8_f32 serve kernels_time_apart \
+    golden_f32 cuda_test_model cuda_test_product_cublaslt bits_q8_f32 serve serve_short kernels_time_apart \
     prompts_f16_cublaslt bench_softmax timestamps_regla-6l timestamps_smollm2-135m \
     timestamps_mamba2-130m timestamps_texts ncu transformers memcheck_few study; do
     in_table "$all" "^$part +passed "

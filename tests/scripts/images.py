@@ -22,7 +22,7 @@ from dockerfile import BOUND, Builder, Context, Fault, Image, bind, enter, numbe
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.cuda"]
-MODEL = ROOT / "models/regla-books-4.5m"
+MODEL = ROOT / "models/regla-books-7.7m"
 START_SECONDS = 300  # ten times what a laden machine takes
 STOP_SECONDS = 60  # as the documents say: --stop-timeout 60
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")

@@ -211,7 +211,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.strip(),
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=Path)
-    parser.add_argument("--model", type=Path, default=ROOT / "models/regla-books-4.5m")
+    parser.add_argument("--model", type=Path, default=ROOT / "models/regla-books-7.7m")
     parser.add_argument("--limits", default=LIMITS, help=f"MiB ({LIMITS})")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=3000, help="of a prompt (3000)")

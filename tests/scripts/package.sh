@@ -34,7 +34,7 @@ fi
 rm -rf "$folder/root/packages" "$folder/srv/models"
 mkdir -p "$folder/root/packages" "$folder/srv/models"
 cp "$packages"/*.deb "$folder/root/packages/"
-cp -r models/regla-books-4.5m "$folder/srv/models/"
+cp -r models/regla-books-7.7m "$folder/srv/models/"
 
 cat >"$folder/root/proof.sh" <<'PROOF'
 set -euo pipefail
@@ -56,7 +56,7 @@ say "ldd: $(ldd /usr/bin/regla | wc -l) lines"
 
 say "regla serve, as a user without rights, with the settings of /etc/default/regla"
 cp /etc/default/regla /root/default
-sed -i 's|^#REGLA_MODEL=.*|REGLA_MODEL=/srv/models/regla-books-4.5m|; s|^#REGLA_PORT=.*|REGLA_PORT=0|' /etc/default/regla
+sed -i 's|^#REGLA_MODEL=.*|REGLA_MODEL=/srv/models/regla-books-7.7m|; s|^#REGLA_PORT=.*|REGLA_PORT=0|' /etc/default/regla
 (set -a; . /etc/default/regla; exec setpriv --reuid 65534 --regid 65534 --clear-groups regla serve) >/root/serve.log 2>&1 &
 serve=$!
 trap 'kill $serve 2>/dev/null || true' EXIT
