@@ -5,25 +5,31 @@ For each length and batch: tokens per second of generating `length` tokens after
 random weights of equal shapes (160 million, 12 layers of 768) in bf16, greedily. transformers is
 GPT-NeoX with a static cache of the point's length, compiled as its `generate` does it, anew for each
 point; flash-linear-attention, where it is installed, is its GLA, saved and read by `regla` too. A
-short first run of a point is not timed (it compiles); the figure is the median of three after it.
-Both measure the prompt's 16 tokens, or leave them out, below 1 % of the time.
+short first run of a point is not timed (it compiles); the figure is the median of those after it: three,
+or as many as fit into FEW_SECONDS. Both measure the prompt's 16 tokens, or leave them out, below 2 %
+of the time.
 
-`regla bench` comes first, once for each model; then the points, those that say most first. One that
-fails is said to have, and why.
+A point is one of theirs beside `regla bench` of that length and batch alone; those that say most come
+first. What is found is written at once, so that nothing is lost when the time is over. What fails or
+takes too long is said to have, and why; the points after it go on.
 
-Usage: cuda_transformers.py --regla build/cuda/regla [--lengths 1024,4096,64] [--batches 1,64,16]
+Usage: cuda_transformers.py --regla build/cuda/regla [--lengths 1024,4096] [--batches 1,64]
        [--activations f32|16bit] [--seconds 500] [--out FILE.csv]
            16bit: regla's products round their inputs to bf16, as those of the others do
        cuda_transformers.py --products
            instead: the times of torch.matmul for products that loadtest/kernels times, in bf16 in
            and out, under the same names
-Status: 77 where there is no PyTorch, no transformers or no CUDA device: nothing is measured then.
+Lines that begin with "figure: " are for the table of cuda_session.sh. Status: 77 where there is no
+PyTorch, no transformers or no CUDA device: nothing is measured then; 1 where no figure of ours came to
+stand beside one of theirs.
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -34,8 +40,13 @@ from pathlib import Path
 PROMPT = 16
 WARM_UP = 32  # tokens
 VOCAB, HIDDEN, LAYERS, HEADS, INTERMEDIATE = 50304, 768, 12, 12, 3072
-PRESETS = ("gpt_neox", "regla", "hybrid_regla")
+FEW_SECONDS = 5
+BENCH_SECONDS = 40  # of one `regla bench`, which takes some 4 on an H200
+LEAST_SECONDS = 2  # that are worth a try
+# What of ours stands beside theirs: presets without "-160m"; of GLA the very model, as it was saved.
+BESIDE = {"gpt_neox": ("gpt_neox", "regla", "hybrid_regla"), "gla": ("gla",)}
 TOKENIZER = Path(__file__).resolve().parents[1] / "tests/golden/gla_fla/tokenizer.json"
+COLUMNS = "length batch theirs theirs_tokens_per_second regla regla_tokens_per_second ratio failed".split()
 
 
 def skipped(why):
@@ -47,25 +58,50 @@ def first_line(text):
     return next((line for line in text.splitlines() if line.strip()), "no message")
 
 
-def regla(arguments, model):
-    """Tokens per second of `regla bench` by (length, batch); model: its flag and value."""
+class OutOfTime(BaseException):
+    """No Exception: torch would take it for one of its own."""
+
+
+class Clock:
+    """The time that is left of --seconds."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    @contextlib.contextmanager
+    def at_most(self, seconds):
+        """Raises OutOfTime in what takes longer, as soon as Python sees it."""
+        def ring(_signal, _frame):
+            raise OutOfTime(f"stopped after {seconds:.1f} s")
+
+        before = signal.signal(signal.SIGALRM, ring)
+        timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+            signal.signal(signal.SIGALRM, before)
+
+
+def bench(arguments, model, length, batch, seconds):
+    """Tokens per second of `regla bench` and None, or None and why it failed; model: its flag and
+    value."""
     command = [arguments.regla, "bench", "--device", "cuda", *model, "--weights", "bf16",
-               "--activations", arguments.activations,
-               "--pp", "0", "--tg", ",".join(map(str, arguments.lengths)),
-               "--depth", str(PROMPT), "--batch", ",".join(map(str, arguments.batches)),
-               "--repeat", "3", "--json"]
+               "--activations", arguments.activations, "--pp", "0", "--tg", str(length),
+               "--depth", str(PROMPT), "--batch", str(batch), "--repeat", "2", "--json"]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, check=True,
-                                timeout=arguments.seconds / 3)
-    except (OSError, subprocess.SubprocessError) as error:
-        failed = isinstance(error, subprocess.CalledProcessError)
-        print(f"regla {' '.join(model)} failed:",
-              first_line(error.stderr) if failed else type(error).__name__, flush=True)
-        return {}
-    found = {(one["test"], one["batch"]): one["tokens_per_second"]
-             for one in json.loads(result.stdout)["results"]}
-    return {(length, batch): found[f"tg{length}@{PROMPT}", batch]
-            for length in arguments.lengths for batch in arguments.batches}
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds)
+        return json.loads(result.stdout)["results"][0]["tokens_per_second"], None
+    except subprocess.TimeoutExpired as error:
+        said = error.stderr or b""  # bytes, whatever was asked for
+        return None, f"stopped after {seconds:.1f} s: {first_line(said.decode(errors='replace'))}"
+    except subprocess.CalledProcessError as error:
+        return None, f"status {error.returncode}: {first_line(error.stderr)}"
+    except (OSError, ValueError, LookupError) as error:
+        return None, f"{type(error).__name__}: {first_line(str(error))}"
 
 
 def generate(torch, model, length, batch, cache):
@@ -87,19 +123,24 @@ def generate(torch, model, length, batch, cache):
         return time.perf_counter() - start
 
     run(min(length, WARM_UP))
-    return batch * length / statistics.median(run(length) for _ in range(3))
+    times, start = [run(length)], time.monotonic()
+    while len(times) < 3 and 2 * times[0] + time.monotonic() - start < FEW_SECONDS:
+        times.append(run(length))
+    return batch * length / statistics.median(times)
 
 
-def try_generate(torch, model, length, batch, static):
+def try_generate(torch, model, length, batch, static, clock, seconds):
     """What generate says and None, or None and why it failed."""
-    from transformers import StaticCache
-
-    torch._dynamo.reset()  # else it would compile for all shapes from the second on, or give up
-    torch.cuda.empty_cache()
     try:
-        cache = StaticCache(config=model.config, max_cache_len=PROMPT + length) if static else None
-        with torch.no_grad():
+        with clock.at_most(seconds), torch.no_grad():
+            from transformers import StaticCache
+
+            torch._dynamo.reset()  # else it would compile for all shapes from the second on, or give up
+            torch.cuda.empty_cache()
+            cache = StaticCache(config=model.config, max_cache_len=PROMPT + length) if static else None
             return generate(torch, model, length, batch, cache), None
+    except OutOfTime as error:
+        return None, str(error)
     except Exception as error:  # whatever it is, other points may do
         return None, f"{type(error).__name__}: {first_line(str(error))}"
 
@@ -130,66 +171,75 @@ def gla(torch, folder):
     return model
 
 
-def ratio(ours, theirs):
-    return ours / theirs if ours and theirs else None
-
-
-def cell(value, form="{:.0f}"):
-    return "-" if value is None else form.format(value)
-
-
 def numbers(text):
     return [int(part) for part in text.split(",")]
 
 
-def measure(torch, models, ours, length, batch, in_time):
-    """A point: theirs, unless there is no time, beside ours, which is there."""
-    point = {"length": length, "batch": batch, "failed": None if in_time else "out of time"}
-    for name, model in models.items():
-        point[f"theirs_{name}"] = None
-        if model and in_time:
-            point[f"theirs_{name}"], why = try_generate(torch, model, length, batch,
-                                                        name == "gpt_neox")
-            point["failed"] = point["failed"] or why
-    for name, results in ours.items():
-        theirs = "gla" if name == "gla" else "gpt_neox"
-        point[f"regla_{name}"] = results.get((length, batch))
-        point[f"ratio_{name}"] = ratio(point[f"regla_{name}"], point[f"theirs_{theirs}"])
-    return point
+class Table:
+    """The rows, printed and written as they come."""
+
+    def __init__(self, path):
+        self.path, self.rows = path, []
+
+    def begin(self, point, own, speed, why):
+        """Ours of a point; why: it failed, or None."""
+        failed = why and f"regla {own}: {why}"
+        self.rows.append(dict(zip(COLUMNS, (*point, None, own, speed, None, failed))))
+        print(f"{point[0]} tokens, batch {point[1]}:", failed or f"regla {own} {speed:.0f}/s",
+              flush=True)
+        self.write()
+
+    def finish(self, point, speed, why):
+        """Theirs, in all rows of the point."""
+        length, batch, theirs = point
+        if why:
+            print(f"{length} tokens, batch {batch}: {theirs}: {why}", flush=True)
+        for row in self.rows:
+            if tuple(row[column] for column in COLUMNS[:3]) != point:
+                continue
+            own = row["regla_tokens_per_second"]
+            row.update(theirs_tokens_per_second=speed, ratio=own / speed if own and speed else None,
+                       failed="; ".join(filter(None, (row["failed"], why and f"{theirs}: {why}"))))
+            if row["ratio"]:
+                print(f"figure: {length} tokens, batch {batch}: {theirs} {speed:.0f}/s, regla "
+                      f"{row['regla']} {own:.0f}/s {row['ratio']:.2f}x", flush=True)
+        self.write()
+
+    def write(self):
+        if self.path:
+            with open(self.path, "w", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                writer.writeheader()
+                writer.writerows(self.rows)
+
+    def compared(self):
+        return any(row["ratio"] for row in self.rows)
 
 
-def print_point(point):
-    print(f"{point['length']:>7} {point['batch']:>6} {cell(point['theirs_gpt_neox']):>13}",
-          *(f"{cell(point['regla_' + name]):>9} {cell(point['ratio_' + name], '{:.2f}x'):>7}"
-            for name in PRESETS),
-          f"{cell(point['theirs_gla']):>9} {cell(point['regla_gla']):>9} "
-          f"{cell(point['ratio_gla'], '{:.2f}x'):>7} ", point["failed"] or "", flush=True)
-
-
-def write(path, points):
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, points[0])
-        writer.writeheader()
-        writer.writerows(points)
+def measure(torch, arguments, clock, table, point, model, folder, more):
+    """Ours of a point, which take seconds, then theirs, which may take half of what is left where
+    there are more points."""
+    length, batch, theirs = point
+    for own in BESIDE[theirs]:
+        flags = ["--model", folder] if theirs == "gla" else ["--preset", f"{own}-160m"]
+        seconds = min(BENCH_SECONDS, clock.left() / 4)
+        table.begin(point, own, *(bench(arguments, flags, length, batch, seconds)
+                                  if seconds > LEAST_SECONDS else (None, "out of time")))
+    seconds = clock.left() / 2 if more else clock.left()
+    table.finish(point, *(try_generate(torch, model, length, batch, theirs == "gpt_neox", clock, seconds)
+                          if seconds > LEAST_SECONDS else (None, "out of time")))
 
 
 def compare(torch, arguments):
-    begin, longest, points = time.monotonic(), 0, []
+    """False: no figure of ours stands beside one of theirs."""
+    clock, table = Clock(arguments.seconds), Table(arguments.out)
     with tempfile.TemporaryDirectory() as folder:
         models = {"gpt_neox": gpt_neox(torch, max(arguments.lengths)), "gla": gla(torch, folder)}
-        ours = {name: regla(arguments, ["--preset", f"{name}-160m"]) for name in PRESETS}
-        ours["gla"] = regla(arguments, ["--model", folder]) if models["gla"] else {}
-    print(" length  batch  transformers   regla of the same, and ReGLA, hybrid ReGLA, of its size"
-          "        fla GLA, regla's")
-    for batch in arguments.batches:
-        for length in arguments.lengths:
-            start = time.monotonic()
-            in_time = start + longest - begin < arguments.seconds
-            points.append(measure(torch, models, ours, length, batch, in_time))
-            longest = max(longest, time.monotonic() - start)
-            print_point(points[-1])
-            if arguments.out:  # all so far: the next point may be stopped
-                write(arguments.out, points)
+        points = [(length, batch, name) for length in arguments.lengths
+                  for name, model in models.items() if model for batch in arguments.batches]
+        for number, point in enumerate(points, 1):
+            measure(torch, arguments, clock, table, point, models[point[2]], folder, number < len(points))
+    return table.compared()
 
 
 def products(torch):
@@ -218,11 +268,11 @@ def products(torch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--regla", default="build/cuda/regla")
-    parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 64])
-    parser.add_argument("--batches", type=numbers, default=[1, 64, 16])
+    parser.add_argument("--lengths", type=numbers, default=[1024, 4096])
+    parser.add_argument("--batches", type=numbers, default=[1, 64])
     parser.add_argument("--activations", choices=("f32", "16bit"), default="f32")
     parser.add_argument("--seconds", type=float, default=500,
-                        help="a point that might end later is not begun")
+                        help="when these are over, no more is measured")
     parser.add_argument("--out", help="a CSV of the table")
     parser.add_argument("--products", action="store_true",
                         help="only the times of torch.matmul for some products")
@@ -240,8 +290,8 @@ def main():
           f"{transformers.__version__}; {shown}")
     if arguments.products:
         products(torch)
-    else:
-        compare(torch, arguments)
+    elif not compare(torch, arguments):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

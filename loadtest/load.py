@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from generator import PERCENTILES, Limits, Target, run_load, summarize
-from measure import Failure, find_binary, machine, serving, shipped_model
+from measure import Failure, draw, find_binary, machine, serving, shipped_model
 from soak import growth, soak
 from workload import Lengths, Workload
 
@@ -96,7 +96,7 @@ def parse(arguments):
                        "on the device and again in host memory: full soon, for that is no growth (128M)")
     modes.add_argument("--tolerated-mib", type=float, default=16.0, help="growth of memory in a soak (16)")
     parser.add_argument("--out", default="load", help="folder for load.json, .csv and plots")
-    parser.add_argument("--no-plots", action="store_true", help="without matplotlib")
+    parser.add_argument("--no-plots", action="store_true", help="draw none")
     options = parser.parse_args(arguments)
     if options.duration is None:
         options.duration = SOAK_SECONDS if options.soak else 30
@@ -272,9 +272,10 @@ def main(arguments=None):
         print(f"load: {failure}", file=sys.stderr)
         return 1
     write(result, options)
-    if not options.no_plots:
-        import plots
-        plots.load(result, options.out)
+    if options.soak:
+        draw("soak", result["soak"]["samples"], options)
+    elif options.search:
+        draw("rates", result["runs"], options)
     return 0 if good else 1
 
 

@@ -168,6 +168,19 @@ def commit():
     return result.stdout.strip() or "unknown"
 
 
+def draw(kind, figures, options):
+    """A function of plots.py, unless --no-plots. Who lacks its package has the figures in files."""
+    if options.no_plots:
+        return
+    try:
+        import plots
+    except ModuleNotFoundError as missing:
+        print(f"no plots: the Python package {missing.name} is missing; `make load-deps` installs it",
+              file=sys.stderr)
+        return
+    getattr(plots, kind)(figures, options.out)
+
+
 def median(values):
     return statistics.median(values)
 

@@ -10,8 +10,8 @@ import argparse
 import json
 import sys
 
-from measure import (VOCABULARY, WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median,
-                     own_seconds, run, serving, spread)
+from measure import (VOCABULARY, WARM_UP_TOKENS, Failure, Replies, draw, find_binary, machine,
+                     median, own_seconds, run, serving, spread)
 from table import Table
 
 MOST_OVERHEAD_PERCENT = 5
@@ -19,7 +19,7 @@ LEAST_SHARE_PERCENT = 85
 MOST_HOST_PERCENT = 10
 CAUSES = ("device", "host", "idle")
 COLUMNS = ("side preset streams length repeat tokens_per_second step_share "
-           "own_cpu_us_per_token device_ms host_ms idle_ms").split()
+           "own_cpu_us_per_token device_ms host_ms idle_ms texts_per_step").split()
 KEY = COLUMNS[:5]
 
 
@@ -35,7 +35,7 @@ def engine_point(binary, point, options):
                             point["streams"], "--repeat", 1, "--json"]))
     return {**point, "side": "engine", "tokens_per_second": found["results"][0]["tokens_per_second"],
             "step_share": 1.0, "own_cpu_us_per_token": 0.0,
-            **{f"{cause}_ms": 0.0 for cause in CAUSES}}
+            **{f"{cause}_ms": 0.0 for cause in CAUSES}, "texts_per_step": point["streams"]}
 
 
 def http_point(binary, point, options):
@@ -61,7 +61,7 @@ def http_point(binary, point, options):
     tokens, steps = grown("regla_generated_tokens_total"), grown("regla_engine_steps_total")
     return {**point, "side": "http", "tokens_per_second": streams * length / seconds,
             "step_share": min(1.0, grown("regla_engine_step_seconds_total") / seconds),
-            "own_cpu_us_per_token": own * 1e6 / tokens,
+            "own_cpu_us_per_token": own * 1e6 / tokens, "texts_per_step": tokens / steps,
             **{f"{cause}_ms": 1e3 * grown("regla_engine_seconds_total", cause=cause) / steps
                for cause in CAUSES}}
 
@@ -98,6 +98,7 @@ def verdicts(table, options):
                       "outside_steps_percent": 100 * outside,
                       "own_cpu_us_per_token": median(
                           table.values("own_cpu_us_per_token", side="http", **key)),
+                      "texts_per_step": median(table.values("texts_per_step", side="http", **key)),
                       **steps, "host_percent":
                           100 * steps["host_ms"] / (steps["device_ms"] + steps["host_ms"])})
     return found
@@ -116,7 +117,8 @@ def report(found):
     print("\na step by cause: the device, it waiting for the host, no step to come")
     for row in found:
         print("{streams:>7} streams {device_ms:>9.3f} ms {host_ms:>9.3f} ms {idle_ms:>9.3f} ms; the host's "
-              "share of the first two is {host_percent:.1f} %".format(**row))
+              "share of the first two is {host_percent:.1f} %; {texts_per_step:.1f} texts generate in "
+              "a step".format(**row))
     for row in found:
         for good, limit in limits(row):
             print(f"{'PASS' if good else 'FAIL'}  {row['streams']} streams: {limit}")
@@ -147,7 +149,7 @@ def parse(arguments):
     parser.add_argument("--device", default="auto")
     parser.add_argument("--temperature", default=0.0, type=float)
     parser.add_argument("--out", default="overhead", help="folder for overhead.csv, .json and a plot")
-    parser.add_argument("--no-plots", action="store_true", help="without matplotlib")
+    parser.add_argument("--no-plots", action="store_true", help="draw none")
     return parser.parse_args(arguments)
 
 
@@ -166,9 +168,7 @@ def main(arguments=None):
     found = verdicts(table, options)
     table.write_json(verdicts=found)
     report(found)
-    if not options.no_plots:
-        import plots
-        plots.overhead(found, options.out)
+    draw("overhead", found, options)
     return 0
 
 

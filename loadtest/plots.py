@@ -62,15 +62,7 @@ def overhead(found, out):
     save(figure, out, "overhead")
 
 
-def load(result, out):
-    rates = {run["rate"] for run in result["runs"]}
-    if len(rates) > 1:
-        against_rate(result["runs"], out)
-    if "soak" in result:
-        soak(result["soak"]["samples"], out)
-
-
-def against_rate(runs, out):
+def rates(runs, out):
     """Latencies, and the requests that held the limits, against the rate of arrivals."""
     figure, every = pyplot.subplots(1, 3, figsize=(11, 3.8))
     for number, target in enumerate(dict.fromkeys(run["target"] for run in runs)):

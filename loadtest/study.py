@@ -7,8 +7,8 @@ where it was stopped."""
 import argparse
 import sys
 
-from measure import (PROMPT_TOKENS, ROOT, WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median,
-                     run, serving, spread, status_bytes)
+from measure import (PROMPT_TOKENS, ROOT, WARM_UP_TOKENS, Failure, Replies, draw, find_binary, machine,
+                     median, run, serving, spread, status_bytes)
 from table import Table
 
 DEFAULT = "softmax,fast_decay,regla,hybrid_regla,transnormer_t1,transnormer_t2"
@@ -145,7 +145,7 @@ def parse(arguments):
     parser.add_argument("--weights", default="bf16")
     parser.add_argument("--out", default="study-http", help="folder for study.csv, .json and plots")
     parser.add_argument("--quick", action="store_true", help="lengths 64 and 256, one run")
-    parser.add_argument("--no-plots", action="store_true", help="without matplotlib")
+    parser.add_argument("--no-plots", action="store_true", help="draw none")
     options = parser.parse_args(arguments)
     if options.quick:
         options.lengths, options.repeat = [64, 256], 1
@@ -166,9 +166,7 @@ def main(arguments=None):
     rows = compare(table, options)
     table.write_json(comparison=rows)
     report(rows)
-    if not options.no_plots:
-        import plots
-        plots.study(rows, options.out)
+    draw("study", rows, options)
     return 0
 
 
