@@ -177,7 +177,7 @@ static void begin_write(struct session *session, struct store_op *op)
     name_shared(session, op);
     session->stored = true;
     sessions->writing++;
-    state_tree_disk_room(sessions->options.tree, store_session_bytes(op));
+    state_tree_disk_room(sessions->options.tree, store_rows_bytes(op));
     store_write(sessions->options.store, op);
 }
 
@@ -348,7 +348,7 @@ static bool try_again(struct session_change *change)
         return false;
     change->tried = true;
     error_clear(&change->op.error);
-    state_tree_disk_room(sessions->options.tree, TIMES * store_session_bytes(op));
+    state_tree_disk_room(sessions->options.tree, TIMES * store_rows_bytes(op));
     store_write(sessions->options.store, &change->op);
     return true;
 }

@@ -2,8 +2,6 @@
 #include "server/store/store.h"
 
 #include "engine/state_file.h"
-#include "server/store/reply_rows.h"
-#include "server/store/session_rows.h"
 #include "server/store/store_accounts.h"
 #include "server/store/store_backends.h"
 #include "server/store/store_root.h"
@@ -31,9 +29,10 @@ struct store {
     bool started;
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t filled, has_ended;
-    /* A request may wait for what is urgent; checkpoints are written when there is time. Sessions
-     * and replies are rows: all that wait are run together. */
-    struct queue urgent, rows, background, ended;
+    /* Files that go make room, so they go before what may need it. A request may wait for what is
+     * urgent; checkpoints are written when there is time. Sessions and replies are rows: all that
+     * wait are run together. */
+    struct queue removals, urgent, rows, background, ended;
     bool probe;      /* whether the disk takes commits is to be tried */
     int64_t pending; /* begun, and not yet told to its owner */
     bool closing;
@@ -189,6 +188,10 @@ static void *store_main(void *context)
     tidy_rows(store); /* what an earlier server has left */
     for (;;) {
         const bool rows = store->rows.first != NULL || store->probe || due_in(store) <= 0;
+        if ((op = queue_take(&store->removals)) != NULL) {
+            run_file(store, op);
+            continue;
+        }
         const bool file = !(rows && file_was_last) && (op = queue_take(&store->urgent)) != NULL;
         file_was_last = file;
         if (file)
@@ -217,6 +220,7 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     store->engine = engine;
     store->options = *options;
     store_accounts_init(&store->accounts, options->budget_bytes);
+    queue_init(&store->removals);
     queue_init(&store->urgent);
     queue_init(&store->rows);
     queue_init(&store->background);
@@ -316,18 +320,23 @@ bool store_random_name(char name[STORE_NAME_SIZE])
     return true;
 }
 
-/* Operations on one file run in the order in which they were begun. */
+/* With the mutex held: operations on one file run in the order in which they were begun. */
+static struct queue *queue_of(struct store *store, const struct store_op *op)
+{
+    if (op->kind != STORE_CHECKPOINT)
+        return &store->rows;
+    if (op->what == STORE_WRITE || queue_has(&store->background, op))
+        return &store->background;
+    return op->what == STORE_REMOVE && !queue_has(&store->urgent, op) ? &store->removals
+                                                                      : &store->urgent;
+}
+
 static void submit(struct store *store, struct store_op *op, enum store_what what)
 {
     op->what = what;
     store_accounts_begin(&store->accounts, op);
     pthread_mutex_lock(&store->mutex);
-    bool later =
-        op->kind == STORE_CHECKPOINT && (what == STORE_WRITE || queue_has(&store->background, op));
-    queue_put(op->kind != STORE_CHECKPOINT ? &store->rows
-              : later                      ? &store->background
-                                           : &store->urgent,
-              op);
+    queue_put(queue_of(store, op), op);
     store->pending++;
     pthread_cond_signal(&store->filled);
     pthread_mutex_unlock(&store->mutex);
@@ -335,9 +344,8 @@ static void submit(struct store *store, struct store_op *op, enum store_what wha
 
 void store_write(struct store *store, struct store_op *op)
 {
-    op->bytes = op->kind == STORE_SESSION ? store_session_bytes(op)
-                : op->kind == STORE_REPLY
-                    ? reply_rows_bytes(op->reply)
+    op->bytes = op->kind != STORE_CHECKPOINT
+                    ? store_rows_bytes(op)
                     : store_file_bytes(store, op->position, op->count, op->image != NULL,
                                        op->logits != NULL, op->meta_length);
     store_accounts_pend(&store->accounts, op->bytes);
@@ -437,10 +445,4 @@ int64_t store_file_bytes(const struct store *store, int64_t position, int64_t co
                                                                  .num_tokens = count,
                                                                  .logits = logits ? &some : NULL,
                                                                  .meta_bytes = meta_length});
-}
-
-int64_t store_session_bytes(const struct store_op *op)
-{
-    /* in the log, and then in the database, too */
-    return 2 * session_rows_bytes(op) + session_rows_log_bytes(op);
 }

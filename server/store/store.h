@@ -74,9 +74,8 @@ bool store_poll(struct store *store);
 void store_finish(struct store *store);
 
 void store_report(const struct store *store, struct store_report *report);
-/* Bytes that a write would take, so that the caller can decide what to remove first: of a
- * checkpoint, and of a session. */
-int64_t store_session_bytes(const struct store_op *op);
+/* Bytes that a checkpoint's write would take, so that the caller can decide what to remove first;
+ * store_rows_bytes says it of a session. */
 int64_t store_file_bytes(const struct store *store, int64_t position, int64_t count, bool state,
                          bool logits, size_t meta_length);
 

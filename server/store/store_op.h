@@ -229,4 +229,8 @@ struct store_report {
     int64_t older_copies;        /* sessions that were found older than this server had seen them */
 };
 
+/* Bytes that the files grow by at most where the session or the reply is written: the log, and then
+ * the database (store_rows.c). */
+int64_t store_rows_bytes(const struct store_op *op);
+
 #endif

@@ -181,12 +181,30 @@ struct group {
     bool over_budget; /* it failed, and no disk is to blame */
 };
 
-static int64_t op_bytes(const struct store_op *op)
+/* That a write adds to the database. */
+static int64_t write_bytes(const struct store_op *op)
 {
     int64_t bytes = op->kind == STORE_SESSION ? session_rows_bytes(op) : 0;
     for (const struct store_reply *reply = op->reply; reply != NULL; reply = reply->next)
         bytes += reply_rows_bytes(reply);
-    return op->what != STORE_WRITE ? 0 : bytes;
+    return bytes;
+}
+
+static int64_t op_bytes(const struct store_op *op)
+{
+    return op->what != STORE_WRITE ? 0 : write_bytes(op);
+}
+
+/* That so many bytes of pages take in the log. */
+static int64_t log_bytes(int64_t logged)
+{
+    return (logged + DATABASE_PAGE_BYTES - 1) / DATABASE_PAGE_BYTES * DATABASE_FRAME_BYTES;
+}
+
+int64_t store_rows_bytes(const struct store_op *op)
+{
+    const int64_t bytes = write_bytes(op);
+    return bytes + log_bytes(bytes + session_rows_log_bytes(op));
 }
 
 /* The last of the disk is left to the log, and to deletions: without it nobody could make room.
@@ -206,7 +224,7 @@ static int64_t growth(const struct store_rows *rows, int64_t logged, int64_t byt
 {
     const struct store_database *database = &rows->database;
     int64_t left = store_database_log_bytes(database) - database->log_pages * DATABASE_FRAME_BYTES;
-    int64_t log = (logged + DATABASE_PAGE_BYTES - 1) / DATABASE_PAGE_BYTES * DATABASE_FRAME_BYTES;
+    int64_t log = log_bytes(logged);
     left = left > 0 ? left : 0;
     return (log > left ? log - left : 0) + (bytes > 0 ? bytes : 0);
 }

@@ -522,6 +522,70 @@ Test(store, a_session_that_is_touched_is_as_of_now)
     bench_close(&bench);
 }
 
+/* What was removed for it first, however many files, makes its room. */
+Test(store, a_session_has_the_room_that_was_made_for_it)
+{
+    enum { FILES = 12, ROUNDS = 20, TURNS = 300 * 1024 };
+    static char turns[TURNS];
+    struct bench bench;
+    struct item *files[FILES];
+    bench_open(&bench);
+    struct item *session = new_item(&bench, STORE_SESSION, "s", 100);
+    session->op.turns = memset(turns, ' ', TURNS);
+    session->op.turns_length = TURNS;
+    const int64_t needed = store_rows_bytes(&session->op);
+    const int64_t one = store_file_bytes(bench.store, 4, 4, true, true, 14);
+    cr_assert(FILES * one > needed && one < needed / 4, "%lld of %lld", (long long)one,
+              (long long)needed);
+    store_close(bench.store);
+    bench.store = NULL;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct store_report report;
+        reopen(&bench, BUDGET); /* and the log is empty */
+        store_report(bench.store, &report);
+        const int64_t kept = report.bytes - report.checkpoint_files * one;
+        reopen(&bench, kept + FILES * one);
+        for (int i = 0; i < FILES; i++) {
+            char name[8];
+            snprintf(name, sizeof name, "f%d", i);
+            files[i] = new_item(&bench, STORE_CHECKPOINT, name, 4);
+            write_item(&bench, files[i]);
+        }
+        for (int i = 0; i < FILES; i++)
+            store_remove(bench.store, &files[i]->op);
+        store_write(bench.store, &session->op);
+        drain(&bench);
+        cr_assert(session->op.error.code == ERROR_NONE, "round %d: %s", round,
+                  session->op.error.message);
+        run_op(&bench, store_remove, session);
+        for (int i = 0; i < FILES; i++)
+            free_item(files[i]);
+    }
+    free_item(session);
+    bench_close(&bench);
+}
+
+/* What it is said to need is what it needs. */
+Test(store, a_session_fits_the_bytes_that_it_is_said_to_need)
+{
+    struct bench bench;
+    struct store_report report;
+    bench_open(&bench);
+    struct item *session = new_item(&bench, STORE_SESSION, "s", 200);
+    const int64_t needed = store_rows_bytes(&session->op);
+    store_close(bench.store);
+    bench.store = NULL;
+    reopen(&bench, database_bytes(&bench) + needed);
+    store_report(bench.store, &report);
+    cr_assert(report.budget_bytes - report.bytes == needed, "%lld, not %lld",
+              (long long)(report.budget_bytes - report.bytes), (long long)needed);
+    write_item(&bench, session);
+    store_report(bench.store, &report);
+    cr_expect(report.bytes <= report.budget_bytes);
+    free_item(session);
+    bench_close(&bench);
+}
+
 /* Batches of sessions until none is taken any more: what a commit writes to the log, and what the
  * database takes from it later, fit the budget together. */
 Test(store, sessions_stay_within_the_budget)
