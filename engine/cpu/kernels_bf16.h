@@ -58,6 +58,60 @@ BF16 static void round_pairs(int m, int64_t n, const float *numbers, float *out)
 #endif
 }
 
+#if defined(__AVX512F__)
+/* out [16, m] of dwords, of which four rows: 32 inputs of each of those rows of x, which begin at
+ * x and are x_stride apart, in pairs. */
+BF16_INLINE void pair_fours(const float *x, int64_t x_stride, int m, float *out)
+{
+    __m512i row[4], two[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const float *at = x + i * x_stride;
+        row[i] = (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(at + 16), _mm512_loadu_ps(at));
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        two[2 * i] = _mm512_unpacklo_epi32(row[2 * i], row[2 * i + 1]);
+        two[2 * i + 1] = _mm512_unpackhi_epi32(row[2 * i], row[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int pair = 0; pair < 4; pair++) { /* and those that are 4, 8 and 12 on */
+        const __m512i fours = pair % 2 ? _mm512_unpackhi_epi64(two[pair / 2], two[2 + pair / 2])
+                                       : _mm512_unpacklo_epi64(two[pair / 2], two[2 + pair / 2]);
+#define STORE(lane)                                                      \
+    _mm_storeu_si128((__m128i *)(void *)(out + (4 * (lane) + pair) * m), \
+                     _mm512_extracti32x4_epi32(fours, lane))
+        STORE(0);
+        STORE(1);
+        STORE(2);
+        STORE(3);
+#undef STORE
+    }
+}
+
+/* The inputs of a tile that come in 32; returns how many. */
+BF16 static int64_t pair_inputs(const float *x, int64_t x_stride, int m, int64_t n, float *out)
+{
+    int64_t k = 0;
+    if (m < 4)
+        return 0;
+    claim_lines(x, x_stride, m, n, out, n / 2 * m);
+    for (; k + 32 <= n; k += 32, out += 16 * m) {
+        for (int i = 0; i + 4 <= m; i += 4)
+            pair_fours(x + i * x_stride + k, x_stride, m, out + i);
+        if (m % 4 != 0) /* rows once more, and those that are left */
+            pair_fours(x + (m - 4) * x_stride + k, x_stride, m, out + m - 4);
+    }
+    return k;
+}
+#else
+static int64_t pair_inputs(const float *x, int64_t x_stride, int m, int64_t n, float *out)
+{
+    (void)x, (void)x_stride, (void)m, (void)n, (void)out;
+    return 0;
+}
+#endif
+
 static void kernel_arrange_bf16(const struct weight *weight, const float *x, int64_t x_stride,
                                 int rows, int64_t first, int64_t end, float *out)
 {
@@ -68,10 +122,15 @@ static void kernel_arrange_bf16(const struct weight *weight, const float *x, int
     }
     for (int r = 0, m; r < rows; r += m) {
         m = tile_height(rows - r);
+        float *tile = out + r * weight->in;
         for (int64_t k = first, count; k < end; k += count) {
             count = end - k < PAIRS_BLOCK ? end - k : PAIRS_BLOCK;
-            arrange_tile(x + r * x_stride + k, x_stride, m, count, 1.0f, numbers);
-            round_pairs(m, count, numbers, out + r * weight->in + m * (k / 2));
+            const float *from = x + r * x_stride + k;
+            int64_t done = pair_inputs(from, x_stride, m, count, tile + m * (k / 2));
+            if (done == count)
+                continue;
+            arrange_tile(from + done, x_stride, m, count - done, 1.0f, numbers);
+            round_pairs(m, count - done, numbers, tile + m * ((k + done) / 2));
         }
     }
 }

@@ -10,8 +10,8 @@
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
  * out weights of 4, 2, 2, 34/32, 28/32 or 20/32 bytes. x is arranged first, once a product (8 bytes
  * a number), so that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the
- * second cache for GROUP_PANELS panels. A single row walks its panels as one stream and prefetches
- * (ahead.h).
+ * second cache for GROUP_PANELS panels; where there are no more, the sums of a pair of panels are
+ * finished in the first. A single row walks its panels as one stream and prefetches (ahead.h).
  *
  * Figures, and what was tried instead: loadtest/FIGURES.md, "Choices of the kernels". */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
@@ -387,7 +387,7 @@ static void product_rows(const struct product_way *way, const struct product *p)
     const int64_t in = p->weight->in, last = p->first + p->count;
     const int together = panels_together(p->weight->format);
     const bool few = rows <= FEW_ROWS; /* whose stream is best not broken */
-    const int64_t group = few ? together : GROUP_PANELS;
+    const int64_t group = few || in <= INPUT_BLOCK ? together : GROUP_PANELS;
     const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
     for (int64_t first = p->first; first < last; first += group) {
         int64_t panels = last - first < group ? last - first : group;
