@@ -61,14 +61,16 @@ INLINE __m512i take_part(__m512 *x)
     return part;
 }
 
-/* A block's n inputs of row i of m. */
+/* A block's n inputs of row i of m. Fewer parts than all: the last one is rounded. */
 INLINE void part_block(const int parts, int m, int i, const float *x, int64_t n, float *out)
 {
     __m512 numbers[2];
     load_block(x, n, numbers);
+#pragma GCC unroll 3
     for (int part = 0; part < parts; part++) {
-        __m512i pairs = parts == 1 ? upper_halves(round_upper(numbers[0]), round_upper(numbers[1]))
-                                   : upper_halves(take_part(&numbers[0]), take_part(&numbers[1]));
+        const bool rest = part + 1 == parts && parts < MOST_PARTS;
+        __m512i pairs = rest ? upper_halves(round_upper(numbers[0]), round_upper(numbers[1]))
+                             : upper_halves(take_part(&numbers[0]), take_part(&numbers[1]));
         _mm512_storeu_si512(out + (part * m + i) * TILE_PAIRS, pairs);
     }
 }
@@ -133,6 +135,18 @@ static void kernel_arrange_tiles(const struct weight *weight, const float *x, in
 
 /* A block of 32 inputs of two panels of bf16: tiles of pairs of inputs. */
 typedef uint32_t pair_tiles[PANEL_PAIR][2][TILE_PAIRS][16];
+
+/* A number in f16 is the sum of two in bf16, exactly: its highest 8 bits, and the rest. pairs: of
+ * 16 numbers each of two rows, first those parts, then these. */
+INLINE void pair_f16(const uint16_t *first, const uint16_t *second, __m512i pairs[2])
+{
+    vec one = vec_load_f16(first), two = vec_load_f16(second);
+#pragma GCC unroll 2
+    for (int part = 0; part < 2; part++) {
+        const __m512i low = take_part(&one), high = take_part(&two);
+        pairs[part] = _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
+    }
+}
 
 /* n inputs from w on, the rest zero. */
 INLINE void pair_block(const unsigned char *w, int64_t n, pair_tiles out)
