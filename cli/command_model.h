@@ -40,10 +40,10 @@ struct command_model_options {
     "      (" WEIGHTS_OF_CUBLASLT " weights); its results depend on what shares a step"
 
 /* What the choices of --activations are. */
-#define COMMAND_ACTIVATIONS_HELP                                                               \
-    "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT " weights),\n"        \
-    "      8bit (" WEIGHTS_OF_8BIT " weights), or auto: by a fixed table for this processor\n" \
-    "      and the weights' format; `regla info` prints what that is"
+#define COMMAND_ACTIVATIONS_HELP                                                            \
+    "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT " weights;\n"      \
+    "      f16 needs AMX), 8bit (" WEIGHTS_OF_8BIT " weights), or auto: by a fixed table\n" \
+    "      for this processor and the weights' format; `regla info` prints what that is"
 
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is.
  * activations: the default. Commands that say what a model is worth have f32, which is the same on

@@ -29,8 +29,10 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
 static int open_cuda(const struct ops **ops, struct backend **backend, int device,
                      const struct engine_options *options, struct error *err)
 {
-    const struct cuda_options cuda = {
-        .device = device, .activations = options->activations, .products = options->products};
+    const struct cuda_options cuda = {.device = device,
+                                      .activations = options->activations,
+                                      .weights = options->weights,
+                                      .products = options->products};
     *ops = cuda_ops();
     return cuda_open(backend, &cuda, err);
 }

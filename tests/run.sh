@@ -104,7 +104,7 @@ stage_amx() {
     }
     build dev regla || return
     [[ $(build/dev/regla info --preset regla-6l --json) == *'"instruction_set": "amx"'* ]] && set="amx"
-    for kind in "bf16 f32" "bf16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q6 16bit" "q4 f32" "q4 8bit"; do
+    for kind in "bf16 f32" "bf16 16bit" "f16 f32" "f16 16bit" "q8 f32" "q8 16bit" "q8 8bit" "q6 16bit" "q4 f32" "q4 8bit"; do
         build/dev/regla check --instruction-set $set --bits-only --weights "${kind% *}" \
             --activations "${kind#* }" tests/golden/*/ | grep -v ^PASS
         [ "${PIPESTATUS[0]}" -eq 0 ] || return

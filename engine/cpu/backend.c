@@ -108,9 +108,9 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
     if (weights_create(out, &backend->chunk, backend->threads, parts, num_parts, heads, format,
                        backend->activations, err) != 0)
         return -1;
-    /* What was asked for is for the model's format. For a matrix that the file has in bf16 beside
-     * blocks the processor may have no products, and a set's bits may not depend on that. */
-    if ((*out)->format == WEIGHTS_BF16 && backend->weights != WEIGHTS_BF16)
+    /* What was asked for is for the model's format. For a matrix that the file has in two bytes
+     * beside others the processor may have no products, and a set's bits may not depend on that. */
+    if (weight_format_block((*out)->format) == 1 && backend->weights != (*out)->format)
         (*out)->activations = ACTIVATIONS_F32;
     if (backend->observer != NULL && heads == 1)
         backend->observer->packed(backend->observer->context, *out, parts, num_parts);
@@ -284,11 +284,12 @@ static int check_activations(const struct backend *backend, enum weight_format w
         return 0;
     const bool blocks = weight_format_block(weights) > 1;
 #if defined(__aarch64__)
-    const char *needed = weights == WEIGHTS_Q6 ? "AVX-512 VNNI of x86-64"
-                         : blocks              ? "SDOT"
-                                               : "BFMMLA";
+    const char *needed = weights == WEIGHTS_Q6    ? "AVX-512 VNNI of x86-64"
+                         : weights == WEIGHTS_F16 ? "AMX of x86-64"
+                         : blocks                 ? "SDOT"
+                                                  : "BFMMLA";
 #else
-    const char *needed = blocks ? "AVX-512 VNNI" : "AVX-512 BF16";
+    const char *needed = blocks ? "AVX-512 VNNI" : weights == WEIGHTS_F16 ? "AMX" : "AVX-512 BF16";
 #endif
     return error_set(err, ERROR_UNSUPPORTED,
                      "activations: %s with weights in %s needs %s, expected f32 where there is %s "

@@ -37,8 +37,7 @@ struct backend {
 
 /* The best instruction set of this machine, or the named one. NULL with an error. */
 const struct kernels *instruction_set_choose(const char *name, struct error *err);
-/* Whether an instruction set that runs here can round the inputs of products with bf16, q8 or
- * q4 weights. */
+/* Whether an instruction set that runs here can round the inputs of products with such weights. */
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights);
 /* Whether AMX is taken where it is `there`, the system `refused` it (an errno, or 0), and it agrees
  * with its emulation. refusal [size]: why it is not although it is there, or empty. */
@@ -49,7 +48,7 @@ bool instruction_set_amx_runs(bool there, int refused, bool agrees, char *refusa
 /* What multiplies with weights of a format (cpu_ops.unit). */
 const char *instruction_set_unit(const struct kernels *, enum weight_format,
                                  enum activation_format);
-/* tiles_check.c: whether both give the same bits in products with bf16 and with q8. */
+/* tiles_check.c: whether both give the same bits in products with bf16, f16 and q8. */
 bool tiles_agree(const struct kernels *, const struct kernels *);
 
 /* Each task is one text (or group of queries), task / heads, and one head, task % heads. */

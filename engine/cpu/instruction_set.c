@@ -125,13 +125,14 @@ static bool runs(const struct kernels *kernels)
 
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
+    if (fixes_inputs(kernels, weights) || parts_inputs(kernels, weights))
+        return true;
 #if defined(__x86_64__)
-    const bool pairs =
-        kernels->tiles != 0 || (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
+    const bool pairs = kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16");
 #else
-    const bool pairs = kernels == kernels_neonmm && weights != WEIGHTS_Q6; /* which is f32 there */
+    const bool pairs = kernels == kernels_neonmm;
 #endif
-    return fixes_inputs(kernels, weights) || pairs;
+    return pairs && weights == WEIGHTS_BF16;
 }
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
@@ -163,9 +164,7 @@ const char *instruction_set_unit(const struct kernels *kernels, enum weight_form
 #endif
     if (fixed)
         return integers;
-    return activation_format_fits(activations, weights) && activations == ACTIVATIONS_16BIT
-               ? pairs
-               : UNIT_F32;
+    return weights == WEIGHTS_BF16 && activations == ACTIVATIONS_16BIT ? pairs : UNIT_F32;
 }
 
 const char *cpu_refused_set(void)

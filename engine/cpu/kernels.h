@@ -128,8 +128,8 @@ static inline __attribute__((always_inline)) int fixed_words(const int digits)
     return FIXED_ENDS + Q8_BLOCK / 4 * digits;
 }
 
-/* Where tiles multiply bf16 x is this number of bf16, each exact (kernels_tiles.h), unless it is
- * rounded to one. */
+/* Where tiles multiply bf16 and f16, x is this number of bf16, each exact (kernels_tiles.h), unless
+ * it is rounded to one. */
 enum { MOST_PARTS = 3 };
 
 /* Rows of one head against panels [first, first + count) of that head. */
@@ -211,7 +211,7 @@ static inline bool fixes_inputs(const struct kernels *kernels, enum weight_forma
 /* Whether they take it as one or more numbers in bf16, whatever the number of rows. */
 static inline bool parts_inputs(const struct kernels *kernels, enum weight_format format)
 {
-    return format == WEIGHTS_BF16 && (kernels->tiles >> format & 1) != 0;
+    return (kernels->tiles >> format & 1) != 0 && !fixes_inputs(kernels, format);
 }
 
 /* The most floats that 32 numbers of x take as `arrange` writes them. */
@@ -234,8 +234,8 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
     return panel_rows_of(weight->format, weight->in) * fixed_words(digits_of(weight->activations));
 }
 
-/* NULL where the instruction set was not compiled. amx has AMX's tiles beside avx512vnni, for bf16
- * and fixed point: the bits of q8, q6 and q4 are those of avx512vnni. amx_emulated has the same
+/* NULL where the instruction set was not compiled. amx has AMX's tiles beside avx512vnni, for bf16,
+ * f16 and fixed point: the bits of q8, q6 and q4 are those of avx512vnni. amx_emulated has the same
  * bits as amx, for tests on machines without it: the tiles are C. avx512vnni differs from avx512 in
  * products of q8, q6, q4 and of rounded activations. zen4 and zen5 have the name and bits of
  * avx512vnni and prefetch as those cores need it. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products by tiles (tiles.h), of two rows of x or more with weights in bf16, q8 and q4. This file
- * is included twice: AMX(name) names its functions, TILE(operation) those of the processor or of
- * the emulation.
+/* Products by tiles (tiles.h), of two rows of x or more with weights in bf16, f16, q8 and q4. This
+ * file is included twice: AMX(name) names its functions, TILE(operation) those of the processor or
+ * of the emulation.
  *
- * bf16. Per output, over blocks of 32 inputs, and in a block from the lowest part of x to the
- * highest: acc += a tile's sum of 16 pairs. The weights of a chunk of blocks become pairs in
- * scratch once (two loads, shifts and blends for 128 bytes), and all rows meet them there, 32 rows
- * and 32 outputs at a time. 16 rows, 16 outputs and 32 inputs take a tile product for each part.
+ * bf16, f16. Per output, over blocks of 32 inputs, in a block from the lowest part of the weight to
+ * the highest, and for each from the lowest part of x to the highest: acc += a tile's sum of 16
+ * pairs. The weights of a chunk of blocks become pairs of each part in scratch once (bf16: two
+ * loads, shifts and blends for 128 bytes), and all rows meet them there, 32 rows and 32 outputs at
+ * a time. 16 rows, 16 outputs and 32 inputs take a tile product for each part of x with each of the
+ * weight: in f32 three with bf16 and six with f16, with rounded x one and two.
  *
  * q6 is multiplied as by kernels_vnni.h: its halves of a block would take half a tile each.
  *
@@ -30,7 +32,7 @@ INLINE void AMX(set_shape)(struct tile_config *config, int first, int end, int r
     }
 }
 
-/* ---- bf16 ---- */
+/* ---- bf16 and f16 ---- */
 
 /* Tiles: sums 0 and 1 of the first rows, 2 and 3 of the second, x of both 4 and 5, weights 6 and 7.
  */
@@ -47,12 +49,13 @@ static void AMX(shape_pairs)(AMX_STATE *state, int first, int second)
     TILE(configure)(state, &config);
 }
 
-/* sums [rows][32] (+)= x * the weights of `panel` in `blocks` blocks. second: x has two tiles of
- * rows, of which the other begins at x + far, with its sums 16 rows on. */
-INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const bool second,
-                                int first_rows, int second_rows, const float *x, int64_t far,
-                                int64_t blocks, const pair_tiles *w, int panel, float *sums,
-                                bool add)
+/* sums [rows][32] (+)= x * the weights of `panel` in `blocks` blocks, w [blocks][parts of format].
+ * second: x has two tiles of rows, of which the other begins at x + far, with its sums 16 rows on.
+ */
+INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const enum weight_format format,
+                                const bool second, int first_rows, int second_rows, const float *x,
+                                int64_t far, int64_t blocks, const pair_tiles *w, int panel,
+                                float *sums, bool add)
 {
     const int64_t row = PANEL * sizeof *sums, line = TILE_BYTES;
     float *other = sums + TILE_HEIGHT * PANEL;
@@ -71,9 +74,11 @@ INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const bool se
         TILE(zero)(state, 2);
         TILE(zero)(state, 3);
     }
-    for (int64_t b = 0; b < blocks; b++) {
-        TILE(load)(state, 6, w[b][panel][0], line);
-        TILE(load)(state, 7, w[b][panel][1], line);
+    const int64_t count = blocks * weight_parts(format);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t b = i / weight_parts(format);
+        TILE(load)(state, 6, w[i][panel][0], line);
+        TILE(load)(state, 7, w[i][panel][1], line);
         for (int part = parts - 1; part >= 0; part--) {
             TILE(load)(state, 4, x + (b * parts + part) * first_rows * TILE_PAIRS, line);
             TILE(multiply_bf16)(state, 0, 4, 6);
@@ -94,8 +99,9 @@ INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const bool se
 }
 
 /* All rows against a chunk of blocks from block `from` on, of both panels. */
-INLINE void AMX(multiply_chunk)(AMX_STATE *state, const int parts, const struct product *p,
-                                int64_t from, int64_t blocks, const pair_tiles *w, float *sums)
+INLINE void AMX(multiply_chunk)(AMX_STATE *state, const int parts, const enum weight_format format,
+                                const struct product *p, int64_t from, int64_t blocks,
+                                const pair_tiles *w, float *sums)
 {
     const int rows = p->num_rows;
     for (int r = 0; r < rows; r += 2 * TILE_HEIGHT) {
@@ -110,17 +116,20 @@ INLINE void AMX(multiply_chunk)(AMX_STATE *state, const int parts, const struct 
             float *to = sums + panel * PANEL_SUMS + r * PANEL;
             if (second > 0)
                 AMX(multiply_pairs)
-            (state, parts, true, first, second, x, far, blocks, w, panel, to, from > 0);
-            else AMX(multiply_pairs)(state, parts, false, first, 0, x, 0, blocks, w, panel, to,
-                                     from > 0);
+            (state, parts, format, true, first, second, x, far, blocks, w, panel, to, from > 0);
+            else AMX(multiply_pairs)(state, parts, format, false, first, 0, x, 0, blocks, w, panel,
+                                     to, from > 0);
         }
     }
 }
 
-INLINE void AMX(product_pairs)(const int parts, const struct product *p)
+INLINE void AMX(product_pairs)(const int parts, const enum weight_format format,
+                               const struct product *p)
 {
-    enum { CHUNK = 16 }; /* blocks: 32 KiB of a panel */
+    enum { CHUNK = 16 }; /* parts of blocks: 32 KiB of a panel */
+    const int64_t most = CHUNK / weight_parts(format);
     _Alignas(LINE) pair_tiles tiles[CHUNK];
+    _Alignas(LINE) unsigned char rest[32][ROW_BYTES];
     _Alignas(LINE) float sums[PANEL_PAIR][PANEL_SUMS];
     AMX_STATE state;
     const int64_t in = p->weight->in, blocks = (in + 31) / 32;
@@ -128,13 +137,14 @@ INLINE void AMX(product_pairs)(const int parts, const struct product *p)
         const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
         prepare_rows(p, panel, PANEL_PAIR);
         for (int64_t from = 0, count; from < blocks; from += count) {
-            count = blocks - from < CHUNK ? blocks - from : CHUNK;
+            count = blocks - from < most ? blocks - from : most;
             for (int64_t b = 0; b < count; b++, w += 32 * ROW_BYTES) {
                 for (int line = 0; line < 32 * ROW_BYTES; line += LINE)
                     ask_tile(w + line + TILE_AHEAD, true);
-                pair_block(w, in - (from + b) * 32, tiles[b]);
+                pair_block(format, whole_block(w, in - (from + b) * 32, rest),
+                           tiles + b * weight_parts(format));
             }
-            AMX(multiply_chunk)(&state, parts, p, from, count, tiles, sums[0]);
+            AMX(multiply_chunk)(&state, parts, format, p, from, count, tiles, sums[0]);
         }
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_panel(p, panel + i, sums[i]);
@@ -314,17 +324,12 @@ static float AMX(measure_tiles)(bool bytes, int64_t rounds)
 static void AMX(kernel_product)(const struct product *p)
 {
     const enum weight_format format = p->weight->format;
-    const int parts = parts_of(p->weight->activations);
-    if (format == WEIGHTS_BF16 && p->num_rows == 1) {
-        if (parts == 1)
-            product_row_parts(1, p);
-        else
-            product_row_parts(MOST_PARTS, p);
+    if (p->num_rows == 1 && (PART_FORMATS >> format & 1) != 0) {
+        product_row_tiles(p);
     } else if (format == WEIGHTS_BF16) {
-        if (parts == 1)
-            AMX(product_pairs)(1, p);
-        else
-            AMX(product_pairs)(MOST_PARTS, p);
+        FOR_PARTS(AMX(product_pairs), p->weight, WEIGHTS_BF16, p)
+    } else if (format == WEIGHTS_F16) {
+        FOR_PARTS(AMX(product_pairs), p->weight, WEIGHTS_F16, p)
     } else if (p->num_rows == 1 || (TILE_FORMATS >> format & 1) == 0) {
         kernel_product_vnni(p);
     } else if (format == WEIGHTS_Q8) {

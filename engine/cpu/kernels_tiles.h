@@ -5,25 +5,44 @@
  * x comes in tiles of up to 16 rows, as even pieces of 16 as they come, and of each by blocks of 32
  * inputs. A block of m rows is
  *
- *     bf16     [parts][m][32] bf16: x in one part, rounded (16bit), or in three (f32)
- *     q8, q4   [FIXED_ENDS][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
+ *     bf16, f16   [parts][m][32] bf16: x in one part, rounded (16bit), or in three (f32)
+ *     q8, q4      [FIXED_ENDS][m] dwords as kernels_vnni.h has them, [digits][m][32] bytes
  *
  * The three parts are the highest 8 bits of a number, of what is left, and the rest: their sum is
- * a finite number exactly, unless it is tiny, and so is the product of each with a weight. q8 and
- * q4 have the bits of kernels_vnni.h, whatever multiplies the bytes. */
+ * a finite number exactly, unless it is tiny. A weight in f16 has two such parts, one in bf16 is
+ * its own. The product of a part with a part is exact. q8 and q4 have the bits of kernels_vnni.h,
+ * whatever multiplies the bytes. */
 #ifndef ENGINE_CPU_KERNELS_TILES_H
 #define ENGINE_CPU_KERNELS_TILES_H
 
 #include "engine/cpu/kernels_vnni.h"
 #include "engine/cpu/tiles.h"
 
-/* In fixed point, what tiles multiply. */
+/* What tiles multiply in fixed point, and what they multiply in parts. */
 #define TILE_FORMATS (1u << WEIGHTS_Q8 | 1u << WEIGHTS_Q4)
+#define PART_FORMATS (1u << WEIGHTS_BF16 | 1u << WEIGHTS_F16)
+
+enum { MOST_WEIGHT_PARTS = 2 };
+
+/* Of a weight in one of PART_FORMATS. */
+INLINE int weight_parts(const enum weight_format format)
+{
+    return format == WEIGHTS_F16 ? MOST_WEIGHT_PARTS : 1;
+}
 
 INLINE int parts_of(enum activation_format activations)
 {
     return activations == ACTIVATIONS_16BIT ? 1 : MOST_PARTS;
 }
+
+/* Makes a call with the parts of x as a constant. */
+#define FOR_PARTS(function, weight, ...)          \
+    {                                             \
+        if (parts_of((weight)->activations) == 1) \
+            function(1, __VA_ARGS__);             \
+        else                                      \
+            function(MOST_PARTS, __VA_ARGS__);    \
+    }
 
 /* Of a round of measure_tiles: four products of 16 x 16 x 32. */
 enum { TILES_ROUND_OPERATIONS = 4 * 2 * TILE_HEIGHT * 16 * 32 };
@@ -117,10 +136,9 @@ static void kernel_arrange_tiles(const struct weight *weight, const float *x, in
 {
     int32_t *fixed = (int32_t *)(void *)out;
     const int64_t blocks = panel_rows_of(WEIGHTS_Q8, weight->in);
-    if (weight->format == WEIGHTS_BF16 && weight->activations == ACTIVATIONS_16BIT)
-        part_rows(1, x, x_stride, rows, blocks * TILE_PAIRS, first, end, out);
-    else if (weight->format == WEIGHTS_BF16)
-        part_rows(MOST_PARTS, x, x_stride, rows, blocks * MOST_PARTS * TILE_PAIRS, first, end, out);
+    if (PART_FORMATS >> weight->format & 1)
+        FOR_PARTS(part_rows, weight, x, x_stride, rows,
+                  blocks * parts_of(weight->activations) * TILE_PAIRS, first, end, out)
     else if (rows == 1 || (TILE_FORMATS >> weight->format & 1) == 0)
         kernel_arrange_vnni(weight, x, x_stride, rows, first, end, out);
     else if (weight->format == WEIGHTS_Q8)
@@ -133,31 +151,62 @@ static void kernel_arrange_tiles(const struct weight *weight, const float *x, in
 
 /* ---- weights ---- */
 
-/* A block of 32 inputs of two panels of bf16: tiles of pairs of inputs. */
+/* One part of a block of 32 inputs of two panels: tiles of pairs of inputs. */
 typedef uint32_t pair_tiles[PANEL_PAIR][2][TILE_PAIRS][16];
 
-/* A number in f16 is the sum of two in bf16, exactly: its highest 8 bits, and the rest. pairs: of
- * 16 numbers each of two rows, first those parts, then these. */
-INLINE void pair_f16(const uint16_t *first, const uint16_t *second, __m512i pairs[2])
+/* Takes the highest part of each number, in the upper half; the number, which was f16, becomes the
+ * rest. What is not finite leaves a NaN. */
+INLINE __m512i take_f16_part(__m512 *w)
 {
-    vec one = vec_load_f16(first), two = vec_load_f16(second);
-#pragma GCC unroll 2
-    for (int part = 0; part < 2; part++) {
-        const __m512i low = take_part(&one), high = take_part(&two);
-        pairs[part] = _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
-    }
+    const __m512i part =
+        _mm512_and_si512(_mm512_castps_si512(*w), _mm512_set1_epi32((int)0xffff0000));
+    *w = _mm512_sub_ps(*w, _mm512_castsi512_ps(part));
+    return part;
 }
 
-/* n inputs from w on, the rest zero. */
-INLINE void pair_block(const unsigned char *w, int64_t n, pair_tiles out)
+/* Parts of 16 numbers in f16 each of two rows, as pairs: the highest ones, and the rests. */
+INLINE void pair_f16(const uint16_t *first, const uint16_t *second,
+                     __m512i pairs[MOST_WEIGHT_PARTS])
+{
+    vec one = vec_load_f16(first), two = vec_load_f16(second);
+    const __m512i low = take_f16_part(&one), high = take_f16_part(&two);
+    pairs[0] = _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
+    pairs[1] =
+        _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(one), 16), _mm512_castps_si512(two));
+}
+
+/* A block of 32 inputs of which n from w on are there: these, or a copy with zeros behind it. */
+INLINE const unsigned char *whole_block(const unsigned char *w, int64_t n,
+                                        unsigned char rest[32][ROW_BYTES])
+{
+    if (n >= 32)
+        return w;
+    memset(rest, 0, 32 * ROW_BYTES);
+    memcpy(rest, w, (size_t)n * ROW_BYTES);
+    return rest[0];
+}
+
+/* out [parts]: a whole block, its rests first, as they are added up. */
+INLINE void pair_block(const enum weight_format format, const unsigned char *w, pair_tiles *out)
 {
     for (int pair = 0; pair < TILE_PAIRS; pair++, w += 2 * ROW_BYTES)
         for (int panel = 0; panel < PANEL_PAIR; panel++) {
-            struct two_inputs two = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-            if (2 * pair < n)
-                two = load_two(w + panel * LINE, 2 * pair + 1 < n);
-            _mm512_store_si512(out[panel][0][pair], two.low);
-            _mm512_store_si512(out[panel][1][pair], two.high);
+            __m512i pairs[2][MOST_WEIGHT_PARTS]; /* columns j and j + 16 of the panel */
+            if (format == WEIGHTS_F16) {
+                const uint16_t *row = (const uint16_t *)(const void *)(w + panel * LINE);
+                const uint16_t *next = row + ROW_BYTES / sizeof *row;
+                pair_f16(row, next, pairs[0]);
+                pair_f16(row + 16, next + 16, pairs[1]);
+            } else {
+                const struct two_inputs two = load_two(w + panel * LINE, true);
+                pairs[0][0] = two.low;
+                pairs[1][0] = two.high;
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < 2 * weight_parts(format); i++) {
+                const int place = weight_parts(format) - 1 - i / 2;
+                _mm512_store_si512(out[place][panel][i % 2][pair], pairs[i % 2][i / 2]);
+            }
         }
 }
 
@@ -166,38 +215,63 @@ INLINE void pair_block(const unsigned char *w, int64_t n, pair_tiles out)
 /* The numbers of a block of x: of each part those of even inputs, then of odd ones. */
 typedef float part_numbers[MOST_PARTS][2][TILE_PAIRS];
 
-/* sums [panels][2] += a block of x * 32 inputs of w, as tiles add them up (tiles.h): the two sums
- * of a block begin at zero. */
-INLINE void add_pairs(const int parts, part_numbers x, const unsigned char *w, vec sums[4])
+/* Registers hold the sums of three parts of x and of as many vectors of weights: both panels of
+ * bf16, or both parts of one panel of f16. */
+enum { PART_VECTORS = 4 };
+
+/* Those of an input. */
+INLINE void load_row_parts(const enum weight_format format, const unsigned char *w,
+                           vec out[PART_VECTORS])
 {
-    vec even[MOST_PARTS][4], odd[MOST_PARTS][4];
+    if (format == WEIGHTS_F16) {
+        load_pair(format, w, 0, &out[2], &out[3]);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            out[i] = _mm512_castsi512_ps(take_f16_part(&out[2 + i]));
+    } else {
+        load_pair(format, w, 0, &out[0], &out[1]);
+        load_pair(format, w, 1, &out[2], &out[3]);
+    }
+}
+
+/* sums [PART_VECTORS / parts of a weight] += a block of x * a whole block of w, as tiles add them
+ * up (tiles.h): the two sums of a block begin at zero. */
+INLINE void add_pairs(const int parts, const enum weight_format format, part_numbers x,
+                      const unsigned char *w, bool ahead, vec *sums)
+{
+    const int vectors = PART_VECTORS / weight_parts(format);
+    vec even[MOST_PARTS][PART_VECTORS], odd[MOST_PARTS][PART_VECTORS];
 #pragma GCC unroll 12
     for (int i = 0; i < parts * 4; i++)
         even[i / 4][i % 4] = odd[i / 4][i % 4] = vec_set(0.0f);
     for (int pair = 0; pair < TILE_PAIRS; pair++, w += 2 * ROW_BYTES) {
-        vec first[4], second[4];
-        if (pair % (ONE_ROW_INPUTS / 2) == 0)
-            ask_rows(WEIGHTS_BF16, w);
-        vec_load_bf16_pairs(w, &first[0], &first[1]);
-        vec_load_bf16_pairs(w + LINE, &first[2], &first[3]);
+        vec first[PART_VECTORS], second[PART_VECTORS];
+        if (ahead && pair % (ONE_ROW_INPUTS / 2) == 0)
+            ask_rows(format, w);
+        load_row_parts(format, w, first);
 #pragma GCC unroll 12
         for (int i = 0; i < parts * 4; i++)
             even[i / 4][i % 4] =
                 vec_fma(vec_set(x[i / 4][0][pair]), first[i % 4], even[i / 4][i % 4]);
-        vec_load_bf16_pairs(w + ROW_BYTES, &second[0], &second[1]);
-        vec_load_bf16_pairs(w + ROW_BYTES + LINE, &second[2], &second[3]);
+        load_row_parts(format, w + ROW_BYTES, second);
 #pragma GCC unroll 12
         for (int i = 0; i < parts * 4; i++)
             odd[i / 4][i % 4] =
                 vec_fma(vec_set(x[i / 4][1][pair]), second[i % 4], odd[i / 4][i % 4]);
     }
+#pragma GCC unroll 2
+    for (int from = PART_VECTORS - vectors; from >= 0; from -= vectors)
 #pragma GCC unroll 12
-    for (int i = 4 * parts - 1; i >= 0; i--)
-        sums[i % 4] += even[i / 4][i % 4] + odd[i / 4][i % 4];
+        for (int i = vectors * parts - 1; i >= 0; i--) {
+            const int part = i / vectors, v = i % vectors;
+            sums[v] += even[part][from + v] + odd[part][from + v];
+        }
 }
 
-INLINE void product_row_parts(const int parts, const struct product *p)
+INLINE void product_row_parts(const int parts, const enum weight_format format,
+                              const struct product *p)
 {
+    const int vectors = PART_VECTORS / weight_parts(format);
     _Alignas(LINE) unsigned char rest[32][ROW_BYTES];
     _Alignas(LINE) part_numbers x;
     const int64_t in = p->weight->in;
@@ -214,17 +288,24 @@ INLINE void product_row_parts(const int parts, const struct product *p)
                 vec_store(x[part][0], low);
                 vec_store(x[part][1], high);
             }
-            if (in - k < 32) {
-                memset(rest, 0, sizeof rest);
-                memcpy(rest, w, (size_t)(in - k) * ROW_BYTES);
-            }
-            add_pairs(parts, x, in - k < 32 ? rest[0] : w, sums);
+            const unsigned char *block = whole_block(w, in - k, rest);
+#pragma GCC unroll 2
+            for (int v = 0; v < 4; v += vectors)
+                add_pairs(parts, format, x, block + v / 2 * LINE, v == 0, sums + v);
         }
         for (int i = 0; i < 4; i++)
             rows[i / 2].sums[i % 2] = sums[i];
         finish_sums(p, panel, &rows[0]);
         finish_sums(p, panel + 1, &rows[1]);
     }
+}
+
+static void product_row_tiles(const struct product *p)
+{
+    if (p->weight->format == WEIGHTS_F16)
+        FOR_PARTS(product_row_parts, p->weight, WEIGHTS_F16, p)
+    else
+        FOR_PARTS(product_row_parts, p->weight, WEIGHTS_BF16, p)
 }
 
 #endif

@@ -29,11 +29,11 @@ const struct kernels *const kernels_avx512vnni = &vnni;
 
 static const struct kernels amx = {
     KERNELS_MEMBERS("amx", kernel_product_amx, kernel_arrange_tiles, VNNI_FORMATS),
-    .tiles = TILE_FORMATS | 1u << WEIGHTS_BF16, .measure_tiles = measure_tiles_amx,
+    .tiles = TILE_FORMATS | PART_FORMATS, .measure_tiles = measure_tiles_amx,
     .measure_tiles_operations = TILES_ROUND_OPERATIONS};
 static const struct kernels emulated = {
     KERNELS_MEMBERS("amx_emulated", kernel_product_emulated, kernel_arrange_tiles, VNNI_FORMATS),
-    .tiles = TILE_FORMATS | 1u << WEIGHTS_BF16, .measure_tiles = measure_tiles_emulated,
+    .tiles = TILE_FORMATS | PART_FORMATS, .measure_tiles = measure_tiles_emulated,
     .measure_tiles_operations = TILES_ROUND_OPERATIONS};
 const struct kernels *const kernels_amx = &amx;
 const struct kernels *const kernels_amx_emulated = &emulated;

@@ -15,6 +15,7 @@ static const struct {
     enum activation_format activations;
 } checked[] = {{WEIGHTS_BF16, ACTIVATIONS_F32},
                {WEIGHTS_BF16, ACTIVATIONS_16BIT},
+               {WEIGHTS_F16, ACTIVATIONS_F32},
                {WEIGHTS_Q8, ACTIVATIONS_F32}};
 
 struct check {
@@ -46,6 +47,8 @@ static void fill(struct check *check, enum weight_format format)
         check->x[i] = any_number(&seed);
     for (size_t i = 0; i < sizeof check->w; i += 2) {
         uint16_t bits = (uint16_t)(bits_of_float(any_number(&seed)) >> 16);
+        if (format == WEIGHTS_F16)
+            bits = (uint16_t)(next_number(&seed) & 0xbfff); /* under 2, some denormal */
         memcpy(check->w + i, &bits, sizeof bits);
     }
     for (size_t i = 0; format == WEIGHTS_Q8 && i < sizeof check->w; i++)

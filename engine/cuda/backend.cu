@@ -235,6 +235,10 @@ int cuda_open(struct backend **out, const struct cuda_options *options, struct e
         return error_set(err, ERROR_UNSUPPORTED,
                          "activations: expected f32 or 16bit on a GPU, got %s",
                          activation_format_name(options->activations));
+    if (options->activations != ACTIVATIONS_F32 && options->weights == WEIGHTS_F16)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "activations: expected f32 with weights in f16 on a GPU, got %s",
+                         activation_format_name(options->activations));
     struct backend *backend = static_cast<struct backend *>(calloc(1, sizeof *backend));
     if (backend == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");

@@ -9,6 +9,7 @@
 struct cuda_options {
     int device;                         /* CUDA's number of the device */
     enum activation_format activations; /* for weights that they fit: f32 or 16bit */
+    enum weight_format weights;         /* of the model; 0 where only single products are made */
     enum products products;             /* of many rows, with weights that they fit */
 };
 

@@ -375,6 +375,7 @@ int cuda_weight_create(struct backend *backend, struct weight **out, const struc
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory");
     weight->format = format == WEIGHTS_AUTO ? packing_format(parts, num_parts) : format;
     weight->rounded = backend->activations == ACTIVATIONS_16BIT &&
+                      weight->format != WEIGHTS_F16 && /* whose x is two numbers in f16 */
                       activation_format_fits(ACTIVATIONS_16BIT, weight->format);
     weight->in = parts[0].cols;
     weight->heads = heads;

@@ -15,8 +15,8 @@
 
 /* To what products may round their inputs.
  *   f32: to 24 bits; on a GPU, with weights of two bytes or one, to 17 bits (f16: 23)
- *   16bit: with bf16 weights, and always on a GPU, to bf16; with weights in blocks to 16-bit
- * integers, scaled by the largest of 32 inputs
+ *   16bit: with bf16 weights, and always on a GPU, to bf16; so with f16 weights by AMX, and by
+ * nothing else; with weights in blocks to 16-bit integers, scaled by the largest of 32 inputs
  *   8bit: with weights in blocks to 8-bit integers, likewise; not on a GPU
  *   auto: what a fixed table has for the device and the weights' format (engine/device.h) */
 #define ACTIVATION_FORMATS(X)     \
@@ -27,20 +27,20 @@
 
 /* Of the matrices that are multiplied with: value, name, weights of a row that share a scale (1: no
  * scale), bytes of so many weights, and bits of the activations beside f32 that its products may
- * round to.
+ * round to on some device.
  *   q8: int8, with one f16 scale per 32 weights of a row
  *   q6: six bits, with an f16 scale per 32 weights of a row and an 8-bit factor of it per 16
  *   q4: four bits, with an f16 scale and an f16 minimum per 32 weights of a row; the head is q6 */
 #define WEIGHT_FORMATS(X)                                                       \
     X(WEIGHTS_F32, "f32", 1, 4, 0)                                              \
     X(WEIGHTS_BF16, "bf16", 1, 2, 1 << ACTIVATIONS_16BIT)                       \
-    X(WEIGHTS_F16, "f16", 1, 2, 0)                                              \
+    X(WEIGHTS_F16, "f16", 1, 2, 1 << ACTIVATIONS_16BIT)                         \
     X(WEIGHTS_Q8, "q8", 32, 34, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
     X(WEIGHTS_Q6, "q6", 32, 28, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
     X(WEIGHTS_Q4, "q4", 32, 20, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT)
 
-/* The last column in words, for help and messages. */
-#define WEIGHTS_OF_16BIT "bf16, q8, q6 or q4"
+/* The last column in words, for help and messages; f16 needs AMX. */
+#define WEIGHTS_OF_16BIT "bf16, f16, q8, q6 or q4"
 #define WEIGHTS_OF_8BIT "q8, q6 or q4"
 
 /* Of the KV pages of layers with a full window (rings are f32, as all of a slot). */

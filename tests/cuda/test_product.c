@@ -350,12 +350,16 @@ static void check_refusals(struct devices *d)
     int result = cuda->ops->weight_create(cuda->backend, &weight, &matrix, 1, 1, WEIGHTS_F16, &err);
     bench_expect(&d->count, result != 0 && err.code == ERROR_INVALID, "1e6 in f16", "was packed",
                  result);
-    const struct cuda_options options = {.activations = ACTIVATIONS_8BIT};
-    struct backend *backend;
-    err = (struct error)ERROR_INIT;
-    result = cuda_open(&backend, &options, &err);
-    bench_expect(&d->count, result != 0 && err.code == ERROR_UNSUPPORTED, "x of 8 bits",
-                 "was accepted", result);
+    static const struct cuda_options refused[] = {
+        {.activations = ACTIVATIONS_8BIT},
+        {.activations = ACTIVATIONS_16BIT, .weights = WEIGHTS_F16}};
+    for (int i = 0; i < 2; i++) {
+        struct backend *backend;
+        err = (struct error)ERROR_INIT;
+        result = cuda_open(&backend, &refused[i], &err);
+        bench_expect(&d->count, result != 0 && err.code == ERROR_UNSUPPORTED,
+                     i == 0 ? "x of 8 bits" : "rounded x with f16", "was accepted", result);
+    }
 }
 
 int main(void)

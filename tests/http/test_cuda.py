@@ -103,15 +103,18 @@ def test_a_cublaslt_that_cannot_be_loaded_is_an_error(library, message):
 
 def test_activations_are_rounded_to_what_a_gpu_has_and_else_refused():
     command = [harness.BINARY, "perplexity", MODEL, "-", "--format", "jsonl", "--device", "cuda",
-               "--weights", "q8", "--json", "--activations"]
+               "--json", "--weights"]
+    refused = {("q8", "8bit"): "activations: expected f32 or 16bit on a GPU, got 8bit",
+               ("f16", "16bit"): "activations: expected f32 with weights in f16 on a GPU, got 16bit"}
     found = {}
-    for activations in ("f32", "16bit", "8bit"):
-        done = subprocess.run([*command, activations], input='{"text": "once upon a time"}',
-                              capture_output=True, text=True, timeout=harness.START_SECONDS)
-        assert done.returncode == (activations == "8bit"), done.stderr
-        found[activations] = json.loads(done.stdout) if done.returncode == 0 else done.stderr
-    assert "activations: expected f32 or 16bit on a GPU, got 8bit" in found["8bit"]
-    assert found["16bit"] != found["f32"]
+    for pair in (("q8", "f32"), ("q8", "16bit"), *refused):
+        done = subprocess.run([*command, pair[0], "--activations", pair[1]],
+                              input='{"text": "once upon a time"}', capture_output=True, text=True,
+                              timeout=harness.START_SECONDS)
+        assert done.returncode == (pair in refused), done.stderr
+        assert refused.get(pair, "") in done.stderr
+        found[pair] = done.stdout
+    assert json.loads(found["q8", "16bit"]) != json.loads(found["q8", "f32"])
 
 
 def test_the_chain_of_a_decode_step_has_all_its_kernels_in_order():

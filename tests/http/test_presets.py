@@ -198,7 +198,7 @@ ROUNDS = "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.parametrize("weights, activations, message", [
-    ("f32", "16bit", "activations: 16bit goes with weights in bf16, q8, q6 or q4, these are in f32"),
+    ("f32", "16bit", "activations: 16bit goes with weights in bf16, f16, q8, q6 or q4, these are in f32"),
     ("bf16", "8bit", "activations: 8bit goes with weights in q8, q6 or q4, these are in bf16")])
 def test_activations_that_do_not_fit_the_weights_are_refused(weights, activations, message):
     for command in (["info", HYBRID], ["serve", "--model", HYBRID, "--port", 0]):
@@ -226,6 +226,11 @@ def test_rounded_activations_are_said_or_refused(server_factory):
         assert "16bit with weights in q8 needs AVX-512 VNNI" in told.stderr
         return
     assert json.loads(told.stdout)["activations"] == "16bit"
+    told = regla("info", HYBRID, "--json", "--weights", "f16", "--activations", "16bit")
+    if '"amx"' in regla("info", HYBRID, "--json").stdout:
+        assert json.loads(told.stdout)["activations"] == "16bit"
+    else:
+        assert told.returncode == 1 and "16bit with weights in f16 needs AMX" in told.stderr
     server = server_factory(weights="q8", activations="16bit")
     assert server.complete(prompt=[1], max_tokens=1)["system_fingerprint"].endswith("-q8-f16-16bit")
 

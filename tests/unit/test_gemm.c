@@ -24,7 +24,7 @@ static const struct kind kinds[] = {
     {WEIGHTS_Q8, ACTIVATIONS_8BIT},    {WEIGHTS_Q4, ACTIVATIONS_F32},
     {WEIGHTS_Q4, ACTIVATIONS_16BIT},   {WEIGHTS_Q4, ACTIVATIONS_8BIT},
     {WEIGHTS_Q6, ACTIVATIONS_F32},     {WEIGHTS_Q6, ACTIVATIONS_16BIT},
-    {WEIGHTS_Q6, ACTIVATIONS_8BIT}};
+    {WEIGHTS_Q6, ACTIVATIONS_8BIT},    {WEIGHTS_F16, ACTIVATIONS_16BIT}};
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 static const int ins[] = {1, 31, 32, 33, 65, 300, 1601}, outs[] = {1, 31, 32, 33, 100};
 static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 33, 64, 130};
@@ -67,7 +67,8 @@ static void round_weights(enum weight_format format, float *w, int n)
 /* What activations of a kind make of x [n], a row of finite numbers; f32 in fixed point is f32. */
 static void round_inputs(struct kind kind, float *x, int n)
 {
-    const bool bf16 = kind.activations == ACTIVATIONS_16BIT && kind.weights == WEIGHTS_BF16;
+    const bool bf16 =
+        kind.activations == ACTIVATIONS_16BIT && weight_format_block(kind.weights) == 1;
     for (int i = 0; bf16 && i < n; i++)
         x[i] = bf16_to_f32(f32_to_bf16(x[i]));
     const float most = kind.activations == ACTIVATIONS_8BIT ? 127.0f : 32639.0f;
@@ -225,6 +226,11 @@ Test(gemm, products_of_bf16_round_their_inputs_to_bf16)
     check_products((struct kind){WEIGHTS_BF16, ACTIVATIONS_16BIT});
 }
 
+Test(gemm, products_of_f16_round_their_inputs_to_bf16)
+{
+    check_products((struct kind){WEIGHTS_F16, ACTIVATIONS_16BIT});
+}
+
 Test(gemm, products_of_q8_round_their_inputs_to_16_bits)
 {
     check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_16BIT});
@@ -312,27 +318,67 @@ static int multiply(struct backend *backend, enum weight_format format, const st
     return 0;
 }
 
-/* A file may have a matrix in bf16 beside blocks. Rounded inputs are asked for those. */
-Test(gemm, bf16_beside_blocks_is_not_rounded)
+/* x [5, 96] times the matrix in a format: the bits of an engine that rounds x for the model's
+ * weights and of one that does not. */
+static void check_beside(const char *set, enum weight_format model, enum weight_format format,
+                         const struct matrix *matrix, float *x)
+{
+    enum { ROWS = 5 };
+    struct backend *exact = bench_open(set, 1);
+    struct backend *rounding = bench_open_rounding(set, 1, model, ACTIVATIONS_16BIT);
+    if (rounding != NULL) {
+        float *y = bench_nans(ROWS * (size_t)matrix->rows);
+        float *other = bench_nans(ROWS * (size_t)matrix->rows);
+        cr_assert(multiply(exact, format, matrix, ROWS, x, y, NULL) == 0);
+        cr_assert(multiply(rounding, format, matrix, ROWS, x, other, NULL) == 0);
+        cr_expect(memcmp(y, other, ROWS * (size_t)matrix->rows * sizeof *y) == 0,
+                  "%s: %s beside %s", set, weight_format_name(format), weight_format_name(model));
+        free(y);
+        free(other);
+    }
+    cpu_ops.close(rounding);
+    cpu_ops.close(exact);
+}
+
+/* A file may have a matrix in two bytes beside blocks, or in others. Rounded inputs are asked for
+ * the model's format. */
+Test(gemm, two_bytes_beside_other_weights_are_not_rounded)
 {
     enum { ROWS = 5, IN = 96, OUT = 64 };
+    static const enum weight_format models[] = {WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
     float *x = bench_floats(ROWS * IN, -1, 1, 17), *w = bench_floats(OUT * IN, -1, 1, 18);
-    float *y = bench_nans(ROWS * OUT), *other = bench_nans(ROWS * OUT);
     const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
-    struct backend *exact = bench_open(bench_rounding_set, 1);
-    struct backend *rounding =
-        bench_open_rounding(bench_rounding_set, 1, WEIGHTS_Q8, ACTIVATIONS_16BIT);
-    if (rounding != NULL) {
-        cr_assert(multiply(exact, WEIGHTS_BF16, &matrix, ROWS, x, y, NULL) == 0);
-        cr_assert(multiply(rounding, WEIGHTS_BF16, &matrix, ROWS, x, other, NULL) == 0);
-        cr_expect(memcmp(y, other, ROWS * OUT * sizeof *y) == 0);
-        cpu_ops.close(rounding);
+    for (int i = 0; i < NUM_SETS * 6; i++) {
+        const enum weight_format model = models[i % 3];
+        const enum weight_format format = i % 6 < 3 ? WEIGHTS_BF16 : WEIGHTS_F16;
+        if (model != format)
+            check_beside(bench_sets[i / 6], model, format, &matrix, x);
     }
-    cpu_ops.close(exact);
     free(x);
     free(w);
-    free(y);
-    free(other);
+}
+
+static void check_rounding(const char *set, struct kind kind, const struct matrix *matrix, float *x)
+{
+    enum { ROWS = 5 };
+    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
+    struct backend *exact = bench_open(set, 2);
+    if (backend != NULL) {
+        const int outputs = ROWS * (int)matrix->rows;
+        float *y = bench_nans((size_t)outputs), *other = bench_nans((size_t)outputs);
+        cr_assert(multiply(exact, kind.weights, matrix, ROWS, x, y, NULL) == 0);
+        cr_assert(multiply(backend, kind.weights, matrix, ROWS, x, other, NULL) == 0);
+        int same = 0;
+        for (int i = 0; i < outputs; i++)
+            same += y[i] == other[i];
+        cr_expect(same < outputs / 10, "%s, %s, %s: %d of %d the same", set,
+                  weight_format_name(kind.weights), activation_format_name(kind.activations), same,
+                  outputs);
+        free(y);
+        free(other);
+    }
+    cpu_ops.close(backend);
+    cpu_ops.close(exact);
 }
 
 /* The bounds above do not tell 16 bits of q8's inputs from more of them. */
@@ -341,26 +387,9 @@ Test(gemm, rounded_inputs_give_other_numbers_than_f32)
     enum { ROWS = 5, IN = 900, OUT = 150 };
     float *x = bench_floats(ROWS * IN, -1, 1, 17), *w = bench_floats(OUT * IN, -1, 1, 18);
     const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
-    for (int k = 0; k < NUM_KINDS; k++) {
-        struct backend *backend =
-            bench_open_rounding(bench_rounding_set, 2, kinds[k].weights, kinds[k].activations);
-        struct backend *exact = bench_open(bench_rounding_set, 2);
-        if (kinds[k].activations != ACTIVATIONS_F32 && backend != NULL) {
-            float *y = bench_nans(ROWS * OUT), *other = bench_nans(ROWS * OUT);
-            cr_assert(multiply(exact, kinds[k].weights, &matrix, ROWS, x, y, NULL) == 0);
-            cr_assert(multiply(backend, kinds[k].weights, &matrix, ROWS, x, other, NULL) == 0);
-            int same = 0;
-            for (int i = 0; i < ROWS * OUT; i++)
-                same += y[i] == other[i];
-            cr_expect(same < ROWS * OUT / 10, "%s, %s: %d of %d the same",
-                      weight_format_name(kinds[k].weights),
-                      activation_format_name(kinds[k].activations), same, ROWS * OUT);
-            free(y);
-            free(other);
-        }
-        cpu_ops.close(backend);
-        cpu_ops.close(exact);
-    }
+    for (int i = 0; i < NUM_SETS * NUM_KINDS; i++)
+        if (kinds[i % NUM_KINDS].activations != ACTIVATIONS_F32)
+            check_rounding(bench_sets[i / NUM_KINDS], kinds[i % NUM_KINDS], &matrix, x);
     free(x);
     free(w);
 }
@@ -400,33 +429,48 @@ Test(gemm, each_core_gives_the_bits_of_its_instruction_set)
     free(w);
 }
 
-/* All 65,536 numbers as weights, alone in their row, times one. */
+/* All 65,536 numbers as weights, alone in their row, times one; the outputs of two rows of x, of
+ * which `rows` are multiplied. */
+static void check_every_number(const char *set, const struct matrix *matrix, struct kind kind,
+                               int rows, float *y)
+{
+    float ones[] = {1.0f, 1.0f};
+    const uint16_t *bits = matrix->data;
+    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
+    if (backend == NULL)
+        return;
+    cr_assert(multiply(backend, WEIGHTS_AUTO, matrix, rows, ones, y, NULL) == 0);
+    for (int i = 0; i < rows * (int)matrix->rows; i++) {
+        const uint16_t half = bits[i % matrix->rows];
+        float value = kind.weights == WEIGHTS_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+        bool denormal = value != 0.0f && fabsf(value) < 0x1p-126f;
+        /* infinity times the parts of a number that are zero */
+        bool number = strncmp(set, "amx", 3) == 0 ? isfinite(value) : !isnan(value);
+        cr_assert(number ? y[i] == (denormal ? 0.0f : value) : !isfinite(y[i]),
+                  "%s, %s: 0x%04x in %s is %g, got %g", set,
+                  activation_format_name(kind.activations), half, weight_format_name(kind.weights),
+                  (double)value, (double)y[i]);
+    }
+    cpu_ops.close(backend);
+}
+
 Test(gemm, every_number_of_two_bytes_is_multiplied_exactly)
 {
     enum { OUT = 65536 };
     uint16_t *bits = malloc(OUT * sizeof *bits);
-    float one = 1.0f, *y = malloc(OUT * sizeof *y);
+    float *y = malloc(2 * OUT * sizeof *y);
     for (int i = 0; i < OUT; i++)
         bits[i] = (uint16_t)i;
-    for (int s = 0; s < NUM_SETS; s++)
-        for (enum dtype dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++) {
-            struct backend *backend = bench_open(bench_sets[s], 2);
-            if (backend == NULL)
-                continue;
-            const struct matrix matrix = {.rows = OUT, .cols = 1, .dtype = dtype, .data = bits};
-            cr_assert(multiply(backend, WEIGHTS_AUTO, &matrix, 1, &one, y, NULL) == 0);
-            for (int i = 0; i < OUT; i++) {
-                float value = dtype == DTYPE_F16 ? f16_to_f32(bits[i]) : bf16_to_f32(bits[i]);
-                bool denormal = value != 0.0f && fabsf(value) < 0x1p-126f;
-                /* infinity times the parts of a number that are zero */
-                bool number =
-                    strncmp(bench_sets[s], "amx", 3) == 0 ? isfinite(value) : !isnan(value);
-                cr_assert(number ? y[i] == (denormal ? 0.0f : value) : !isfinite(y[i]),
-                          "%s: 0x%04x is %g, got %g", bench_sets[s], i, (double)value,
-                          (double)y[i]);
-            }
-            cpu_ops.close(backend);
-        }
+    for (int i = 0; i < NUM_SETS * NUM_KINDS; i++) {
+        const struct kind kind = kinds[i % NUM_KINDS];
+        const struct matrix matrix = {.rows = OUT,
+                                      .cols = 1,
+                                      .dtype = kind.weights == WEIGHTS_F16 ? DTYPE_F16 : DTYPE_BF16,
+                                      .data = bits};
+        for (int rows = 1; rows <= 2; rows++)
+            if (kind.weights == WEIGHTS_F16 || kind.weights == WEIGHTS_BF16)
+                check_every_number(bench_sets[i / NUM_KINDS], &matrix, kind, rows, y);
+    }
     free(bits);
     free(y);
 }

@@ -141,26 +141,26 @@ Test(golden, every_case_is_right_on_the_third_best_set)
     check_values(sets[2]);
 }
 
-/* Files in bf16 alone: with others no product of these sets is one by tiles. */
+/* Files in bf16 and f16 alone: with others no product of these sets is one by tiles. */
 static void check_tile_values(const char *set)
 {
     char path[512], name[256];
     int cases = 0;
     need_set(set);
     for (int i = 0; golden_case(i, path, name); i++)
-        if (weights_of(path) == WEIGHTS_BF16) {
+        if (weights_of(path) == WEIGHTS_BF16 || weights_of(path) == WEIGHTS_F16) {
             check_values_with(path, name, set, KV_F32);
             cases++;
         }
     cr_expect(cases > 5, "%d cases", cases);
 }
 
-Test(golden, cases_in_bf16_are_right_on_amx)
+Test(golden, cases_in_two_bytes_are_right_on_amx)
 {
     check_tile_values(tile_sets[0]);
 }
 
-Test(golden, cases_in_bf16_are_right_on_emulated_amx)
+Test(golden, cases_in_two_bytes_are_right_on_emulated_amx)
 {
     check_tile_values(tile_sets[1]);
 }
@@ -384,10 +384,9 @@ static void check_tile_bits(const char *set)
     static const struct {
         enum weight_format weights;
         enum activation_format activations;
-    } kinds[] = {{WEIGHTS_BF16, ACTIVATIONS_F32},
-                 {WEIGHTS_BF16, ACTIVATIONS_16BIT},
-                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},
-                 {WEIGHTS_Q4, ACTIVATIONS_16BIT}};
+    } kinds[] = {{WEIGHTS_BF16, ACTIVATIONS_F32}, {WEIGHTS_BF16, ACTIVATIONS_16BIT},
+                 {WEIGHTS_F16, ACTIVATIONS_F32},  {WEIGHTS_F16, ACTIVATIONS_16BIT},
+                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},  {WEIGHTS_Q4, ACTIVATIONS_16BIT}};
     char path[512], name[256];
     need_set(set);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
