@@ -10,7 +10,7 @@ import sys
 
 from measure import Failure, find_binary, machine, run
 
-FORMATS = {"f32": ("f32",), "bf16": ("f32", "16bit"), "f16": ("f32",),
+FORMATS = {"f32": ("f32",), **dict.fromkeys(("bf16", "f16"), ("f32", "16bit")),
            **dict.fromkeys(("q8", "q6", "q4"), ("f32", "16bit", "8bit"))}
 
 

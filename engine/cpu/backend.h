@@ -20,8 +20,9 @@ extern const struct ops cpu_ops;
 
 /* What activations `auto` is with weights of a format, not auto, on this machine: the fastest for
  * prompts and batches of those that changed the shipped model's perplexity by less than 0.05 % and,
- * but with q4, no other model's by more (loadtest/FIGURES.md, "Number formats"). f32 where none is
- * faster, and where instruction_set is unknown. */
+ * but with q4, no other model's by more (loadtest/FIGURES.md, "Number formats"). With two bytes by
+ * AMX, whose speed was not measured, what takes the fewest products. f32 where none is faster, and
+ * where instruction_set is unknown. */
 enum activation_format cpu_activations(const char *instruction_set, enum weight_format weights);
 
 /* Why the processor's best instruction set is not taken, or NULL. */

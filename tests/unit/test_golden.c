@@ -509,36 +509,43 @@ Test(golden, processors_agree_on_bits)
     }
 }
 
+static void check_auto(const char *set, enum weight_format weights)
+{
+    enum activation_format said = ACTIVATIONS_F32;
+    float *logits[3];
+    size_t bytes = 0;
+    for (int run = 0; run < 3; run++) { /* auto, what it is, f32 */
+        const enum activation_format asked = run == 0   ? ACTIVATIONS_AUTO
+                                             : run == 1 ? said
+                                                        : ACTIVATIONS_F32;
+        struct engine *engine = open_case(
+            GOLDEN_DIRECTORY "gpt_neox",
+            (struct engine_options){
+                .threads = 1, .instruction_set = set, .weights = weights, .activations = asked});
+        const struct engine_info *info = engine_info(engine);
+        said = run == 0 ? info->activations : said;
+        bytes = 40 * (size_t)info->vocab_size * sizeof(float);
+        logits[run] = malloc(bytes);
+        run_text(engine, 40, 40, 0, logits[run]);
+        engine_close(engine);
+    }
+    cr_expect(memcmp(logits[0], logits[1], bytes) == 0, "%s, %s", weight_format_name(weights),
+              activation_format_name(said));
+    cr_expect((memcmp(logits[0], logits[2], bytes) == 0) == (said == ACTIVATIONS_F32),
+              "%s, %s: is it f32?", weight_format_name(weights), activation_format_name(said));
+    for (int run = 0; run < 3; run++)
+        free(logits[run]);
+}
+
 /* What `auto` is said to be is what computes. */
 Test(golden, auto_activations_are_those_that_info_names)
 {
-    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_Q8};
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        enum activation_format said = ACTIVATIONS_F32;
-        float *logits[3];
-        size_t bytes = 0;
-        for (int run = 0; run < 3; run++) { /* auto, what it is, f32 */
-            const enum activation_format asked = run == 0   ? ACTIVATIONS_AUTO
-                                                 : run == 1 ? said
-                                                            : ACTIVATIONS_F32;
-            struct engine *engine = open_case(
-                GOLDEN_DIRECTORY "gpt_neox",
-                (struct engine_options){.threads = 1, .weights = formats[i], .activations = asked});
-            const struct engine_info *info = engine_info(engine);
-            said = run == 0 ? info->activations : said;
-            bytes = 40 * (size_t)info->vocab_size * sizeof(float);
-            logits[run] = malloc(bytes);
-            run_text(engine, 40, 40, 0, logits[run]);
-            engine_close(engine);
-        }
-        cr_expect(memcmp(logits[0], logits[1], bytes) == 0, "%s, %s",
-                  weight_format_name(formats[i]), activation_format_name(said));
-        cr_expect((memcmp(logits[0], logits[2], bytes) == 0) == (said == ACTIVATIONS_F32),
-                  "%s, %s: is it f32?", weight_format_name(formats[i]),
-                  activation_format_name(said));
-        for (int run = 0; run < 3; run++)
-            free(logits[run]);
-    }
+    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
+                                                 WEIGHTS_Q8};
+    const char *const all[] = {NULL, tile_sets[1]};
+    for (int i = 0; i < 2 * (int)(sizeof formats / sizeof *formats); i++)
+        if (has_set(all[i % 2]))
+            check_auto(all[i % 2], formats[i / 2]);
 }
 
 /* `count` tokens of the text from `first` on give the logits of the undisturbed run. */
