@@ -261,11 +261,11 @@ static void check_switches(struct devices *d, const struct ops_limits *limits)
     }
 }
 
-/* Inputs that f16 cannot hold twice show in the result, whatever the number of rows. */
-static void check_range(struct devices *d)
+/* Inputs that f16 cannot hold twice show in the result, whatever the number of rows; and where x is
+ * rounded for other weights. */
+static void check_range(struct devices *d, const struct bench_device *cuda)
 {
     enum { ROWS = 66 };
-    const struct bench_device *cuda = &d->cuda[false];
     static const float one[] = {1.0f};
     struct product_case c = {
         .kind = {WEIGHTS_F16, false}, .in = 1, .out = 1, .heads = 1, .parts = 1};
@@ -383,7 +383,8 @@ int main(void)
             check_normed(&d, kinds[k], 60, 4, gated);
         }
     }
-    check_range(&d);
+    check_range(&d, &d.cuda[false]);
+    check_range(&d, &d.cuda[true]);
 #ifdef REGLA_CUDA_EMULATION
     check_ahead(&d, true);
     check_ahead(&d, false);
