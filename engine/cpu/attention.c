@@ -54,6 +54,21 @@ static void append_task(void *context, int task, int thread)
         job->backend->kernels->append(a, span, task % a->num_kv_heads);
 }
 
+/* As how many numbers of bf16 tiles multiply queries and the weights of values: to as many bits as
+ * products round their inputs (enum activation_format). */
+static int attention_parts(const struct backend *backend)
+{
+    const bool blocks = weight_format_block(backend->weights) > 1;
+    switch (backend->activations) {
+    case ACTIVATIONS_16BIT:
+        return blocks ? 2 : 1;
+    case ACTIVATIONS_8BIT:
+        return 1;
+    default:
+        return MOST_PARTS;
+    }
+}
+
 static void attention_task(void *context, int task, int thread)
 {
     const struct attention_job *job = context;
@@ -65,9 +80,9 @@ static void attention_task(void *context, int task, int thread)
         for (int head = a->num_kv_heads * part / job->parts;
              head < a->num_kv_heads * (part + 1) / job->parts; head++)
             job->backend->kernels->append(a, span, head);
-    job->backend->kernels->attention(a, span, group, a->num_heads * part / job->parts,
-                                     a->num_heads * (part + 1) / job->parts,
-                                     scratch_of(job->backend, thread));
+    job->backend->kernels->attention(
+        a, span, group, a->num_heads * part / job->parts, a->num_heads * (part + 1) / job->parts,
+        attention_parts(job->backend), scratch_of(job->backend, thread));
 }
 
 static int choose_parts(const struct backend *backend, const struct ops_attention *a)

@@ -152,6 +152,21 @@ struct query_group {
     int64_t position; /* of first_row */
 };
 
+/* The rows of attention's sums, of which columns past a value's are not used: tiles of AMX write
+ * whole ones of 32. */
+static inline int64_t attention_sums_stride(int64_t value_dim)
+{
+    return (value_dim + PANEL - 1) / PANEL * PANEL;
+}
+
+/* The number of floats that attention needs as scratch: sums, and queries as the most numbers of
+ * bf16 (MOST_PARTS). */
+static inline size_t attention_scratch(int key_dim, int value_dim)
+{
+    size_t parts = ((size_t)key_dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK / 2 * MOST_PARTS;
+    return QUERY_GROUP * ((size_t)attention_sums_stride(value_dim) + parts);
+}
+
 /* The number of floats that a kernel's recurrence needs as scratch, for a head of these sizes. */
 static inline size_t recurrence_scratch(int value_dim, int head_dim, int features)
 {
@@ -184,13 +199,14 @@ struct kernels {
     void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head,
                        int first, int end, float *scratch);
     /* Full windows: append a span's keys of one kv head; then answer a group's queries of heads
-     * [first, end). scratch: [QUERY_GROUP, value stride] */
+     * [first, end). parts: as how many numbers of bf16 tiles multiply queries and the weights of
+     * values, 1 to MOST_PARTS. scratch: attention_scratch floats */
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
-                      const struct query_group *, int first, int end, float *scratch);
+                      const struct query_group *, int first, int end, int parts, float *scratch);
     /* Segments: a whole span of one kv head. */
     void (*segments)(const struct ops_segments *, const struct batch_span *, int kv_head);
-    /* Other windows: a whole span of one kv head. */
+    /* Other windows: a whole span of one kv head. scratch: [QUERY_GROUP, value stride] */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
     /* data: [count], a multiple of 8 vectors; then rounds of so many operations */

@@ -22,6 +22,7 @@
 #ifndef ENGINE_CPU_KERNELS_AMX_H
 #define ENGINE_CPU_KERNELS_AMX_H
 
+#undef AMX_STATE
 #define AMX_STATE struct TILE(state)
 
 INLINE void AMX(set_shape)(struct tile_config *config, int first, int end, int rows, int bytes)
@@ -49,16 +50,16 @@ static void AMX(shape_pairs)(AMX_STATE *state, int first, int second)
     TILE(configure)(state, &config);
 }
 
-/* sums [rows][32] (+)= x * the weights of `panel` in `blocks` blocks, w [blocks][parts of format].
- * second: x has two tiles of rows, of which the other begins at x + far, with its sums 16 rows on.
- */
-INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const enum weight_format format,
+/* sums [rows][32], `stride` apart, (+)= x * the weights of `panel` in `blocks` blocks,
+ * w [blocks][w_parts]. second: x has two tiles of rows, of which the other begins at x + far, with
+ * its sums 16 rows on. */
+INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const int w_parts,
                                 const bool second, int first_rows, int second_rows, const float *x,
                                 int64_t far, int64_t blocks, const pair_tiles *w, int panel,
-                                float *sums, bool add)
+                                float *sums, int64_t stride, bool add)
 {
-    const int64_t row = PANEL * sizeof *sums, line = TILE_BYTES;
-    float *other = sums + TILE_HEIGHT * PANEL;
+    const int64_t row = stride * (int64_t)sizeof *sums, line = TILE_BYTES;
+    float *other = sums + TILE_HEIGHT * stride;
     (void)state;
     if (add) {
         TILE(load)(state, 0, sums, row);
@@ -74,9 +75,8 @@ INLINE void AMX(multiply_pairs)(AMX_STATE *state, const int parts, const enum we
         TILE(zero)(state, 2);
         TILE(zero)(state, 3);
     }
-    const int64_t count = blocks * weight_parts(format);
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t b = i / weight_parts(format);
+    for (int64_t i = 0; i < blocks * w_parts; i++) {
+        const int64_t b = i / w_parts;
         TILE(load)(state, 6, w[i][panel][0], line);
         TILE(load)(state, 7, w[i][panel][1], line);
         for (int part = parts - 1; part >= 0; part--) {
@@ -116,9 +116,10 @@ INLINE void AMX(multiply_chunk)(AMX_STATE *state, const int parts, const enum we
             float *to = sums + panel * PANEL_SUMS + r * PANEL;
             if (second > 0)
                 AMX(multiply_pairs)
-            (state, parts, format, true, first, second, x, far, blocks, w, panel, to, from > 0);
-            else AMX(multiply_pairs)(state, parts, format, false, first, 0, x, 0, blocks, w, panel,
-                                     to, from > 0);
+            (state, parts, weight_parts(format), true, first, second, x, far, blocks, w, panel, to,
+             PANEL, from > 0);
+            else AMX(multiply_pairs)(state, parts, weight_parts(format), false, first, 0, x, 0,
+                                     blocks, w, panel, to, PANEL, from > 0);
         }
     }
 }
@@ -339,5 +340,4 @@ static void AMX(kernel_product)(const struct product *p)
     }
 }
 
-#undef AMX_STATE
 #endif

@@ -162,21 +162,78 @@ struct query_rows {
     int n, first_head;
     bool by_head;
     int kv_head, kv_heads; /* the first one, and how many: 1 or n */
+    int parts;             /* where tiles multiply: what q and weights are rounded to */
+    const float *pairs;    /* and q as they take it */
 };
 
-/* sums [n, stride] += the weighted values that each row may see; row i sees seen + i * step keys.
- */
-static void add_values(const struct ops_attention *a, const struct query_rows *rows, int64_t seen,
-                       const float *scores, struct panel v, float *sums)
+/* No two of several heads share a tile. */
+static bool tiles_apart(const struct query_rows *rows)
 {
-    int64_t bytes = (int64_t)ops_kv_bytes(a->kv), stride = v.stride;
-    int64_t all = seen < OPS_TILE ? seen : OPS_TILE;
-    rows_product(a->kv, rows->n, scores, OPS_TILE, all, v, stride, sums, stride, true);
-    v.data += all * stride * bytes;
-    for (int i = 1; i < rows->n && !rows->by_head && all < OPS_TILE; i++) {
-        int64_t more = seen + i < OPS_TILE ? i : OPS_TILE - all;
-        row_product(a->kv, scores + i * OPS_TILE + all, more, v, stride, sums + i * stride, true);
+    return rows->kv_heads == rows->n;
+}
+
+/* How queries meet a tile, of which row 0 sees `seen` keys, and each query one more than that
+ * before it. */
+struct attention_way {
+    /* Fills rows->pairs, in `scratch`. NULL: q stays as it is. */
+    void (*prepare)(const struct ops_attention *, struct query_rows *rows, float *scratch);
+    /* scores [n][OPS_TILE], of which `width` keys, = q.k. */
+    void (*scores)(const struct ops_attention *, const struct query_rows *, struct panel k,
+                   int width, float *scores);
+    /* sums [n, sums_stride] += the values that each row sees, weighted. */
+    void (*values)(const struct ops_attention *, const struct query_rows *, int64_t seen,
+                   const float *weights, struct panel v, float *sums);
+};
+
+static int64_t sums_stride(const struct ops_attention *a)
+{
+    return attention_sums_stride(a->value_dim);
+}
+
+static void add_scores(const struct ops_attention *a, const struct query_rows *rows, struct panel k,
+                       int width, float *scores)
+{
+    if (tiles_apart(rows))
+        apart_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, width, scores,
+                      OPS_TILE, false);
+    else
+        rows_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, width, scores,
+                     OPS_TILE, false);
+}
+
+/* Moves to row `first` of a tile's matrix. */
+static struct panel panel_from(const struct ops_attention *a, struct panel w, int64_t first)
+{
+    int64_t bytes = first * w.stride * (int64_t)ops_kv_bytes(a->kv);
+    w.data += bytes;
+    w.left -= bytes;
+    return w;
+}
+
+/* The values of keys `first` and after, in order. */
+static void add_values_from(const struct ops_attention *a, const struct query_rows *rows,
+                            int64_t first, int64_t seen, const float *weights, struct panel v,
+                            float *sums)
+{
+    const int64_t all = seen < OPS_TILE ? seen : OPS_TILE; /* that all rows see */
+    const int64_t stride = sums_stride(a), count = all - first;
+    const struct panel from = panel_from(a, v, first), more = panel_from(a, v, all);
+    if (tiles_apart(rows)) {
+        apart_product(a->kv, rows->n, weights + first, OPS_TILE, count, from, v.stride, sums,
+                      stride, true);
+        return;
     }
+    rows_product(a->kv, rows->n, weights + first, OPS_TILE, count, from, v.stride, sums, stride,
+                 true);
+    for (int i = 1; i < rows->n && !rows->by_head && all < OPS_TILE; i++)
+        row_product(a->kv, weights + i * OPS_TILE + all, seen + i < OPS_TILE ? i : OPS_TILE - all,
+                    more, v.stride, sums + i * stride, true);
+}
+
+static void add_values(const struct ops_attention *a, const struct query_rows *rows, int64_t seen,
+                       const float *weights, struct panel v, float *sums)
+{
+    add_values_from(a, rows, 0, seen, weights, v, sums);
 }
 
 /* The number of columns for the first `seen` keys of a tile, rounded up to what one pass takes. */
@@ -219,12 +276,11 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     v->left -= tile.v - tile.k;
 }
 
-static void attend(const struct ops_attention *a, const struct batch_span *span,
-                   const struct query_rows *rows, struct running *running, float *sums)
+static void attend(const struct attention_way *way, const struct ops_attention *a,
+                   const struct batch_span *span, const struct query_rows *rows,
+                   struct running *running, float *sums)
 {
-    const bool apart = rows->kv_heads == rows->n; /* no two share a tile */
     const int n = rows->n;
-    int64_t stride = (int64_t)ops_value_stride(a->value_dim);
     int queries = rows->by_head ? 1 : n;
     int64_t last = rows->position + queries - 1;
     _Alignas(64) float scores[QUERY_GROUP][OPS_TILE];
@@ -234,12 +290,7 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
         tile_panels(a, span, rows, base, last, &k, &v);
         int64_t seen = rows->position - base + 1; /* by row 0 */
         int width = columns_for(seen + queries - 1);
-        if (apart)
-            apart_product(a->kv, n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
-                          OPS_TILE, false);
-        else
-            rows_product(a->kv, n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
-                         OPS_TILE, false);
+        way->scores(a, rows, k, width, scores[0]);
         for (int i = 0; i < n; i++) {
             int query = queries == 1 ? 0 : i;
             int head = rows->first_head + i - query;
@@ -249,12 +300,8 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
             finish_scores(a, scores[i], width, weights + shift, biases + shift, 0,
                           seen + query < width ? (int)(seen + query) : width);
         }
-        weigh(a, n, width, scores, running, sums, stride);
-        if (apart)
-            apart_product(a->kv, n, scores[0], OPS_TILE, seen < OPS_TILE ? seen : OPS_TILE, v,
-                          stride, sums, stride, true);
-        else
-            add_values(a, rows, seen, scores[0], v, sums);
+        weigh(a, n, width, scores, running, sums, sums_stride(a));
+        way->values(a, rows, seen, scores[0], v, sums);
     }
 }
 
@@ -269,11 +316,12 @@ static int heads_together(int per_kv_head, int queries, int head, int end)
     return end - head < most ? end - head : most;
 }
 
-static void kernel_attention(const struct ops_attention *a, const struct batch_span *span,
-                             const struct query_group *group, int first, int end, float *sums)
+static void attention_by(const struct attention_way *way, const struct ops_attention *a,
+                         const struct batch_span *span, const struct query_group *group, int first,
+                         int end, int parts, float *sums)
 {
     int per_kv_head = a->num_heads / a->num_kv_heads, heads = 1;
-    int64_t stride = (int64_t)ops_value_stride(a->value_dim);
+    int64_t stride = sums_stride(a);
     bool by_head = group->num_rows == 1;
     for (int head = first; head < end; head += heads) {
         heads = heads_together(per_kv_head, group->num_rows, head, end);
@@ -286,15 +334,26 @@ static void kernel_attention(const struct ops_attention *a, const struct batch_s
             .by_head = by_head,
             .kv_head = head / per_kv_head,
             .kv_heads = per_kv_head == 1 ? heads : 1,
+            .parts = parts,
         };
         struct running running;
         running_start(&running);
         memset(sums, 0, (size_t)(rows.n * stride) * sizeof(float));
-        attend(a, span, &rows, &running, sums);
+        if (way->prepare != NULL)
+            way->prepare(a, &rows, sums + QUERY_GROUP * stride);
+        attend(way, a, span, &rows, &running, sums);
         for (int i = 0; i < rows.n; i++)
             finish_query(a, running.sum[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
                          head + (by_head ? i : 0));
     }
+}
+
+static void kernel_attention(const struct ops_attention *a, const struct batch_span *span,
+                             const struct query_group *group, int first, int end, int parts,
+                             float *scratch)
+{
+    static const struct attention_way way = {NULL, add_scores, add_values};
+    attention_by(&way, a, span, group, first, end, parts, scratch);
 }
 
 #endif

@@ -8,7 +8,7 @@
  * of the multiplications of kernels_product.h and is otherwise like it: weights lie in memory as
  * they do for f32 activations, and two inputs' rows become pairs in registers.
  *
- * The error is that of x in bf16, 2^-9 of each number, and for n inputs n 2^-23 of the sum of the
+ * The error is that of x in bf16, 2^-8 of each number, and for n inputs n 2^-23 of the sum of the
  * products' absolute values. How fast it is: loadtest/FIGURES.md, "Kernels". */
 #ifndef ENGINE_CPU_KERNELS_BF16_H
 #define ENGINE_CPU_KERNELS_BF16_H

@@ -215,6 +215,18 @@ INLINE void pair_block(const enum weight_format format, const unsigned char *w, 
 /* The numbers of a block of x: of each part those of even inputs, then of odd ones. */
 typedef float part_numbers[MOST_PARTS][2][TILE_PAIRS];
 
+/* A block of one row, as part_block has it. */
+INLINE void load_parts(const int parts, const float *pairs, part_numbers numbers)
+{
+#pragma GCC unroll 3
+    for (int part = 0; part < parts; part++) {
+        vec low, high;
+        vec_load_bf16_pairs(pairs + part * TILE_PAIRS, &low, &high);
+        vec_store(numbers[part][0], low);
+        vec_store(numbers[part][1], high);
+    }
+}
+
 /* Registers hold the sums of three parts of x and of as many vectors of weights: both panels of
  * bf16, or both parts of one panel of f16. */
 enum { PART_VECTORS = 4 };
@@ -282,12 +294,7 @@ INLINE void product_row_parts(const int parts, const enum weight_format format,
         prepare_finish(p, panel);
         prepare_finish(p, panel + 1);
         for (int64_t k = 0; k < in; k += 32, w += 32 * ROW_BYTES) {
-            for (int part = 0; part < parts; part++) {
-                vec low, high;
-                vec_load_bf16_pairs(p->x + (k / 32 * parts + part) * TILE_PAIRS, &low, &high);
-                vec_store(x[part][0], low);
-                vec_store(x[part][1], high);
-            }
+            load_parts(parts, p->x + k / 32 * parts * TILE_PAIRS, x);
             const unsigned char *block = whole_block(w, in - k, rest);
 #pragma GCC unroll 2
             for (int v = 0; v < 4; v += vectors)

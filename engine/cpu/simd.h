@@ -12,18 +12,18 @@
 #include "engine/cpu/kernels_recurrence.h"
 #include "engine/cpu/kernels_window.h"
 
-#define KERNELS_MEMBERS(name_string, product_kernel, arrange_kernel, fixes_x)                \
-    .name = (name_string), .product = (product_kernel), .arrange = (arrange_kernel),         \
-    .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .conv = kernel_conv,         \
-    .angles = kernel_angles, .positions = kernel_positions, .recurrence = kernel_recurrence, \
-    .append = kernel_append, .attention = kernel_attention, .segments = kernel_segments,     \
-    .window = kernel_window, .measure_read = kernel_measure_read,                            \
-    .measure_multiply = kernel_measure_multiply,                                             \
+#define KERNELS_MEMBERS(name_string, product_kernel, arrange_kernel, attention_kernel, fixes_x) \
+    .name = (name_string), .product = (product_kernel), .arrange = (arrange_kernel),            \
+    .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .conv = kernel_conv,            \
+    .angles = kernel_angles, .positions = kernel_positions, .recurrence = kernel_recurrence,    \
+    .append = kernel_append, .attention = attention_kernel, .segments = kernel_segments,        \
+    .window = kernel_window, .measure_read = kernel_measure_read,                               \
+    .measure_multiply = kernel_measure_multiply,                                                \
     .measure_round_operations = MEASURE_ROUND_OPERATIONS
 
-#define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fixes_x)   \
-    {                                                                         \
-        KERNELS_MEMBERS(name_string, product_kernel, arrange_kernel, fixes_x) \
+#define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fixes_x)                     \
+    {                                                                                           \
+        KERNELS_MEMBERS(name_string, product_kernel, arrange_kernel, kernel_attention, fixes_x) \
     }
 
 #endif

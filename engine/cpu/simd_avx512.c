@@ -16,23 +16,28 @@ static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kern
 const struct kernels *const kernels_avx512 = &table;
 const struct kernels *const kernels_avx512vnni = &vnni;
 
-#include "engine/cpu/kernels_tiles.h"
+#include "engine/cpu/kernels_tiles_kv.h"
 #define AMX(name) name##_amx
 #define TILE(operation) tile_##operation
 #include "engine/cpu/kernels_amx.h"
+#include "engine/cpu/kernels_amx_attention.h"
 #undef AMX
 #undef TILE
 #undef ENGINE_CPU_KERNELS_AMX_H
+#undef ENGINE_CPU_KERNELS_AMX_ATTENTION_H
 #define AMX(name) name##_emulated
 #define TILE(operation) emulated_##operation
 #include "engine/cpu/kernels_amx.h"
+#include "engine/cpu/kernels_amx_attention.h"
 
-static const struct kernels amx = {
-    KERNELS_MEMBERS("amx", kernel_product_amx, kernel_arrange_tiles, VNNI_FORMATS),
-    .tiles = TILE_FORMATS | PART_FORMATS, .measure_tiles = measure_tiles_amx,
-    .measure_tiles_operations = TILES_ROUND_OPERATIONS};
+static const struct kernels amx = {KERNELS_MEMBERS("amx", kernel_product_amx, kernel_arrange_tiles,
+                                                   kernel_attention_amx, VNNI_FORMATS),
+                                   .tiles = TILE_FORMATS | PART_FORMATS,
+                                   .measure_tiles = measure_tiles_amx,
+                                   .measure_tiles_operations = TILES_ROUND_OPERATIONS};
 static const struct kernels emulated = {
-    KERNELS_MEMBERS("amx_emulated", kernel_product_emulated, kernel_arrange_tiles, VNNI_FORMATS),
+    KERNELS_MEMBERS("amx_emulated", kernel_product_emulated, kernel_arrange_tiles,
+                    kernel_attention_emulated, VNNI_FORMATS),
     .tiles = TILE_FORMATS | PART_FORMATS, .measure_tiles = measure_tiles_emulated,
     .measure_tiles_operations = TILES_ROUND_OPERATIONS};
 const struct kernels *const kernels_amx = &amx;

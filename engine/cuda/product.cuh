@@ -243,7 +243,7 @@ __device__ inline float limit_f16(float x)
  * rounded, the second the rounded remainder. An f16 pair is within 2^-23 of x (or 2^-25 of 1); from
  * 131,024 on it is infinite, so that wrong logits are noticed. A bf16 pair is within 2^-17.
  *
- * With rounded activations (--activations 16bit) one bf16 number is enough, within 2^-9;
+ * With rounded activations (--activations 16bit) one bf16 number is enough, within 2^-8;
  * log-probabilities of the shipped model were off by up to 0.05 with it. */
 template <enum weight_format format, int numbers>
 __device__ inline void split_pair(float first, float second, uint32_t (&out)[numbers])

@@ -19,47 +19,51 @@ struct attention_case {
     int kv_heads;
     enum kv_format kv;
     float softcap;
+    int parts; /* of bf16 that queries and weights are rounded to, where they are
+                  (kernels_tiles_kv.h) */
 };
 
 static const struct attention_case cases[] = {
-    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0},
-    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0},
-    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32, 0},
-    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0},
-    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32, 0},
-    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0},
-    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32, 0},
-    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32, 0},
-    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 0},
-    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32, 0},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32, 0},
-    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32, 0},
-    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32, 0},
+    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0, 0},
+    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0, 0},
+    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32, 0, 0},
+    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0, 0},
+    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32, 0, 0},
+    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0, 0},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32, 0, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32, 0, 0},
+    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32, 0, 0},
+    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 0, 0},
+    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32, 0, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32, 0, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32, 0, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32, 0, 0},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32, 0, 0},
+    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32, 0, 0},
 };
 
 /* Scores that the cap bends: q.k / sqrt(d) reaches some 10. */
 static const struct attention_case capped_cases[] = {
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 5.0f},
-    {64, 64, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 2.0f},
-    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 3, KV_BF16, 5.0f},
-    {80, 33, 131, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0.25f},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 3.0f},
-    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 3.0f},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_NONE, 2, KV_F32, 5.0f},
-    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 100, POSITION_NONE, 3, KV_F32, 2.0f},
-    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 1, KV_F32, 1.0f},
-    {16, 24, 150, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 4.0f},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 5.0f, 0},
+    {64, 64, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 2.0f, 0},
+    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 3, KV_BF16, 5.0f, 0},
+    {80, 33, 131, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0.25f, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 3.0f,
+     0},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 3.0f, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_NONE, 2, KV_F32, 5.0f, 0},
+    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 100, POSITION_NONE, 3, KV_F32, 2.0f, 0},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 1, KV_F32, 1.0f, 0},
+    {16, 24, 150, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 4.0f, 0},
 };
 
 /* Beyond a few keys these biases are -infinity in f32: whole tiles weigh nothing. */
 static const struct attention_case steep_cases[] = {
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0},
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0, 0},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0,
+     0},
 };
 
 static bool allowed(const struct attention_case *c, int t, int s)
@@ -84,12 +88,21 @@ static float rounded(enum kv_format kv, float x)
     return kv == KV_BF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
 }
 
+/* What a number of a query becomes. */
+static float rounded_query(const struct attention_case *c, float x)
+{
+    if (c->parts == 0)
+        return x;
+    float high = float_of_bits(bits_of_float(x) & 0xffff0000);
+    return c->parts == 1 ? rounded(KV_BF16, x) : high + rounded(KV_BF16, x - high);
+}
+
 static double score(const struct attention_case *c, const struct formula_bias *head, const float *q,
                     const float *k, int distance)
 {
     double dot = 0.0, weight = 1.0, bias = 0.0, d = distance;
     for (int j = 0; j < c->key_dim; j++)
-        dot += (double)q[j] * (double)rounded(c->kv, k[j]);
+        dot += (double)rounded_query(c, q[j]) * (double)rounded(c->kv, k[j]);
     switch (c->bias) {
     case POSITION_ALIBI:
         bias = -head->r1 * d;
@@ -151,9 +164,9 @@ static void free_arrays(struct arrays *x)
         free(all[i]);
 }
 
-/* h of one head at position t; out [value_dim]. */
-static void reference(const struct attention_case *c, const struct arrays *x, int t, int head,
-                      double *out)
+/* h of one head at position t; out [value_dim]. Returns the sum of the weights' sizes. */
+static double reference(const struct attention_case *c, const struct arrays *x, int t, int head,
+                        double *out)
 {
     int kv_head = head / (HEADS / c->kv_heads);
     double scores[MOST_TOKENS], most = -INFINITY, sum = 0.0;
@@ -177,6 +190,7 @@ static void reference(const struct attention_case *c, const struct arrays *x, in
     }
     for (int i = 0; i < c->value_dim && c->activation == SOFTMAX_ACT_SOFTMAX; i++)
         out[i] /= sum;
+    return c->activation == SOFTMAX_ACT_SOFTMAX ? 1.0 : sum;
 }
 
 /* The whole text, `chunk` tokens a step, in memory that is `fill` bytes at first. */
@@ -236,8 +250,8 @@ static const char *describe(const struct attention_case *c, const char *set)
 
 /* Scores reach some 20 in f32, so a weight has a relative error of 1e-6 and so has the mean of
  * values up to 1; ReLA sums up to 300 weights of that size without a divisor, and relu2 their
- * squares. K and V are rounded
- * in the reference as well, so the format adds nothing. */
+ * squares. K, V and queries are rounded in the reference as well, so their formats add nothing.
+ * Weights in one number of bf16 have an error of 2^-8, in two 2^-15. */
 static void check_values(const struct attention_case *c, const struct arrays *x, const char *set)
 {
     double bound = c->activation == SOFTMAX_ACT_SOFTMAX ? 1e-5
@@ -246,15 +260,30 @@ static void check_values(const struct attention_case *c, const struct arrays *x,
     for (int t = 0; t < c->length; t++)
         for (int head = 0; head < HEADS; head++) {
             double expected[MOST_DIM];
-            reference(c, x, t, head, expected);
+            double weights = reference(c, x, t, head, expected);
+            double rounding = c->parts == 0 ? 0 : c->parts == 1 ? 0x1p-8 : 0x1p-15;
             for (int i = 0; i < c->value_dim; i++) {
                 double got = x->h[(t * HEADS + head) * c->value_dim + i];
-                cr_assert(fabs(got - expected[i]) < bound,
-                          "%s: position %d, head %d: expected %g, got %g", describe(c, set), t,
-                          head, expected[i], got);
+                cr_assert(fabs(got - expected[i]) < bound + rounding * weights,
+                          "%s, %d parts: position %d, head %d: expected %g, got %g, weights of %g",
+                          describe(c, set), c->parts, t, head, expected[i], got, weights);
             }
         }
 }
+
+/* Tiles multiply keys of two bytes; weights and their activations say to how many parts. */
+static const struct {
+    const char *set;
+    enum weight_format weights;
+    enum activation_format activations;
+    int parts;
+} ways[] = {{"avx512", WEIGHTS_F32, ACTIVATIONS_F32, 0},
+            {"avx2", WEIGHTS_F32, ACTIVATIONS_F32, 0},
+            {"generic", WEIGHTS_F32, ACTIVATIONS_F32, 0},
+            {"amx_emulated", WEIGHTS_BF16, ACTIVATIONS_F32, 0},
+            {"amx_emulated", WEIGHTS_Q8, ACTIVATIONS_16BIT, 2},
+            {"amx_emulated", WEIGHTS_BF16, ACTIVATIONS_16BIT, 1},
+            {"amx", WEIGHTS_BF16, ACTIVATIONS_16BIT, 1}}; /* with the bits of the one before */
 
 /* In every instruction set: right as a whole, and the same bits in chunks of chunk, chunk * 2 + 1,
  * ..., on one thread and on three. */
@@ -262,22 +291,31 @@ static void check_case(struct attention_case c, bool steep, int chunk)
 {
     struct arrays x = make_arrays(&c, steep);
     float *whole = malloc(x.size);
-    for (size_t set = 0; set < 3; set++) {
-        struct backend *one = bench_open(bench_sets[set], 1),
-                       *three = bench_open(bench_sets[set], 3);
-        if (one == NULL)
+    for (size_t set = 0; set < sizeof ways / sizeof *ways; set++) {
+        const char *name = ways[set].set;
+        const bool rounds = c.kv != KV_F32 && c.window == WINDOW_FULL;
+        struct backend *one =
+            bench_open_rounding(name, 1, ways[set].weights, ways[set].activations);
+        struct backend *three =
+            bench_open_rounding(name, 3, ways[set].weights, ways[set].activations);
+        c.parts = rounds ? ways[set].parts : 0;
+        if (one == NULL || (set >= 3 && !rounds)) {
+            cpu_ops.close(one);
+            cpu_ops.close(three);
             continue;
+        }
         run(one, &c, &x, c.length, 0);
-        check_values(&c, &x, bench_sets[set]);
+        check_values(&c, &x, name);
+        cr_assert(strcmp(name, "amx") != 0 || memcmp(whole, x.h, x.size) == 0,
+                  "%s: other bits than emulated", describe(&c, name));
         memcpy(whole, x.h, x.size);
         for (int n = chunk; n <= c.length; n = n * 2 + 1) {
             run(n % 2 ? one : three, &c, &x, n, 0xff); /* the memory of another text, all NaN */
-            cr_assert(memcmp(whole, x.h, x.size) == 0, "%s: chunks of %d",
-                      describe(&c, bench_sets[set]), n);
+            cr_assert(memcmp(whole, x.h, x.size) == 0, "%s: chunks of %d", describe(&c, name), n);
         }
         run(three, &c, &x, chunk, 0xff);
         cr_assert(memcmp(whole, x.h, x.size) == 0, "%s: three threads, chunks of %d",
-                  describe(&c, bench_sets[set]), chunk);
+                  describe(&c, name), chunk);
         cpu_ops.close(one);
         cpu_ops.close(three);
     }
@@ -325,7 +363,7 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                                                    relu ? SOFTMAX_ACT_RELU : SOFTMAX_ACT_SOFTMAX,
                                                    WINDOW_FULL, 0, all_biases[bias],
                                                    kv_heads[((size_t)i + bias) % 3],
-                                                   KV_F32 + i / 15, 0},
+                                                   KV_F32 + i / 15, 0, 0},
                            false, 23);
 }
 
@@ -408,15 +446,18 @@ static void check_hidden(const struct attention_case *c, float bad, const char *
 Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
 {
     static const struct attention_case hidden[] = {
-        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0},
-        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 0},
-        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16, 5.0f},
-        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32, 3.0f},
-        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32, 0},
-        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32, 0},
-        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32, 0},
+        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0, 0},
+        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 0, 0},
+        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16, 5.0f, 0},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32, 3.0f, 0},
+        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32, 0, 0},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32, 0, 0},
+        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32, 0, 0},
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)
         check_hidden(&hidden[i / 9], bad[i / 3 % 3], bench_sets[i % 3]);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 3; i++)
+        if (hidden[i / 3].kv == KV_BF16) /* which tiles take */
+            check_hidden(&hidden[i / 3], bad[i % 3], "amx_emulated");
 }

@@ -378,15 +378,17 @@ Test(golden, bits_do_not_depend_on_the_step_in_q4)
     check_format(WEIGHTS_Q4);
 }
 
-/* Products know nothing of the mixer, so some cases of each kind. */
+/* Tiles know nothing of the mixer, so some cases of each kind. */
 static void check_tile_bits(const char *set)
 {
     static const struct {
         enum weight_format weights;
         enum activation_format activations;
-    } kinds[] = {{WEIGHTS_BF16, ACTIVATIONS_F32}, {WEIGHTS_BF16, ACTIVATIONS_16BIT},
-                 {WEIGHTS_F16, ACTIVATIONS_F32},  {WEIGHTS_F16, ACTIVATIONS_16BIT},
-                 {WEIGHTS_Q8, ACTIVATIONS_8BIT},  {WEIGHTS_Q4, ACTIVATIONS_16BIT}};
+        enum kv_format kv; /* tiles meet f16 where inputs are rounded, bf16 always */
+    } kinds[] = {
+        {WEIGHTS_BF16, ACTIVATIONS_F32, KV_BF16}, {WEIGHTS_BF16, ACTIVATIONS_16BIT, KV_F16},
+        {WEIGHTS_F16, ACTIVATIONS_F32, KV_F16},   {WEIGHTS_F16, ACTIVATIONS_16BIT, KV_BF16},
+        {WEIGHTS_Q8, ACTIVATIONS_8BIT, KV_F16},   {WEIGHTS_Q4, ACTIVATIONS_16BIT, KV_F16}};
     char path[512], name[256];
     need_set(set);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
@@ -395,6 +397,7 @@ static void check_tile_bits(const char *set)
                        (struct engine_options){.instruction_set = set,
                                                .weights = kinds[k].weights,
                                                .activations = kinds[k].activations,
+                                               .kv = kinds[k].kv,
                                                .threads = 2},
                        one_chunk, 1);
 }
