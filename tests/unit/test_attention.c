@@ -19,51 +19,47 @@ struct attention_case {
     int kv_heads;
     enum kv_format kv;
     float softcap;
-    int parts; /* of bf16 that queries and weights are rounded to, where they are
-                  (kernels_tiles_kv.h) */
 };
 
 static const struct attention_case cases[] = {
-    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0, 0},
-    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0, 0},
-    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32, 0, 0},
-    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0, 0},
-    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32, 0, 0},
-    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0, 0},
-    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0, 0},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32, 0, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32, 0, 0},
-    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32, 0, 0},
-    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 0, 0},
-    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32, 0, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32, 0, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32, 0, 0},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32, 0, 0},
-    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32, 0, 0},
-    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32, 0, 0},
+    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0},
+    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0},
+    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32, 0},
+    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0},
+    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32, 0},
+    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32, 0},
+    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32, 0},
+    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 0},
+    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32, 0},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32, 0},
+    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32, 0},
 };
 
 /* Scores that the cap bends: q.k / sqrt(d) reaches some 10. */
 static const struct attention_case capped_cases[] = {
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 5.0f, 0},
-    {64, 64, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 2.0f, 0},
-    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 3, KV_BF16, 5.0f, 0},
-    {80, 33, 131, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0.25f, 0},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 3.0f,
-     0},
-    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 3.0f, 0},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_NONE, 2, KV_F32, 5.0f, 0},
-    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 100, POSITION_NONE, 3, KV_F32, 2.0f, 0},
-    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 1, KV_F32, 1.0f, 0},
-    {16, 24, 150, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 4.0f, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 5.0f},
+    {64, 64, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 2.0f},
+    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 3, KV_BF16, 5.0f},
+    {80, 33, 131, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0.25f},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 3.0f},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 3.0f},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_NONE, 2, KV_F32, 5.0f},
+    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 100, POSITION_NONE, 3, KV_F32, 2.0f},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 1, KV_F32, 1.0f},
+    {16, 24, 150, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 4.0f},
 };
 
 /* Beyond a few keys these biases are -infinity in f32: whole tiles weigh nothing. */
 static const struct attention_case steep_cases[] = {
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0, 0},
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0,
-     0},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0},
 };
 
 static bool allowed(const struct attention_case *c, int t, int s)
@@ -89,20 +85,20 @@ static float rounded(enum kv_format kv, float x)
 }
 
 /* What a number of a query becomes. */
-static float rounded_query(const struct attention_case *c, float x)
+static float rounded_query(int parts, float x)
 {
-    if (c->parts == 0)
+    if (parts == 0)
         return x;
     float high = float_of_bits(bits_of_float(x) & 0xffff0000);
-    return c->parts == 1 ? rounded(KV_BF16, x) : high + rounded(KV_BF16, x - high);
+    return parts == 1 ? rounded(KV_BF16, x) : high + rounded(KV_BF16, x - high);
 }
 
-static double score(const struct attention_case *c, const struct formula_bias *head, const float *q,
-                    const float *k, int distance)
+static double score(const struct attention_case *c, int parts, const struct formula_bias *head,
+                    const float *q, const float *k, int distance)
 {
     double dot = 0.0, weight = 1.0, bias = 0.0, d = distance;
     for (int j = 0; j < c->key_dim; j++)
-        dot += (double)rounded_query(c, q[j]) * (double)rounded(c->kv, k[j]);
+        dot += (double)rounded_query(parts, q[j]) * (double)rounded(c->kv, k[j]);
     switch (c->bias) {
     case POSITION_ALIBI:
         bias = -head->r1 * d;
@@ -137,6 +133,7 @@ struct arrays {
     float *table;
     struct formula_bias biases[HEADS];
     size_t size; /* bytes of h */
+    int parts;   /* of bf16, to which queries and weights are rounded; 0: they are not */
 };
 
 static struct arrays make_arrays(const struct attention_case *c, bool steep)
@@ -171,10 +168,11 @@ static double reference(const struct attention_case *c, const struct arrays *x, 
     int kv_head = head / (HEADS / c->kv_heads);
     double scores[MOST_TOKENS], most = -INFINITY, sum = 0.0;
     for (int s = 0; s <= t; s++) {
-        scores[s] = !allowed(c, t, s)
-                        ? -INFINITY
-                        : score(c, &x->biases[head], x->q + (t * HEADS + head) * c->key_dim,
-                                x->k + (s * c->kv_heads + kv_head) * c->key_dim, t - s);
+        scores[s] =
+            !allowed(c, t, s)
+                ? -INFINITY
+                : score(c, x->parts, &x->biases[head], x->q + (t * HEADS + head) * c->key_dim,
+                        x->k + (s * c->kv_heads + kv_head) * c->key_dim, t - s);
         most = fmax(most, scores[s]);
     }
     for (int i = 0; i < c->value_dim; i++)
@@ -261,12 +259,12 @@ static void check_values(const struct attention_case *c, const struct arrays *x,
         for (int head = 0; head < HEADS; head++) {
             double expected[MOST_DIM];
             double weights = reference(c, x, t, head, expected);
-            double rounding = c->parts == 0 ? 0 : c->parts == 1 ? 0x1p-8 : 0x1p-15;
+            double rounding = x->parts == 0 ? 0 : x->parts == 1 ? 0x1p-8 : 0x1p-15;
             for (int i = 0; i < c->value_dim; i++) {
                 double got = x->h[(t * HEADS + head) * c->value_dim + i];
                 cr_assert(fabs(got - expected[i]) < bound + rounding * weights,
                           "%s, %d parts: position %d, head %d: expected %g, got %g, weights of %g",
-                          describe(c, set), c->parts, t, head, expected[i], got, weights);
+                          describe(c, set), x->parts, t, head, expected[i], got, weights);
             }
         }
 }
@@ -298,7 +296,7 @@ static void check_case(struct attention_case c, bool steep, int chunk)
             bench_open_rounding(name, 1, ways[set].weights, ways[set].activations);
         struct backend *three =
             bench_open_rounding(name, 3, ways[set].weights, ways[set].activations);
-        c.parts = rounds ? ways[set].parts : 0;
+        x.parts = rounds ? ways[set].parts : 0;
         if (one == NULL || (set >= 3 && !rounds)) {
             cpu_ops.close(one);
             cpu_ops.close(three);
@@ -363,7 +361,7 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                                                    relu ? SOFTMAX_ACT_RELU : SOFTMAX_ACT_SOFTMAX,
                                                    WINDOW_FULL, 0, all_biases[bias],
                                                    kv_heads[((size_t)i + bias) % 3],
-                                                   KV_F32 + i / 15, 0, 0},
+                                                   KV_F32 + i / 15, 0},
                            false, 23);
 }
 
@@ -446,13 +444,13 @@ static void check_hidden(const struct attention_case *c, float bad, const char *
 Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
 {
     static const struct attention_case hidden[] = {
-        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0, 0},
-        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 0, 0},
-        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16, 5.0f, 0},
-        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32, 3.0f, 0},
-        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32, 0, 0},
-        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32, 0, 0},
-        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32, 0, 0},
+        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0},
+        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 0},
+        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16, 5.0f},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32, 3.0f},
+        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32, 0},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32, 0},
+        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32, 0},
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)
