@@ -251,10 +251,10 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
 }
 
 /* NULL where the instruction set was not compiled. amx has AMX's tiles beside avx512vnni, for bf16,
- * f16, fixed point and attention: products in q8, q6 and q4 have the bits of avx512vnni.
- * amx_emulated has the same bits as amx, for tests on machines without it: the tiles are C.
- * avx512vnni differs from avx512 in products of q8, q6, q4 and of rounded activations. zen4 and
- * zen5 have the name and bits of avx512vnni and prefetch as those cores need it. */
+ * f16, fixed point and attention (tiles_attend): products in q8, q6 and q4 have the bits of
+ * avx512vnni. amx_emulated has the same bits as amx, for tests on machines without it: the tiles
+ * are C. avx512vnni differs from avx512 in products of q8, q6, q4 and of rounded activations. zen4
+ * and zen5 have the name and bits of avx512vnni and prefetch as those cores need it. */
 extern const struct kernels *const kernels_amx;
 extern const struct kernels *const kernels_amx_emulated;
 extern const struct kernels *const kernels_zen4;

@@ -7,7 +7,8 @@
  *
  * A query meets the tiles of its window in order. Its values are summed over the keys that it may
  * see, in order, and over no others, not even with weight 0. So its sums depend neither on the
- * queries beside it nor on lanes that it may not see, even if these are NaN.
+ * queries beside it nor on lanes that it may not see, even if these are NaN. How tiles of AMX keep
+ * to that, with another order of sums: kernels_amx_attention.h.
  *
  * One query of one head reads (m2 + dv) b bytes a key, b = 2 or 4. It does 2 (m2 + dv) operations
  * with them and one exponential. Heads of one kv head share these reads, and so do up to

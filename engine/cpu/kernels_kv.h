@@ -5,7 +5,7 @@
  * Both are k-major panels, so scores and the weighted sum of values are matrix products: one
  * running sum per output, over the rows of a panel in order. Numbers of two bytes become f32 in
  * registers for one row of x (decoding), and in scratch, once for all rows, for several.
- * kernels_attention.h says what that costs. */
+ * kernels_attention.h says what that costs. AMX multiplies them otherwise: kernels_tiles_kv.h. */
 #ifndef ENGINE_CPU_KERNELS_KV_H
 #define ENGINE_CPU_KERNELS_KV_H
 

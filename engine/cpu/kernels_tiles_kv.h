@@ -14,8 +14,7 @@
 
 enum { KV_BLOCK = 32 };
 
-/* Whether tiles multiply keys and values: six products in place of one would not gain on AVX-512.
- */
+/* Whether tiles multiply keys and values: not where six products would take the place of one. */
 static inline bool tiles_attend(enum kv_format kv, int parts)
 {
     return kv == KV_BF16 || (kv == KV_F16 && parts < MOST_PARTS);
@@ -34,11 +33,12 @@ INLINE int kv_parts(const enum kv_format kv)
         const int PARTS = (count);            \
         call;                                 \
     }
-#define FOR_KV_PARTS(call)          \
-    KV_PARTS_CASE(KV_F16, 1, call)  \
-    KV_PARTS_CASE(KV_F16, 2, call)  \
-    KV_PARTS_CASE(KV_BF16, 1, call) \
-    KV_PARTS_CASE(KV_BF16, 2, call) \
+#define FOR_KV_PARTS(call)           \
+    assert(tiles_attend(kv, parts)); \
+    KV_PARTS_CASE(KV_F16, 1, call)   \
+    KV_PARTS_CASE(KV_F16, 2, call)   \
+    KV_PARTS_CASE(KV_BF16, 1, call)  \
+    KV_PARTS_CASE(KV_BF16, 2, call)  \
     KV_PARTS_CASE(KV_BF16, MOST_PARTS, call)
 
 /* Of x [rows, n], as part_rows has it, out [rows, ceil(n / 32) * 16 * parts]. */
@@ -73,16 +73,17 @@ INLINE void pair_numbers(const enum kv_format kv, const char *first, const char 
 /* A row that is not there. */
 static const char no_row[OPS_TILE * sizeof(uint16_t)];
 
-/* out [kv_parts], the rest first, as they are added up: n rows of w, at most 32, and `columns` of
- * them, at most 64; what is past them is zero. Prefetches as much of the next tile. */
+/* out [kv_parts], the rest first, as they are added up: at most 32 of n rows of w and 64 of their
+ * columns; what is past the last is zero. Prefetches as much of the next tile. */
 INLINE void pair_block_kv(const enum kv_format kv, struct panel w, int64_t n, int64_t columns,
                           pair_tiles out[MOST_WEIGHT_PARTS])
 {
-    const int64_t row = w.stride * 2;
+    enum { WIDTH = PANEL_PAIR * PANEL };
+    const int64_t row = w.stride * 2, bytes = (columns < WIDTH ? columns : WIDTH) * 2;
     for (int pair = 0; pair < TILE_PAIRS; pair++, w.data += 2 * row) {
         const char *first = 2 * pair < n ? w.data : no_row;
         const char *second = 2 * pair + 1 < n ? w.data + row : no_row;
-        for (int64_t c = 0; c < PANEL_PAIR * PANEL; c += 16) {
+        for (int64_t c = 0; c < WIDTH; c += 16) {
             __m512i pairs[MOST_WEIGHT_PARTS] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
             if (c < columns)
                 pair_numbers(kv, first + c * 2, second + c * 2, pairs);
@@ -90,7 +91,7 @@ INLINE void pair_block_kv(const enum kv_format kv, struct panel w, int64_t n, in
                 _mm512_store_si512(out[kv_parts(kv) - 1 - i][c / PANEL][c % PANEL / 16][pair],
                                    pairs[i]);
         }
-        for (int64_t at = 0; at < columns * 2; at += LINE) {
+        for (int64_t at = 0; at < bytes; at += LINE) {
             __builtin_prefetch(w.data + w.next + at, 0, 2);
             __builtin_prefetch(w.data + row + w.next + at, 0, 2);
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few instructions of AMX that products take, and the same in C for machines without it.
+/* The few instructions of AMX that products and attention take, and the same in C for machines
+ * without it.
  *
  * There are eight tiles of up to 16 rows of 64 bytes. A product C += A * B takes A [m, k] by rows
  * and B [k, n] as dwords, each of which has two (bf16) or four (bytes) inputs k of one output n.

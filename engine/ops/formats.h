@@ -18,8 +18,8 @@
  *   16bit: with bf16 weights, and always on a GPU, to bf16; so with f16 weights by AMX, and by
  * nothing else; with weights in blocks to 16-bit integers, scaled by the largest of 32 inputs
  *   8bit: with weights in blocks to 8-bit integers, likewise; not on a GPU
- * By AMX attention rounds queries and the weights of values too: to bf16, with 16bit and weights in
- * blocks to two of them.
+ * By AMX attention rounds too, what it multiplies with keys and values: to bf16, or with weights in
+ * blocks and 16bit to the sum of two numbers in bf16.
  *   auto: what a fixed table has for the device and the weights' format (engine/device.h) */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \

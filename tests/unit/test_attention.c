@@ -405,10 +405,11 @@ static bool same(const float *a, const float *b, int n)
 
 /* Key and value 40 of a text become `bad`: rows that see it may be anything, the same in any
  * chunks; the others stay as they are. */
-static void check_hidden(const struct attention_case *c, float bad, const char *set)
+static void check_hidden(const struct attention_case *c, float bad, const char *set,
+                         enum activation_format activations)
 {
     enum { BAD = 40 };
-    struct backend *backend = bench_open(set, 2);
+    struct backend *backend = bench_open_rounding(set, 2, WEIGHTS_Q8, activations);
     if (backend == NULL)
         return;
     struct arrays clean = make_arrays(c, false), dirty = make_arrays(c, false);
@@ -454,8 +455,9 @@ Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)
-        check_hidden(&hidden[i / 9], bad[i / 3 % 3], bench_sets[i % 3]);
+        check_hidden(&hidden[i / 9], bad[i / 3 % 3], bench_sets[i % 3], ACTIVATIONS_F32);
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 3; i++)
-        if (hidden[i / 3].kv == KV_BF16) /* which tiles take */
-            check_hidden(&hidden[i / 3], bad[i % 3], "amx_emulated");
+        for (enum activation_format form = ACTIVATIONS_F32; form <= ACTIVATIONS_8BIT; form++)
+            if (hidden[i / 3].kv != KV_F32)
+                check_hidden(&hidden[i / 3], bad[i % 3], "amx_emulated", form);
 }
