@@ -60,8 +60,9 @@ static void AMX(shared_product)(enum kv_format kv, int parts, int m, const float
 static void AMX(prepare_queries)(const struct ops_attention *a, struct query_rows *rows,
                                  float *scratch)
 {
-    if (!tiles_apart(rows))
-        split_rows(rows->parts, rows->q, rows->q_stride, rows->n, a->key_dim, scratch);
+    if (tiles_apart(rows))
+        return;
+    split_rows(rows->parts, rows->q, rows->q_stride, rows->n, a->key_dim, scratch);
     rows->pairs = scratch;
 }
 

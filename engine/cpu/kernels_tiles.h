@@ -165,8 +165,8 @@ INLINE __m512i take_f16_part(__m512 *w)
 }
 
 /* Parts of 16 numbers in f16 each of two rows, as pairs: the highest ones, and the rests. The lower
- * half of a rest is zero, but of a NaN: then the rest beside it is another one, and so is their
- * product's sum anyway. */
+ * half of a rest is zero, except of a NaN, whose bits go into the rest beside it: both belong to
+ * one output, which is NaN anyway. */
 INLINE void pair_f16(const uint16_t *first, const uint16_t *second,
                      __m512i pairs[MOST_WEIGHT_PARTS])
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How blocks of weights become integers: that the search for scales and minima finds good ones. */
+/* How numbers of weights are read and rounded, and how blocks become integers: that the search for
+ * scales and minima finds good ones. */
 #include "engine/base/half.h"
 #include "engine/ops/packing.h"
 #include "tests/unit/ops_bench.h"
@@ -139,4 +140,56 @@ Test(packing, q4_keeps_what_it_can_say)
     cr_assert(packing_quantize(WEIGHTS_Q4, steps, PACKING_BLOCK, &q));
     for (int i = 0; i < PACKING_BLOCK; i++)
         cr_assert_eq((float)q.quants[i] * f16_to_f32(q.scale) + f16_to_f32(q.minimum), steps[i]);
+}
+
+/* Of blocks as of single numbers, and of q8 as rintf rounds. */
+Test(packing, blocks_are_rounded_as_numbers_are)
+{
+    float from[PACKING_BLOCK];
+    uint32_t seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        for (int i = 0; i < PACKING_BLOCK; i++) {
+            seed = seed * 1664525 + 1013904223;
+            const uint32_t exponent = round % 3 == 0 ? 0 : 0x3f800000;
+            from[i] = float_of_bits(exponent == 0 ? seed : exponent | (seed & 0x807fffff));
+            if (round % 3 == 1) /* halves of a scale: ties */
+                from[i] = (float)(int)(seed >> 24) / 2;
+        }
+        for (enum weight_format format = WEIGHTS_BF16; format <= WEIGHTS_F16; format++) {
+            uint16_t all[PACKING_BLOCK], one;
+            bool fits = true;
+            const bool all_fit = packing_halves(format, from, all);
+            for (int i = 0; i < PACKING_BLOCK; i++) {
+                fits = packing_half(format, from[i], &one) && fits;
+                cr_assert_eq(all[i], one);
+            }
+            cr_assert_eq(all_fit, fits);
+        }
+        struct quantized_integers q;
+        if (round % 3 == 0 || !packing_quantize(WEIGHTS_Q8, from, PACKING_BLOCK, &q))
+            continue;
+        const float scale = f16_to_f32(q.scale);
+        for (int i = 0; i < PACKING_BLOCK; i++) {
+            const float quant = rintf(from[i] / scale);
+            cr_assert_eq(q.quants[i], (int)(quant > 127 ? 127 : quant < -127 ? -127 : quant));
+        }
+    }
+}
+
+Test(packing, halves_are_read_exactly)
+{
+    static const uint16_t half[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x0001,
+                                    0x03ff, 0x0400, 0x7bff, 0x3555, 0x7c00};
+    static const float half_values[] = {
+        0.0f,     -0.0f,    1.0f,        -2.0f,   0x1p-24f, 1023e0f * 0x1p-24f,
+        0x1p-14f, 65504.0f, 0x1.554p-2f, INFINITY};
+    static const uint16_t brain[] = {0x3f80, 0xbf80, 0x4049, 0x0080};
+    static const float brain_values[] = {1.0f, -1.0f, 3.140625f, 0x1p-126f};
+    float out[10];
+    const struct matrix f16 = {.rows = 1, .cols = 10, .dtype = DTYPE_F16, .data = half};
+    packing_numbers(&f16, 0, 10, out);
+    cr_expect(memcmp(out, half_values, sizeof half_values) == 0);
+    const struct matrix bf16 = {.rows = 1, .cols = 4, .dtype = DTYPE_BF16, .data = brain};
+    packing_numbers(&bf16, 0, 4, out);
+    cr_expect(memcmp(out, brain_values, sizeof brain_values) == 0);
 }
