@@ -21,6 +21,8 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_CONTEXT_LENGTH] = {400, REQUEST, "context_length_exceeded", "max_tokens", 0, NULL, false},
     [API_INVALID_KEY] = {401, "authentication_error", "invalid_api_key", NULL, 0, NULL, false},
     [API_HOST_NOT_ALLOWED] = {403, "permission_error", "host_not_allowed", NULL, 0, NULL, true},
+    [API_ORIGIN_NOT_ALLOWED] = {403, "permission_error", "origin_not_allowed", NULL, 0, NULL,
+                                false},
     [API_UNKNOWN_PATH] = {404, REQUEST, "unknown_url", NULL, 0, NULL, false},
     [API_MODEL_NOT_FOUND] = {404, REQUEST, "model_not_found", "model", 0, NULL, false},
     [API_REQUEST_NOT_FOUND] = {404, REQUEST, "request_not_found", "id", 0, NULL, false},

@@ -20,6 +20,7 @@ enum api_code {
     API_CONTEXT_LENGTH,     /* prompt + max_tokens can never fit */
     API_INVALID_KEY,        /* missing or wrong API key */
     API_HOST_NOT_ALLOWED,   /* the request was sent to a name that is not this server's */
+    API_ORIGIN_NOT_ALLOWED, /* a web page of another origin may not send this */
     API_UNKNOWN_PATH,       /* no such endpoint */
     API_MODEL_NOT_FOUND,    /* `model` is not what is served */
     API_REQUEST_NOT_FOUND,  /* cancel: no such request in flight */

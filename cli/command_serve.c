@@ -80,12 +80,16 @@ static const struct option ITEMS[] = {
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
      "file with one API key a line; lines that begin with # are skipped; SIGHUP reads it again"},
     {"allowed-origins", OPTION_LIST, FIELD(allowed_origins), "ORIGIN", NULL, 0, 0, NULL,
-     "origin of web pages that may read replies (CORS), as http://localhost:3000; * for all; "
-     "several: repeat it, or separate them with commas"},
+     "origin of other web pages that may use the server, as http://localhost:3000: may read "
+     "replies "
+     "(CORS), and send POST, PUT and DELETE, which from others get 403; * for all; several: repeat "
+     "it, or separate them with commas"},
     {"allowed-hosts", OPTION_LIST, FIELD(allowed_hosts), "NAME", NULL, 0, 0, NULL,
-     "other name that a request may be sent to; .NAME for all below it too, * for any. Always "
-     "allowed: localhost, names without a dot, addresses. Without this flag names are checked only "
-     "where the server listens on loopback and asks for no key"},
+     "other name that a request may be sent to (Host); .NAME for all below it too, * for any. "
+     "Always "
+     "allowed: addresses, localhost, this machine's name and those of --host; where the server has "
+     "keys or listens on loopback only, all names without a dot. Without this flag names are "
+     "checked where the server asks for no key"},
     {"page", OPTION_FLAG, FIELD(page), NULL, "true", 0, 0, NULL,
      "show people a page at /: to try the model, and to see its sessions, memory and speed"},
     {"page-compare", OPTION_LIST, FIELD(page_compare), "URL", NULL, 0, 0, NULL,

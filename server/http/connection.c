@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -164,12 +166,31 @@ void connection_notify(void *context, struct MHD_Connection *connection, void **
     acceptor_ended(all->front->acceptor);
 }
 
-/* Of a Unix socket nobody counts the bytes: a request's time begins with its first line. */
+/* RFC 9112, section 3.2.2. */
+static void keep_authority(struct connection *peer, const char *target)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    peer->absolute = false;
+    *peer->authority = 0;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t scheme = strlen(schemes[i]);
+        if (strncasecmp(target, schemes[i], scheme) != 0)
+            continue;
+        size_t length = strcspn(target + scheme, "/?");
+        peer->absolute = true;
+        if (length < sizeof peer->authority)
+            snprintf(peer->authority, sizeof peer->authority, "%.*s", (int)length, target + scheme);
+    }
+}
+
+/* libmicrohttpd unescapes the target later. Of a Unix socket nobody counts the bytes: a request's
+ * time begins with its first line. */
 void *connection_target(void *context, const char *target, struct MHD_Connection *connection)
 {
     const struct connections *all = context;
-    const struct connection *peer = connection_of(connection);
-    (void)target;
+    struct connection *peer = connection_of(connection);
+    if (peer)
+        keep_authority(peer, target);
     if (peer && peer->by_file)
         watcher_receiving(all->watcher, peer->slot);
     return NULL;

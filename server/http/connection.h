@@ -3,6 +3,7 @@
 #ifndef SERVER_HTTP_CONNECTION_H
 #define SERVER_HTTP_CONNECTION_H
 
+#include "server/http/origin.h"
 #include "server/http/receive.h"
 #include "server/http/tls.h"
 #include "server/http/watcher.h"
@@ -29,9 +30,11 @@ struct connection {
     const char *request_id; /* of that */
     bool replied;           /* its reply is under way, or out */
     int fd;
-    bool by_file;                  /* through a Unix socket */
-    gnutls_session_t session;      /* NULL: without TLS */
-    struct tls_identity *identity; /* its certificate */
+    bool by_file;                     /* through a Unix socket */
+    bool absolute;                    /* the target of its request is a whole URL, with a host: */
+    char authority[ORIGIN_HOST_SIZE]; /* as it was sent; empty: none, or one that is too long */
+    gnutls_session_t session;         /* NULL: without TLS */
+    struct tls_identity *identity;    /* its certificate */
     struct receiver receiver;
 };
 

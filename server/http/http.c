@@ -20,6 +20,7 @@ struct http_server {
     struct service *service;
     struct connections connections;
     struct http_options options;
+    struct names own; /* names, as origin.h has them */
     _Atomic size_t active;
 };
 
@@ -125,6 +126,22 @@ static bool is_json(const char *content_type)
             content_type[length] == ' ');
 }
 
+/* What a page of another origin sends changes nothing, whatever key it has. */
+static void check_origin(struct http_request *request)
+{
+    const char *origin = http_header(request, "Origin");
+    const char *site = http_header(request, "Sec-Fetch-Site");
+    bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0 ||
+                 strcmp(request->method, "OPTIONS") == 0;
+    if (reads || origin_may_change(request->origins, origin, site, http_header(request, "Host")))
+        return;
+    api_error_clear(&request->error);
+    api_error_set(&request->error, API_ORIGIN_NOT_ALLOWED, NULL,
+                  "%s: %.200s: a web page of another origin may not send %.20s here; "
+                  "--allowed-origins adds origins",
+                  origin ? "Origin" : "Sec-Fetch-Site", origin ? origin : site, request->method);
+}
+
 /* Refuses what the headers alone tell. The body is then read and thrown away, so that the
  * connection lives on. */
 static void check_headers(struct http_request *request, const char *path)
@@ -160,6 +177,7 @@ static void check_headers(struct http_request *request, const char *path)
         strcasecmp(encoding, "identity") != 0)
         api_error_set(err, API_MEDIA_TYPE, NULL, "Content-Encoding: expected none, got \"%s\"",
                       encoding);
+    check_origin(request);
 }
 
 static int64_t body_limit(const struct http_request *request)
@@ -182,12 +200,11 @@ static bool declared_too_large(struct http_request *request)
 }
 
 /* The path of a request's target, which may be a whole URL (RFC 9112, section 3.2.2). */
-static const char *path_of(const char *target)
+static const char *path_of(const struct connection *peer, const char *target)
 {
-    size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
-                    : strncasecmp(target, "https://", 8) == 0 ? 8
-                                                              : 0;
-    const char *path = scheme ? strchr(target + scheme, '/') : target;
+    if (!peer || !peer->absolute)
+        return target;
+    const char *path = strchr(strstr(target, "//") + 2, '/');
     return path ? path : "/";
 }
 
@@ -199,12 +216,25 @@ static enum MHD_Result refuse(struct http_request *request, const struct api_err
     return request->replied ? MHD_YES : MHD_NO;
 }
 
-/* No web page reaches a Unix socket. */
+/* What is no name may be read otherwise by a proxy; and a target that names its host names the same
+ * (RFC 9112, sections 3.2 and 3.2.2). No web page reaches a Unix socket. */
 static int check_host(const struct http_request *request, struct api_error *err)
 {
     const char *host = http_header(request, "Host");
     const struct origin_rules *rules = request->origins;
     const struct connection *peer = connection_of(request->connection);
+    const char *named = peer && peer->absolute ? peer->authority : NULL;
+    if (named && !host)
+        host = named;
+    if (!origin_host_valid(host))
+        return api_error_set(err, API_MALFORMED, NULL,
+                             "Host: expected a name or an address, perhaps with a port, got "
+                             "\"%.200s\"",
+                             host);
+    if (named && (!*named || strcasecmp(named, host) != 0))
+        return api_error_set(err, API_MALFORMED, NULL,
+                             "Host: expected %.200s, as the request line has it, got %.200s", named,
+                             host);
     if (origin_host_allowed(rules, host) || (rules->hosts.count == 0 && peer && peer->by_file))
         return 0;
     return api_error_set(err, API_HOST_NOT_ALLOWED, NULL,
@@ -227,6 +257,7 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     request->method = method;
     request->started = clock_seconds();
     struct connection *peer = connection_of(connection);
+    const char *path = path_of(peer, url);
     request->slot = peer ? peer->slot : -1;
     request->may_inform = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
     if (peer) {
@@ -235,7 +266,6 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
         peer->replied = false;
     }
     char clean[ROUTE_PATH_SIZE];
-    const char *path = path_of(url);
     snprintf(request->path, sizeof request->path, "%s", path);
     atomic_fetch_add(&server->active, 1);
     watcher_receiving(server->connections.watcher, request->slot);
@@ -388,6 +418,37 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         receive_answered(connection_fd(connection), &peer->receiver);
 }
 
+static void log_hosts(const struct origin_rules *rules)
+{
+    const struct names *lists[] = {&rules->own, &rules->hosts};
+    struct strbuf names = {0};
+    for (size_t list = 0; list < 2; list++)
+        for (size_t i = 0; i < lists[list]->count; i++)
+            strbuf_printf(&names, ", %s", lists[list]->items[i]);
+    strbuf_append(&names, "", 1);
+    log_message(LOG_LEVEL_INFO,
+                "without --api-key requests may name as their Host: an address, localhost%s; "
+                "--allowed-hosts adds names",
+                names.failed ? "" : names.data);
+    strbuf_clear(&names);
+}
+
+/* No page has a key, unless its user gives it one. */
+static int set_host_rules(struct http_server *server, struct error *err)
+{
+    const struct http_options *options = &server->options;
+    struct origin_rules *rules = &server->options.origins;
+    bool keyless = credentials_auth(options->credentials)->keys.count == 0;
+    if (origin_add_own(&server->own, options->hosts, err))
+        return -1;
+    rules->own = server->own;
+    rules->checks_host = rules->hosts.count > 0 || keyless;
+    rules->strict = keyless && server->front.exposed;
+    if (rules->strict)
+        log_hosts(rules);
+    return 0;
+}
+
 static int start(struct http_server *server, struct error *err)
 {
     const struct http_options *options = &server->options;
@@ -412,9 +473,8 @@ static int start(struct http_server *server, struct error *err)
     if (front_open(&server->front, &front, err) || receive_start(err) ||
         watcher_create(&server->connections.watcher, &watching, err))
         return -1;
-    server->options.origins.checks_host =
-        options->origins.hosts.count > 0 ||
-        (credentials_auth(options->credentials)->keys.count == 0 && !server->front.exposed);
+    if (set_host_rules(server, err))
+        return -1;
     return front_serve(&server->front, &front, err);
 }
 
@@ -455,5 +515,6 @@ void http_stop(struct http_server *server)
         return;
     front_close(&server->front);
     watcher_free(server->connections.watcher);
+    names_clear(&server->own);
     free(server);
 }

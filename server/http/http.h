@@ -19,7 +19,7 @@ struct http_options {
     int max_connections;
     double request_timeout_s, idle_timeout_s;
     struct credentials *credentials; /* borrowed, as what follows */
-    struct origin_rules origins;     /* checks_host is http_start's to set */
+    struct origin_rules origins;     /* its lists; http_start decides what is checked */
     const struct route_table *routes;
     void (*cancelled)(void *context); /* from any thread: a request's ticket was cancelled */
     void *context;

@@ -27,7 +27,7 @@ REQUEST_SECONDS = 60 * SLOWNESS
 # The module that holds replies against api/openapi.json, where it is wanted (conftest.py). loadtest/
 # runs on machines that do not have what it imports.
 CONTRACT = None
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ENDLESS = {"prompt": "x", "max_tokens": 200000, "ignore_eos": True}
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
 

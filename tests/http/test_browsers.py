@@ -2,8 +2,10 @@
 """What browsers, gateways and careless clients send besides requests: preflights, OPTIONS, other names of
 this server, another header for the key, slashes too many."""
 
+import socket
+
 import pytest
-from harness import RawReply, check_error, wait_until
+from harness import ENDLESS, RawReply, check_error, wait_until
 
 PAGE = "http://localhost:3000"
 COMPLETION = {"prompt": "x", "max_tokens": 1}
@@ -58,8 +60,58 @@ def test_without_origins_no_page_may_read(server):
     reply = preflight(server, "/v1/completions", PAGE)
     assert reply.status_code == 204 and "vary" not in reply.headers
     assert "access-control-allow-origin" not in reply.headers
-    reply = server.post("/v1/completions", COMPLETION, headers={"Origin": PAGE})
+    reply = server.get("/v1/models", headers={"Origin": PAGE})
     assert reply.status_code == 200 and "access-control-allow-origin" not in reply.headers
+
+
+CROSS = {"Sec-Fetch-Site": "cross-site"}
+
+
+@pytest.mark.parametrize("method, path, body", [
+    ("POST", "/v1/completions", COMPLETION), ("POST", "/v1/requests/x/cancel", None),
+    ("POST", "/v1/sessions/kept/fork", {"new_id": "other"}), ("DELETE", "/v1/sessions/kept", None),
+    ("PUT", "/v1/sessions/kept/import", None), ("POST", "/v1/nothing", None)])
+@pytest.mark.parametrize("headers", [
+    {"Origin": "https://evil.example"}, {"Origin": "null"}, CROSS,
+    {"Origin": PAGE, "Sec-Fetch-Site": "same-site"}])
+def test_a_page_of_another_origin_changes_nothing(server, method, path, body, headers):
+    server.complete(prompt="x", max_tokens=1, session_id="kept")
+    reply = server.http.request(method, path, json=body, headers=headers)
+    error = check_error(reply, 403, "origin_not_allowed")
+    assert "--allowed-origins" in error["message"] and method in error["message"]
+    assert headers.get("Origin", "cross-site") in error["message"]
+    assert "connection" not in reply.headers  # its body has been read
+    assert server.get("/v1/sessions/kept", headers=headers).status_code == 200
+
+
+def test_a_page_of_another_origin_cancels_nothing(server):
+    with server.http.stream("POST", "/v1/completions", json={**ENDLESS, "stream": True},
+                            headers={"X-Request-Id": "theirs"}) as reply:
+        lines = reply.iter_lines()
+        next(lines)
+        cancel = "/v1/requests/theirs/cancel"
+        refused = server.http.post(cancel, headers={"Origin": "https://evil.example", **CROSS})
+        check_error(refused, 403, "origin_not_allowed")
+        assert server.metric("regla_requests_running") == 1 and next(lines) is not None
+        assert server.http.post(cancel).status_code == 200
+    server.wait_idle()
+
+
+def test_what_may_come_from_browsers(server, keyed):
+    def status(server, **headers):
+        return server.post("/v1/completions", COMPLETION, headers={
+            name.replace("_", "-"): value for name, value in headers.items()}).status_code
+    own = server.url.rstrip("/")
+    assert status(server, Origin=own) == status(server, Origin=own, Sec_Fetch_Site="same-origin") == 200
+    assert status(server, Sec_Fetch_Site="none") == 200
+    assert status(server, Origin="https://box", Host="box:443") == 200
+    # Behind a proxy that leaves the port out of Host; a browser says that it is the same.
+    elsewhere = {"Origin": "https://localhost:8443", "Host": "localhost"}
+    assert status(server, **elsewhere, Sec_Fetch_Site="same-origin") == 200
+    assert status(server, **elsewhere) == 403
+    assert status(keyed, X_Api_Key="first", Origin=PAGE, Sec_Fetch_Site="cross-site") == 200
+    assert status(keyed, X_Api_Key="first", Origin="https://a.example") == 403  # it may know the key
+    assert status(keyed, X_Api_Key="none", Origin="https://a.example") == 403
 
 
 def test_options_of_the_server_itself(keyed):
@@ -130,6 +182,20 @@ def test_names_that_may_be_asked_for(server_factory, keyed):
     assert asked_as(server, "a.b.example").status_code == 200
     check_error(asked_as(server, "evil.example"), 403)
     assert asked_as(keyed, "evil.example").status_code == 200  # it would need a key
+
+
+def test_a_server_without_keys_that_others_reach(server_factory):
+    server = server_factory(host="0.0.0.0", allowed_hosts="llm.example")
+    machine = socket.gethostname()
+    said = server.tail()
+    assert "Host: an address, localhost" in said and machine in said and "llm.example" in said
+    for host in ("192.168.1.7:8000", "[fe80::1]:80", "localhost", machine, f"{machine}:1", "llm.example"):
+        assert asked_as(server, host).status_code == 200, host
+    for host in ("evil.example", "regla-1:8000", "127.0.0.1.evil.example"):
+        check_error(asked_as(server, host), 403, "host_not_allowed")
+    server = server_factory(host="0.0.0.0", api_key="first")
+    assert "Host" not in server.tail() and asked_as(server, "regla-1:8000").status_code == 200
+    server.http.headers["X-Api-Key"] = "first"
 
 
 def test_keys_are_not_shown_to_ps(server_factory):

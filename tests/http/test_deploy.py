@@ -181,6 +181,24 @@ def variables(value):
             yield from variables(each)
 
 
+def names_of_a_server(document):
+    """By which others of a manifest reach a server that may have no keys."""
+    services = document.get("services", {})
+    yield from (name for name in services if re.fullmatch(r"regla-\d", name))
+    if document.get("kind") == "Service":
+        yield document["metadata"]["name"]
+
+
+def test_the_names_of_services_are_allowed():
+    deploy = ROOT / "deploy"
+    for path in ("compose.replicas.yaml", "kubernetes.yaml"):
+        documents = list(yaml.safe_load_all((deploy / path).read_text()))
+        names = {name for document in documents for name in names_of_a_server(document)}
+        allowed = {name for document in documents for variable, value in variables(document)
+                   if variable == "REGLA_ALLOWED_HOSTS" for name in value.split(",")}
+        assert names and names <= allowed, (path, names, allowed)
+
+
 def test_manifests_set_flags_that_there_are(server_factory):
     """And a server takes their values: all but those that name what only the container has."""
     flags = set(re.findall(r"env (REGLA_\w+)", output(BINARY, "serve", "--help")))

@@ -161,15 +161,29 @@ def test_a_request_names_one_host(server, request_bytes, status):
 
 
 @pytest.mark.parametrize("target, status", [
-    (b"http://somewhere:80/health", 200), (b"HTTP://x/health?a=/b", 200), (b"https://x/health", 200),
+    (b"HTTP://x/health?a=/b", 200), (b"https://X/health", 200),
     (b"http://x/v1/models", 200), (b"http://x/v1/nothing", 404), (b"http://x", 200),
     (b"http://x?a=/health", 200), (b"http:/health", 404), (b"ftp://x/health", 404),
-    (b"//x/health", 404), (b"/http://x/health", 404),
+    (b"//x/health", 404), (b"/http://x/health", 404), (b"http:%2F%2Fx/health", 404),
+    (b"http://somewhere:80/health", 400), (b"http://x:80/health", 400), (b"http:///health", 400),
+    (b"http://a@x/health", 400), (b"http://x@a/health", 400), (b"http://x#/health", 400),
+    (b"http://x%2Fhealth", 400), (b"http://" + b"x" * 300 + b"/health", 400),
 ])
 def test_a_target_may_be_a_url(server, target, status):
     """RFC 9112, section 3.2.2."""
     got, body = status_of(server, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target)
     assert got == status, body
+
+
+@pytest.mark.parametrize("host, status", [
+    (b"x", 200), (b"X:", 200), (b"x:8000", 200), (b"x_1-2", 200), (b"[::1]:8000", 200), (b"127.0.0.1", 200),
+    (b"x:65536", 400), (b"x:a", 400), (b"x:1:2", 400), (b":80", 400), (b"a@x", 400), (b"127.0.0.1:80@x", 400),
+    (b"x/", 400), (b"x#y", 400), (b"x?y", 400), (b"x y", 400), (b"x%2e", 400), (b"http://x", 400),
+    (b"[::1", 400), (b"[x]", 400), (b"[::1]x", 400), (b"::1", 400), (b"\xc3\xa9", 400), (b"x,y", 400),
+])
+def test_a_host_is_a_name_or_an_address(server, host, status):
+    got, body = status_of(server, b"GET /health HTTP/1.1\r\nHost: %s\r\n\r\n" % host)
+    assert got == status and (status == 200 or b"Host: expected a name or an address" in body), body
 
 
 def test_chunked_bodies_are_read(server):

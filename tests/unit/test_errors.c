@@ -48,6 +48,7 @@ Test(errors, each_code_has_its_status)
         {API_CONTEXT_LENGTH, 400, "context_length_exceeded"},
         {API_INVALID_KEY, 401, "invalid_api_key"},
         {API_HOST_NOT_ALLOWED, 403, "host_not_allowed"},
+        {API_ORIGIN_NOT_ALLOWED, 403, "origin_not_allowed"},
         {API_UNKNOWN_PATH, 404, "unknown_url"},
         {API_MODEL_NOT_FOUND, 404, "model_not_found"},
         {API_REQUEST_NOT_FOUND, 404, "request_not_found"},
