@@ -165,8 +165,8 @@ static int run_template(char **text, size_t *text_length, const json_t *context,
                                   .memory = BASE_BYTES + BYTES_OF_BYTE * length,
                                   .reserve = reserve,
                                   .context = &rendering};
-    int result =
-        jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length, &error);
+    int result = jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length,
+                              NULL, &error);
     if (result && !request_memory_possible(rendering.refused))
         return api_error_set(err, API_BODY_TOO_LARGE, "messages",
                              "messages: the template takes %lld bytes or more, more than "

@@ -37,7 +37,7 @@ static struct rendered render(const struct jinja *template, const struct chat_te
                                 chat->bos_token ? chat->bos_token : "", "eos_token",
                                 chat->eos_token ? chat->eos_token : "");
     if (context && jinja_render(template, context, &limits, (int64_t)time(NULL), &result.text,
-                                &result.length, &err))
+                                &result.length, NULL, &err))
         result = (struct rendered){0};
     json_decref(context);
     return result;

@@ -168,7 +168,7 @@ static struct value character(struct run *run, const struct string *string, int6
     size_t at = access_offset(string, (size_t)index), length;
     heap_work(&run->heap, string->characters == string->length ? 0 : at);
     utf8_decode(string->bytes + at, &length);
-    return value_of(value_string(&run->heap, string->bytes + at, length));
+    return value_part(&run->heap, string, at, at + length);
 }
 
 struct value access_item(struct run *run, struct value value, struct value key)
@@ -231,8 +231,7 @@ struct value access_slice(struct run *run, struct value value, struct value from
         size_t begin = access_offset(value.string, (size_t)start);
         size_t end = start < stop ? access_offset(value.string, (size_t)stop) : begin;
         heap_work(heap, end);
-        return as_marked(run, value,
-                         value_of(value_string(heap, value.string->bytes + begin, end - begin)));
+        return as_marked(run, value, value_part(heap, value.string, begin, end));
     }
     const struct list *items = is_string ? value_items(heap, value) : value.list;
     struct list *chosen = value_new_list(heap, 0);
@@ -240,7 +239,7 @@ struct value access_slice(struct run *run, struct value value, struct value from
     for (int64_t i = start; by > 0 ? i < stop : i > stop;) {
         struct value item = items->items[i];
         if (is_string)
-            output_write(run, item.string->bytes, item.string->length);
+            output_string(run, item.string);
         else
             value_push(heap, chosen, item);
         if (__builtin_add_overflow(i, by, &i))

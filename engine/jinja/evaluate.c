@@ -25,7 +25,7 @@ static struct value name(struct run *run, struct value of)
     const struct builtin *function = builtin_find(builtins_functions, of.string->bytes);
     struct value value;
     if (member)
-        value = value_from_json(heap, member);
+        value = value_from_json(heap, member, run->origin);
     else if (function)
         value = (struct value){.kind = VALUE_FUNCTION, .function = function};
     else

@@ -71,7 +71,7 @@ static BUILTIN(title)
         bool between = characters_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
         int count = begins && !between ? characters_upper(c, out)
                                        : strings_case_at(words, at, STRINGS_LOWER, out);
-        strings_write(run, out, count);
+        strings_write_for(run, words, at, out, count);
         begins = between;
     }
     return output_take(run, before);
@@ -136,8 +136,8 @@ static BUILTIN(indent)
         if (i > 0)
             print_text(run, "\n");
         if (i == 0 ? first : blank || line->length > 0)
-            output_write(run, by.string->bytes, by.string->length);
-        output_write(run, line->bytes, line->length);
+            output_string(run, by.string);
+        output_string(run, line);
     }
     return output_take(run, before);
 }

@@ -15,10 +15,12 @@ enum { MOST_WIDTH = 10000, MOST_PRECISION = 100 };
 
 /* How one value is to be written. */
 struct spec {
-    char align;     /* < > ^ =; 0: by the kind of value */
-    char sign;      /* + - or space; 0: - */
-    char type;      /* 0: none is said */
-    char fill[5];   /* one character */
+    char align;                   /* < > ^ =; 0: by the kind of value */
+    char sign;                    /* + - or space; 0: - */
+    char type;                    /* 0: none is said */
+    char fill[5];                 /* one character; "": a space */
+    const struct string *fill_of; /* the string that has it at byte fill_at; NULL: it is ours */
+    size_t fill_at;
     bool alternate; /* # */
     bool commas;    /* of thousands */
     int width;      /* 0: none */
@@ -30,23 +32,35 @@ static _Noreturn void refuse(struct run *run, const struct string *format)
     heap_fail(&run->heap, ERROR_INVALID, "the format \"%.60s\" is not supported", format->bytes);
 }
 
-/* Writes sign, prefix and body with what pads them. */
+static void write_fill(struct run *run, const struct spec *spec, size_t times)
+{
+    const char *fill = spec->fill[0] ? spec->fill : " ";
+    for (size_t i = 0; i < times; i++)
+        if (spec->fill_of)
+            output_for(run, spec->fill_of, spec->fill_at, fill, strlen(fill));
+        else
+            print_text(run, fill);
+}
+
+/* Writes sign, prefix and body with what pads them. string: what begins with the body; NULL: it is
+ * a number. */
 static void write_padded(struct run *run, const struct spec *spec, const char *sign,
-                         const char *body, size_t length, bool number)
+                         const char *body, size_t length, const struct string *string)
 {
     size_t used = strlen(sign) + utf8_characters(body, length);
     size_t pad = (size_t)spec->width > used ? (size_t)spec->width - used : 0;
-    char align = spec->align ? spec->align : number ? '>' : '<';
+    char align = spec->align ? spec->align : string ? '<' : '>';
     size_t before = align == '<' ? 0 : align == '^' ? pad / 2 : pad;
     if (align == '=')
         print_text(run, sign);
-    for (size_t i = 0; i < before; i++)
-        print_text(run, spec->fill[0] ? spec->fill : " ");
+    write_fill(run, spec, before);
     if (align != '=')
         print_text(run, sign);
-    output_write(run, body, length);
-    for (size_t i = before; i < pad; i++)
-        print_text(run, spec->fill[0] ? spec->fill : " ");
+    if (string)
+        output_part(run, string, 0, length);
+    else
+        output_own(run, body, length);
+    write_fill(run, spec, pad - before);
 }
 
 /* The sign of a number; "0x" and its kin behind it. */
@@ -94,7 +108,7 @@ static void write_int(struct run *run, const struct spec *spec, int64_t number)
                                   : (char[]){'0', spec->type, 0});
     if (spec->commas && decimal)
         add_commas(text, sizeof text);
-    write_padded(run, spec, sign, text, strlen(text), true);
+    write_padded(run, spec, sign, text, strlen(text), NULL);
 }
 
 static void write_float(struct run *run, const struct spec *spec, double number)
@@ -121,7 +135,7 @@ static void write_float(struct run *run, const struct spec *spec, double number)
     if (percent)
         snprintf(text + length, sizeof text - length, "%%");
     make_sign(sign, spec, signbit(number) && !isnan(number), "");
-    write_padded(run, spec, sign, text, strlen(text), true);
+    write_padded(run, spec, sign, text, strlen(text), NULL);
 }
 
 static void write_string(struct run *run, const struct spec *spec, const struct string *string)
@@ -135,7 +149,7 @@ static void write_string(struct run *run, const struct spec *spec, const struct 
             length += bytes;
         }
     }
-    write_padded(run, spec, "", string->bytes, length, false);
+    write_padded(run, spec, "", string->bytes, length, string);
 }
 
 /* A number of the format, at *at; -1: there is none. */
@@ -165,7 +179,7 @@ static struct value next_value(struct run *run, struct percent *p)
         const char *begin = p->format->bytes + p->at + 1, *end = strchr(begin, ')');
         if (!end || p->values.kind != VALUE_DICT)
             heap_fail(&run->heap, ERROR_INVALID, "format requires a mapping");
-        struct value key = value_of(value_string(&run->heap, begin, (size_t)(end - begin)));
+        struct value key = value_of(value_own(&run->heap, begin, (size_t)(end - begin)));
         const struct value *found = value_find(&run->heap, p->values.dict, key);
         if (!found)
             heap_fail(&run->heap, ERROR_INVALID, "format: there is no key '%.60s'",
@@ -288,7 +302,7 @@ struct value format_percent(struct run *run, const struct string *format, struct
     while (p.at < format->length) {
         const char *sign = memchr(format->bytes + p.at, '%', format->length - p.at);
         size_t end = sign ? (size_t)(sign - format->bytes) : format->length;
-        output_write(run, format->bytes + p.at, end - p.at);
+        output_part(run, format, p.at, end);
         p.at = end;
         if (sign) {
             p.at++;
@@ -317,6 +331,8 @@ static struct spec take_spec(struct run *run, const struct string *format, size_
         utf8_decode(bytes + *at, &first);
     if (first && bytes[*at + first] && strchr(ALIGNS, bytes[*at + first])) {
         memcpy(spec.fill, bytes + *at, first);
+        spec.fill_of = format;
+        spec.fill_at = *at;
         spec.align = bytes[*at + first];
         *at += first + 1;
     } else if (bytes[*at] && strchr(ALIGNS, bytes[*at])) {
@@ -443,7 +459,7 @@ struct value format_braces(struct run *run, const struct string *format, const s
         } else if (c == '}') {
             refuse(run, format);
         }
-        output_write(run, &c, 1);
+        output_part(run, format, at - 1, at);
     }
     return output_take(run, before);
 }

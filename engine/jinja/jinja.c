@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/jinja/jinja.h"
 
+#include "engine/jinja/origin.h"
 #include "engine/jinja/parser.h"
 #include "engine/jinja/statements.h"
 #include "engine/text/unicode.h"
@@ -101,7 +102,16 @@ bool jinja_mentions(const struct jinja *template, const char *name)
     return false;
 }
 
-static int render(struct run *run, const struct jinja *template, char **text, size_t *length)
+/* Hands the spans of the output out. */
+static void give_origin(struct run *run, const struct output *out, struct span_list *input)
+{
+    for (size_t i = 0; i < out->num_input; i++)
+        if (span_list_push(input, out->input[i].start, out->input[i].end, run->heap.err))
+            heap_fail(&run->heap, ERROR_NO_MEMORY, "no memory");
+}
+
+static int render(struct run *run, const struct jinja *template, struct jinja_origin *origin,
+                  char **text, size_t *length)
 {
     struct output out = {0};
     if (heap_try(&run->heap))
@@ -109,6 +119,8 @@ static int render(struct run *run, const struct jinja *template, char **text, si
     run->out = &out;
     run->known = value_new_dict(&run->heap);
     statements_run(run, template->first);
+    if (origin)
+        give_origin(run, &out, &origin->input);
     *text = malloc(out.length + 1);
     if (!*text)
         heap_fail(&run->heap, ERROR_NO_MEMORY, "no memory");
@@ -121,9 +133,9 @@ static int render(struct run *run, const struct jinja *template, char **text, si
 
 int jinja_render(const struct jinja *template, const json_t *context,
                  const struct jinja_limits *limits, int64_t now, char **text, size_t *length,
-                 struct error *err)
+                 struct jinja_origin *origin, struct error *err)
 {
-    struct run run = {.context = context, .now = now};
+    struct run run = {.context = context, .origin = origin, .now = now};
     run.heap.limit = limits->memory;
     run.heap.steps = limits->steps;
     run.heap.reserve = limits->reserve;
@@ -133,7 +145,8 @@ int jinja_render(const struct jinja *template, const json_t *context,
     run.heap.source = template->heap.source;
     run.heap.length = template->heap.length;
     *text = NULL;
-    int result = render(&run, template, text, length);
+    origin_sort(origin);
+    int result = render(&run, template, origin, text, length);
     heap_clear(&run.heap);
     return result;
 }

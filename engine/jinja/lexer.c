@@ -67,7 +67,7 @@ static void push_data(struct lexer *x, size_t end, char sign, bool variable)
             length = line;
     }
     if (length > 0)
-        push(x, TOKEN_DATA, 0, x->at, value_of(value_string(x->heap, text, length)));
+        push(x, TOKEN_DATA, 0, x->at, value_of(value_own(x->heap, text, length)));
     x->line_starts = false;
 }
 
@@ -205,7 +205,7 @@ static void take_string(struct lexer *x)
         }
     }
     x->at = end + 1;
-    push(x, TOKEN_STRING, 0, begin, value_of(value_string(x->heap, out, used)));
+    push(x, TOKEN_STRING, 0, begin, value_of(value_own(x->heap, out, used)));
 }
 
 static size_t digits(const struct lexer *x, size_t at)
@@ -272,8 +272,7 @@ static void take_name(struct lexer *x)
     size_t begin = x->at;
     while (characters_in_name(peek(x, x->at)))
         x->at++;
-    push(x, TOKEN_NAME, 0, begin,
-         value_of(value_string(x->heap, x->source + begin, x->at - begin)));
+    push(x, TOKEN_NAME, 0, begin, value_of(value_own(x->heap, x->source + begin, x->at - begin)));
 }
 
 /* Whether the tag ends here; goes behind its end. */

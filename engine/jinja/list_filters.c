@@ -52,7 +52,7 @@ static struct value attribute(struct run *run, struct value item, struct value p
         size_t length = (size_t)((dot ? dot : end) - part);
         int64_t index = part_index(part, length);
         struct value key =
-            index >= 0 ? value_int(index) : value_of(value_string(&run->heap, part, length));
+            index >= 0 ? value_int(index) : value_of(value_own(&run->heap, part, length));
         heap_work(&run->heap, 0);
         item = value_or(access_item(run, item, key), otherwise);
         if (!dot)

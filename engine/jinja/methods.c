@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The methods of lists, dicts and loops, and the global functions. */
 #include "engine/jinja/builtins.h"
+#include "engine/jinja/origin.h"
 #include "engine/jinja/print.h"
 #include "engine/jinja/strings.h"
 
@@ -229,7 +230,9 @@ static BUILTIN(strftime_now)
     if (length == 0 && format->length > 0)
         heap_fail(&run->heap, ERROR_INVALID, "strftime_now: \"%.60s\" is not supported",
                   format->bytes);
-    return value_of(value_string(&run->heap, text, length));
+    struct string *told = value_own(&run->heap, text, length);
+    told->origin = origin_part(&run->heap, format->origin, 0, format->length) ? &origin_all : NULL;
+    return value_of(told);
 }
 
 static BUILTIN(unsupported)

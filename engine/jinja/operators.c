@@ -151,11 +151,11 @@ static void write_escaped(struct run *run, const struct string *string)
         const char *entity = c < sizeof ENTITIES / sizeof *ENTITIES ? ENTITIES[c] : NULL;
         if (!entity)
             continue;
-        output_write(run, string->bytes + begin, at - begin);
-        output_write(run, entity, strlen(entity));
+        output_part(run, string, begin, at);
+        output_for(run, string, at, entity, strlen(entity));
         begin = at + 1;
     }
-    output_write(run, string->bytes + begin, string->length - begin);
+    output_part(run, string, begin, string->length);
 }
 
 static struct value joined_strings(struct run *run, struct value a, struct value b)
@@ -166,8 +166,8 @@ static struct value joined_strings(struct run *run, struct value a, struct value
         write_escaped(run, b.string);
         return value_markup(&run->heap, output_take(run, before));
     }
-    output_write(run, a.string->bytes, a.string->length);
-    output_write(run, b.string->bytes, b.string->length);
+    output_string(run, a.string);
+    output_string(run, b.string);
     return output_take(run, before);
 }
 
@@ -190,7 +190,7 @@ static struct value repeated(struct run *run, struct value of, int64_t times)
     if (of.kind == VALUE_STRING) {
         struct output own, *before = output_begin(run, &own);
         for (int64_t i = 0; i < times; i++)
-            output_write(run, of.string->bytes, of.string->length);
+            output_string(run, of.string);
         struct value text = output_take(run, before);
         return value_is_markup(of) ? value_markup(heap, text) : text;
     }

@@ -142,7 +142,7 @@ static struct node *parse_strings(struct parser *parser)
         memcpy(bytes + length, part->bytes, part->length);
         length += part->length;
     }
-    node->value = value_of(value_string(parser->heap, bytes, length));
+    node->value = value_of(value_own(parser->heap, bytes, length));
     return node;
 }
 

@@ -12,7 +12,7 @@
 
 void print_text(struct run *run, const char *text)
 {
-    output_write(run, text, strlen(text));
+    output_own(run, text, strlen(text));
 }
 
 int print_float(char text[PRINT_FLOAT_SIZE], double number)
@@ -48,7 +48,7 @@ static void print_number(struct run *run, struct value value)
 }
 
 /* As repr() of a character that is not printed as it is. */
-static void print_escape(struct run *run, uint32_t c)
+static void print_escape(struct run *run, const struct string *string, size_t at, uint32_t c)
 {
     char text[16];
     const char *known = strchr("\tt\nn\rr", (int)c);
@@ -60,7 +60,7 @@ static void print_escape(struct run *run, uint32_t c)
                  : c < 0x10000 ? "\\u%04x"
                                : "\\U%08x",
                  (unsigned)c);
-    print_text(run, text);
+    output_for(run, string, at, text, strlen(text));
 }
 
 static void print_quoted(struct run *run, const struct string *string)
@@ -70,19 +70,19 @@ static void print_quoted(struct run *run, const struct string *string)
     bool apostrophe = memchr(string->bytes, '\'', string->length) != NULL;
     bool quote = memchr(string->bytes, '"', string->length) != NULL;
     char around = apostrophe && !quote ? '"' : '\'';
-    output_write(run, &around, 1);
+    output_own(run, &around, 1);
     for (size_t at = 0, length; at < string->length; at += length) {
         uint32_t c = utf8_decode(string->bytes + at, &length);
         if (c == (uint32_t)around || c == '\\') {
-            output_write(run, "\\", 1);
-            output_write(run, string->bytes + at, length);
+            output_for(run, string, at, "\\", 1);
+            output_part(run, string, at, at + length);
         } else if (characters_is_printable(c)) {
-            output_write(run, string->bytes + at, length);
+            output_part(run, string, at, at + length);
         } else {
-            print_escape(run, c);
+            print_escape(run, string, at, c);
         }
     }
-    output_write(run, &around, 1);
+    output_own(run, &around, 1);
     if (string->markup)
         print_text(run, ")");
 }
@@ -156,7 +156,7 @@ void print_repr(struct run *run, struct value value)
 void print_value(struct run *run, struct value value)
 {
     if (value.kind == VALUE_STRING)
-        output_write(run, value.string->bytes, value.string->length);
+        output_string(run, value.string);
     else if (value.kind != VALUE_UNDEFINED)
         print_repr(run, value);
 }
@@ -175,7 +175,7 @@ struct value print_to_string(struct run *run, struct value value)
 static void json_value(struct run *run, struct value value, const struct print_json *how,
                        int level);
 
-static void json_unicode(struct run *run, uint32_t c)
+static void json_unicode(struct run *run, const struct string *string, size_t at, uint32_t c)
 {
     char text[16];
     if (c < 0x10000)
@@ -183,7 +183,7 @@ static void json_unicode(struct run *run, uint32_t c)
     else
         snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
                  (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
-    print_text(run, text);
+    output_for(run, string, at, text, strlen(text));
 }
 
 static void json_text(struct run *run, const struct string *string, bool ensure_ascii)
@@ -195,11 +195,11 @@ static void json_text(struct run *run, const struct string *string, bool ensure_
         const char *known = c && c < 0x80 ? strchr(FROM, (int)c) : NULL;
         if (known) {
             char escape[2] = {'\\', TO[known - FROM]};
-            output_write(run, escape, 2);
+            output_for(run, string, at, escape, 2);
         } else if (c < 0x20 || (ensure_ascii && c > 0x7E)) {
-            json_unicode(run, c);
+            json_unicode(run, string, at, c);
         } else {
-            output_write(run, string->bytes + at, length);
+            output_part(run, string, at, at + length);
         }
     }
     print_text(run, "\"");
@@ -211,7 +211,7 @@ static void json_newline(struct run *run, const struct print_json *how, int leve
         return;
     print_text(run, "\n");
     for (int i = 0; i < level; i++)
-        output_write(run, how->indent->bytes, how->indent->length);
+        output_string(run, how->indent);
 }
 
 static void json_float(struct run *run, double number)
@@ -261,10 +261,10 @@ static void json_dict(struct run *run, const struct dict *dict, const struct pri
     print_text(run, "{");
     for (size_t i = 0; i < dict->count; i++) {
         if (i > 0)
-            output_write(run, how->item->bytes, how->item->length);
+            output_string(run, how->item);
         json_newline(run, how, level + 1);
         json_key(run, entries[i].key, how);
-        output_write(run, how->key->bytes, how->key->length);
+        output_string(run, how->key);
         json_value(run, entries[i].value, how, level + 1);
     }
     if (dict->count > 0)
@@ -278,7 +278,7 @@ static void json_list(struct run *run, const struct list *list, const struct pri
     print_text(run, "[");
     for (size_t i = 0; i < list->count; i++) {
         if (i > 0)
-            output_write(run, how->item->bytes, how->item->length);
+            output_string(run, how->item);
         json_newline(run, how, level + 1);
         json_value(run, list->items[i], how, level + 1);
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/jinja/run.h"
 
+#include "engine/jinja/origin.h"
+
 #include <string.h>
 
 const struct builtin *builtin_find(const struct builtin *table, const char *name)
@@ -64,7 +66,7 @@ struct value builtin_call(struct run *run, const struct builtin *builtin, struct
     return result;
 }
 
-void output_write(struct run *run, const char *bytes, size_t length)
+static void append(struct run *run, const char *bytes, size_t length)
 {
     struct output *out = run->out;
     heap_work(&run->heap, length);
@@ -81,6 +83,62 @@ void output_write(struct run *run, const char *bytes, size_t length)
     out->length += length;
 }
 
+/* The bytes [begin, end) of the output came from the context. */
+static void mark(struct run *run, size_t begin, size_t end)
+{
+    struct output *out = run->out;
+    if (begin >= end)
+        return;
+    if (out->num_input > 0 && out->input[out->num_input - 1].end == begin) {
+        out->input[out->num_input - 1].end = end;
+        return;
+    }
+    if (out->num_input == out->input_capacity) {
+        size_t capacity = 2 * out->input_capacity + 4;
+        struct text_span *grown = heap_alloc(&run->heap, capacity, sizeof *grown);
+        if (out->num_input > 0)
+            memcpy(grown, out->input, out->num_input * sizeof *grown);
+        out->input = grown;
+        out->input_capacity = capacity;
+    }
+    out->input[out->num_input++] = (struct text_span){begin, end};
+}
+
+void output_own(struct run *run, const char *bytes, size_t length)
+{
+    append(run, bytes, length);
+}
+
+void output_part(struct run *run, const struct string *string, size_t begin, size_t end)
+{
+    const struct origin *origin = string->origin;
+    const size_t at = run->out->length;
+    append(run, string->bytes + begin, end - begin);
+    if (!origin)
+        return;
+    for (size_t i = origin_from(origin, begin); i < origin->count; i++) {
+        const struct text_span *span = &origin->input[i];
+        if (span->start >= end)
+            break;
+        heap_work(&run->heap, 0);
+        mark(run, at + (span->start > begin ? span->start - begin : 0),
+             at + (span->end < end ? span->end : end) - begin);
+    }
+}
+
+void output_string(struct run *run, const struct string *string)
+{
+    output_part(run, string, 0, string->length);
+}
+
+void output_for(struct run *run, const struct string *string, size_t at, const char *bytes,
+                size_t length)
+{
+    append(run, bytes, length);
+    if (origin_at(string->origin, at))
+        mark(run, run->out->length - length, run->out->length);
+}
+
 struct output *output_begin(struct run *run, struct output *own)
 {
     struct output *before = run->out;
@@ -93,5 +151,10 @@ struct value output_take(struct run *run, struct output *before)
 {
     struct output *own = run->out;
     run->out = before;
-    return value_of(value_string(&run->heap, own->bytes, own->length));
+    struct string *string = value_own(&run->heap, own->bytes, own->length);
+    /* Nothing changes the spans any more. */
+    const struct origin origin = {own->input, own->num_input};
+    if (own->num_input > 0)
+        string->origin = origin_part(&run->heap, &origin, 0, own->length);
+    return value_of(string);
 }

@@ -13,12 +13,15 @@ struct scope {
 struct output {
     char *bytes; /* [length] */
     size_t length, capacity;
+    struct text_span *input; /* [num_input]: bytes from the context, as struct origin has them */
+    size_t num_input, input_capacity;
 };
 
 struct run {
     struct heap heap;
     const json_t *context;
-    struct dict *known; /* members of the context that have been asked for */
+    const struct jinja_origin *origin; /* NULL: none of it is the template's */
+    struct dict *known;                /* members of the context that have been asked for */
     struct scope *scope;
     struct output *out;
     int64_t now;
@@ -68,8 +71,14 @@ struct value builtin_call(struct run *run, const struct builtin *builtin, struct
 /* statements.c */
 struct value macro_call(struct run *run, const struct macro *macro, const struct args *args);
 
-/* Appends to the output. */
-void output_write(struct run *run, const char *bytes, size_t length);
+/* Appends to the output: what the template or we have written, */
+void output_own(struct run *run, const char *bytes, size_t length);
+/* bytes [begin, end) of a string, or all of it, */
+void output_part(struct run *run, const struct string *string, size_t begin, size_t end);
+void output_string(struct run *run, const struct string *string);
+/* what stands for the character at byte `at` of a string. */
+void output_for(struct run *run, const struct string *string, size_t at, const char *bytes,
+                size_t length);
 /* Directs the output into *own until output_take, which makes a string of it. Returns what
  * output_take gets. */
 struct output *output_begin(struct run *run, struct output *own);

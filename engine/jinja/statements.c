@@ -201,7 +201,7 @@ static enum flow statement(struct run *run, const struct node *node)
     struct value value;
     switch (node->type) {
     case NODE_DATA:
-        output_write(run, node->value.string->bytes, node->value.string->length);
+        output_string(run, node->value.string);
         return FLOW_ON;
     case NODE_OUTPUT:
         value = evaluate(run, node->a);

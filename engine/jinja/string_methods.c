@@ -12,7 +12,7 @@
 
 static struct value text_of(struct run *run, const struct string *string, size_t begin, size_t end)
 {
-    return value_of(value_string(&run->heap, string->bytes + begin, end - begin));
+    return value_part(&run->heap, string, begin, end);
 }
 
 static BUILTIN(upper)
@@ -49,7 +49,7 @@ static BUILTIN(title)
         bool cased = characters_is_upper(c) || characters_is_lower(c) || characters_is_alpha(c);
         int count = inside ? strings_case_at(self.string, at, STRINGS_LOWER, out)
                            : characters_title(c, out);
-        strings_write(run, out, count);
+        strings_write_for(run, self.string, at, out, count);
         inside = cased;
     }
     return output_take(run, before);
@@ -347,7 +347,10 @@ static struct value partition_at(struct run *run, struct value self, struct valu
             value_push(&run->heap, parts, i == (last ? 2 : 0) ? self : nothing);
     } else {
         value_push(&run->heap, parts, text_of(run, string, 0, at));
-        value_push(&run->heap, parts, given);
+        /* What the string has there, not the argument: it came from elsewhere. */
+        struct value found = value_part(&run->heap, string, at, at + between->length);
+        found.string->markup = value_is_markup(given);
+        value_push(&run->heap, parts, found);
         value_push(&run->heap, parts, text_of(run, string, at + between->length, string->length));
     }
     return value_list(VALUE_TUPLE, parts);
@@ -429,10 +432,10 @@ static BUILTIN(zfill)
     int64_t characters = (int64_t)self.string->characters;
     bool sign = self.string->bytes[0] == '-' || self.string->bytes[0] == '+';
     struct output own, *before = output_begin(run, &own);
-    output_write(run, self.string->bytes, sign);
+    output_part(run, self.string, 0, sign);
     for (; characters < width; characters++)
-        output_write(run, "0", 1);
-    output_write(run, self.string->bytes + sign, self.string->length - sign);
+        output_own(run, "0", 1);
+    output_part(run, self.string, sign, self.string->length);
     return output_take(run, before);
 }
 

@@ -8,11 +8,12 @@
 
 #include <string.h>
 
-void strings_write(struct run *run, const uint32_t *characters, int count)
+void strings_write_for(struct run *run, const struct string *string, size_t at,
+                       const uint32_t *characters, int count)
 {
     for (int i = 0; i < count; i++) {
         char bytes[4];
-        output_write(run, bytes, utf8_encode(characters[i], bytes));
+        output_for(run, string, at, bytes, utf8_encode(characters[i], bytes));
     }
 }
 
@@ -58,7 +59,7 @@ struct value strings_cased(struct run *run, const struct string *string, enum st
         uint32_t out[3];
         utf8_decode(string->bytes + at, &length);
         int count = strings_case_at(string, at, to, out);
-        strings_write(run, out, count);
+        strings_write_for(run, string, at, out, count);
     }
     return output_take(run, before);
 }
@@ -88,7 +89,7 @@ struct value strings_stripped(struct run *run, const struct string *string,
             break;
         end = start;
     }
-    return value_of(value_string(&run->heap, string->bytes + begin, end - begin));
+    return value_part(&run->heap, string, begin, end);
 }
 
 struct value strings_replaced(struct run *run, const struct string *string,
@@ -100,8 +101,8 @@ struct value strings_replaced(struct run *run, const struct string *string,
         size_t found = operators_find(run, string, from, at);
         if (found == SIZE_MAX)
             break;
-        output_write(run, string->bytes + at, found - at);
-        output_write(run, to->bytes, to->length);
+        output_part(run, string, at, found);
+        output_string(run, to);
         at = found + from->length;
         most -= most > 0;
         if (from->length > 0)
@@ -110,14 +111,14 @@ struct value strings_replaced(struct run *run, const struct string *string,
             break;
         size_t length;
         utf8_decode(string->bytes + at, &length);
-        output_write(run, string->bytes + at, length);
+        output_part(run, string, at, at + length);
         at += length;
         if (at == string->length && most != 0) {
-            output_write(run, to->bytes, to->length);
+            output_string(run, to);
             break;
         }
     }
-    output_write(run, string->bytes + at, string->length - at);
+    output_part(run, string, at, string->length);
     return output_take(run, before);
 }
 
@@ -144,14 +145,11 @@ struct list *strings_lines(struct run *run, const struct string *string, bool ke
             continue;
         length = end;
         size_t stop = at + (keep ? end : 0);
-        value_push(&run->heap, lines,
-                   value_of(value_string(&run->heap, string->bytes + begin, stop - begin)));
+        value_push(&run->heap, lines, value_part(&run->heap, string, begin, stop));
         begin = at + end;
     }
     if (begin < string->length)
-        value_push(
-            &run->heap, lines,
-            value_of(value_string(&run->heap, string->bytes + begin, string->length - begin)));
+        value_push(&run->heap, lines, value_part(&run->heap, string, begin, string->length));
     return lines;
 }
 
@@ -168,11 +166,11 @@ struct value strings_padded(struct run *run, const struct string *string, int64_
     struct output own, *outer = output_begin(run, &own);
     for (int64_t i = 0; i < pad; i++) {
         if (i == before)
-            output_write(run, string->bytes, string->length);
-        output_write(run, fill ? fill->bytes : " ", fill ? fill->length : 1);
+            output_string(run, string);
+        fill ? output_string(run, fill) : output_own(run, " ", 1);
     }
     if (before >= pad)
-        output_write(run, string->bytes, string->length);
+        output_string(run, string);
     return output_take(run, outer);
 }
 
@@ -182,7 +180,7 @@ struct value strings_joined(struct run *run, const struct list *items, const str
     struct output own, *before = output_begin(run, &own);
     for (size_t i = 0; i < items->count; i++) {
         if (i > 0)
-            output_write(run, between->bytes, between->length);
+            output_string(run, between);
         if (!any && items->items[i].kind != VALUE_STRING)
             heap_fail(&run->heap, ERROR_INVALID, "join: expected strings, item %zu is a %s", i,
                       value_type(items->items[i]));

@@ -5,8 +5,9 @@
 
 #include "engine/jinja/run.h"
 
-/* Appends the characters [count] to the output. */
-void strings_write(struct run *run, const uint32_t *characters, int count);
+/* Appends the characters [count] that stand for the one at that byte of a string to the output. */
+void strings_write_for(struct run *run, const struct string *string, size_t at,
+                       const uint32_t *characters, int count);
 
 enum strings_case { STRINGS_UPPER, STRINGS_LOWER, STRINGS_CAPITALIZE, STRINGS_SWAP };
 /* Of the character at that byte: at most 3 code points. Returns how many. */

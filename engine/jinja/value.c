@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/jinja/value.h"
 
+#include "engine/jinja/origin.h"
 #include "engine/text/unicode.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 
 enum { SMALL_DICT = 8 };
 
-struct string *value_string(struct heap *heap, const char *bytes, size_t length)
+struct string *value_own(struct heap *heap, const char *bytes, size_t length)
 {
     struct string *string = heap_alloc(heap, 1, sizeof *string + length + 1);
     string->length = length;
@@ -22,9 +23,16 @@ struct string *value_string(struct heap *heap, const char *bytes, size_t length)
     return string;
 }
 
+struct value value_part(struct heap *heap, const struct string *string, size_t begin, size_t end)
+{
+    struct string *part = value_own(heap, string->bytes + begin, end - begin);
+    part->origin = origin_part(heap, string->origin, begin, end);
+    return value_of(part);
+}
+
 struct value value_text(struct heap *heap, const char *text)
 {
-    return value_of(value_string(heap, text, strlen(text)));
+    return value_of(value_own(heap, text, strlen(text)));
 }
 
 struct value value_undefined(struct heap *heap, const char *format, ...)
@@ -34,7 +42,7 @@ struct value value_undefined(struct heap *heap, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    struct string *what = value_string(heap, text, strlen(text));
+    struct string *what = value_own(heap, text, strlen(text));
     return (struct value){.kind = VALUE_UNDEFINED, .string = what};
 }
 
@@ -161,7 +169,7 @@ bool value_is_markup(struct value value)
 struct value value_markup(struct heap *heap, struct value value)
 {
     if (value.kind == VALUE_STRING && !value.string->markup) {
-        value = value_of(value_string(heap, value.string->bytes, value.string->length));
+        value = value_part(heap, value.string, 0, value.string->length);
         value.string->markup = true;
     }
     if (value.kind != VALUE_LIST && value.kind != VALUE_TUPLE)
@@ -336,7 +344,7 @@ static struct list *characters_of(struct heap *heap, const struct string *string
     struct list *list = value_new_list(heap, string->characters);
     for (size_t at = 0, length; at < string->length; at += length) {
         utf8_decode(string->bytes + at, &length);
-        value_push(heap, list, value_of(value_string(heap, string->bytes + at, length)));
+        value_push(heap, list, value_part(heap, string, at, at + length));
     }
     return list;
 }
@@ -389,12 +397,22 @@ int64_t value_length(struct value value)
     }
 }
 
-struct value value_from_json(struct heap *heap, const json_t *json)
+static struct value input_string(struct heap *heap, const char *bytes, size_t length,
+                                 const struct origin *origin)
+{
+    struct string *string = value_own(heap, bytes, length);
+    string->origin = length > 0 ? origin : NULL;
+    return value_of(string);
+}
+
+struct value value_from_json(struct heap *heap, const json_t *json,
+                             const struct jinja_origin *marks)
 {
     heap_work(heap, 0);
     switch (json_typeof(json)) {
     case JSON_STRING:
-        return value_of(value_string(heap, json_string_value(json), json_string_length(json)));
+        return input_string(heap, json_string_value(json), json_string_length(json),
+                            origin_of_json(heap, marks, json));
     case JSON_INTEGER:
         return value_int(json_integer_value(json));
     case JSON_REAL:
@@ -413,14 +431,15 @@ struct value value_from_json(struct heap *heap, const json_t *json)
     if (json_is_array(json)) {
         struct list *list = value_new_list(heap, json_array_size(json));
         for (size_t i = 0; i < json_array_size(json); i++)
-            value_push(heap, list, value_from_json(heap, json_array_get(json, i)));
+            value_push(heap, list, value_from_json(heap, json_array_get(json, i), marks));
         result = value_list(VALUE_LIST, list);
     } else {
         struct dict *dict = value_new_dict(heap);
         const char *key;
         json_t *member;
         json_object_foreach((json_t *)json, key, member)
-            value_set(heap, dict, value_text(heap, key), value_from_json(heap, member));
+            value_set(heap, dict, input_string(heap, key, strlen(key), &origin_all),
+                      value_from_json(heap, member, marks));
         result = (struct value){.kind = VALUE_DICT, .dict = dict};
     }
     heap_leave(heap);

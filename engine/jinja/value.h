@@ -30,11 +30,15 @@ enum value_kind {
     VALUE_METHOD,   /* of ours, with the value that it belongs to */
 };
 
+struct origin;
+struct jinja_origin;
+
 struct string {
-    size_t length;     /* bytes */
-    size_t characters; /* code points */
-    bool markup;       /* `safe` has made it: what is joined to it is escaped */
-    char bytes[];      /* UTF-8, and a NUL */
+    size_t length;               /* bytes */
+    size_t characters;           /* code points */
+    const struct origin *origin; /* which bytes came from the context (origin.h); NULL: none */
+    bool markup;                 /* `safe` has made it: what is joined to it is escaped */
+    char bytes[];                /* UTF-8, and a NUL */
 };
 
 struct value {
@@ -124,7 +128,10 @@ static inline double value_as_float(struct value value)
     return value.kind == VALUE_FLOAT ? value.real : (double)value_as_int(value);
 }
 
-struct string *value_string(struct heap *heap, const char *bytes, size_t length);
+/* A string of the template, or of ours. */
+struct string *value_own(struct heap *heap, const char *bytes, size_t length);
+/* Bytes [begin, end) of a string. */
+struct value value_part(struct heap *heap, const struct string *string, size_t begin, size_t end);
 struct value value_text(struct heap *heap, const char *text);
 /* Undefined; `what` is a printf format of what is. */
 struct value value_undefined(struct heap *heap, const char *format, ...)
@@ -160,6 +167,8 @@ struct list *value_items(struct heap *heap, struct value value);
 /* The number of items or characters; -1: it has none. */
 int64_t value_length(struct value value);
 
-struct value value_from_json(struct heap *heap, const json_t *json);
+/* A value of the context; marks: struct run's. */
+struct value value_from_json(struct heap *heap, const json_t *json,
+                             const struct jinja_origin *marks);
 
 #endif

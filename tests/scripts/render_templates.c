@@ -34,7 +34,8 @@ static json_t *render(const json_t *request)
         size_t length = 0;
         if (template)
             jinja_render(template, context, &LIMITS,
-                         json_integer_value(json_object_get(request, "now")), &text, &length, &own);
+                         json_integer_value(json_object_get(request, "now")), &text, &length, NULL,
+                         &own);
         add(reply, text, length, &own);
         free(text);
     }

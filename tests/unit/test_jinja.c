@@ -34,7 +34,7 @@ static char *render(const char *source, size_t bytes, const json_t *context,
     size_t length;
     if (jinja_compile(&template, "t", source, bytes, err))
         return NULL;
-    if (jinja_render(template, context, limits, now, &text, &length, err) == 0)
+    if (jinja_render(template, context, limits, now, &text, &length, NULL, err) == 0)
         cr_expect_eq(strlen(text), length);
     jinja_free(template);
     return text;
