@@ -110,7 +110,7 @@ static void give_origin(struct run *run, const struct output *out, struct span_l
             heap_fail(&run->heap, ERROR_NO_MEMORY, "no memory");
 }
 
-static int render(struct run *run, const struct jinja *template, struct jinja_origin *origin,
+static int render(struct run *run, const struct jinja *template, struct origin_marks *origin,
                   char **text, size_t *length)
 {
     struct output out = {0};
@@ -133,7 +133,7 @@ static int render(struct run *run, const struct jinja *template, struct jinja_or
 
 int jinja_render(const struct jinja *template, const json_t *context,
                  const struct jinja_limits *limits, int64_t now, char **text, size_t *length,
-                 struct jinja_origin *origin, struct error *err)
+                 struct origin_marks *origin, struct error *err)
 {
     struct run run = {.context = context, .origin = origin, .now = now};
     run.heap.limit = limits->memory;

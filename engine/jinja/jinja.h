@@ -10,7 +10,7 @@
 #define ENGINE_JINJA_JINJA_H
 
 #include "engine/base/error.h"
-#include "engine/text/buffer.h"
+#include "engine/jinja/origin.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -37,25 +37,12 @@ struct jinja_limits {
     void *context; /* of reserve */
 };
 
-/* Bytes of a string of the context that count as the template's own. */
-struct jinja_own {
-    const json_t *string;
-    struct text_span bytes;
-};
-
-/* Where the bytes of a rendered text come from. */
-struct jinja_origin {
-    struct jinja_own *own; /* [num_own], none over another; the call sorts them */
-    size_t num_own;
-    struct span_list input; /* out: those from strings of the context, but for `own`; in order */
-};
-
 /* Renders with the members of `context`, an object, as variables. `now`: seconds since 1970, for
  * strftime_now, in local time. *text ([*length] bytes and a NUL) is malloc'd. What the template
  * itself refuses (raise_exception) is an ERROR_INVALID too, with its words. origin: NULL, or what
  * the caller clears with span_list_clear, also after a failure. */
 int jinja_render(const struct jinja *template, const json_t *context,
                  const struct jinja_limits *limits, int64_t now, char **text, size_t *length,
-                 struct jinja_origin *origin, struct error *err);
+                 struct origin_marks *origin, struct error *err);
 
 #endif

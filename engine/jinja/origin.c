@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/jinja/origin.h"
 
+#include "engine/jinja/heap.h"
+
 #include <stdlib.h>
 
 static const struct text_span ALL = {0, SIZE_MAX};
@@ -60,19 +62,19 @@ const struct origin *origin_part(struct heap *heap, const struct origin *origin,
 
 static int compare(const void *left, const void *right)
 {
-    const struct jinja_own *a = left, *b = right;
+    const struct origin_own *a = left, *b = right;
     if (a->string != b->string)
         return (uintptr_t)a->string < (uintptr_t)b->string ? -1 : 1;
     return (a->bytes.start > b->bytes.start) - (a->bytes.start < b->bytes.start);
 }
 
-void origin_sort(const struct jinja_origin *marks)
+void origin_sort(const struct origin_marks *marks)
 {
     if (marks && marks->num_own > 1)
         qsort(marks->own, marks->num_own, sizeof *marks->own, compare);
 }
 
-const struct origin *origin_of_json(struct heap *heap, const struct jinja_origin *marks,
+const struct origin *origin_of_json(struct heap *heap, const struct origin_marks *marks,
                                     const json_t *string)
 {
     size_t low = 0, high = marks ? marks->num_own : 0, length = json_string_length(string);

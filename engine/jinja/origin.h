@@ -4,8 +4,25 @@
 #ifndef ENGINE_JINJA_ORIGIN_H
 #define ENGINE_JINJA_ORIGIN_H
 
-#include "engine/jinja/heap.h"
-#include "engine/jinja/jinja.h"
+#include "engine/text/buffer.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct heap;
+
+/* Bytes of a string of the context that count as the template's own. */
+struct origin_own {
+    const json_t *string;
+    struct text_span bytes;
+};
+
+/* Where the bytes of a rendered text come from. */
+struct origin_marks {
+    struct origin_own *own; /* [num_own], none over another; a rendering sorts them */
+    size_t num_own;
+    struct span_list input; /* out: those from strings of the context, but for `own`; in order */
+};
 
 /* NULL stands for a string that is all the template's. It never changes: strings share it. */
 struct origin {
@@ -27,9 +44,9 @@ const struct origin *origin_part(struct heap *heap, const struct origin *origin,
                                  size_t end);
 
 /* Sorts what a rendering counts as the template's, for origin_of_json. */
-void origin_sort(const struct jinja_origin *marks);
+void origin_sort(const struct origin_marks *marks);
 /* That of a string of the context. */
-const struct origin *origin_of_json(struct heap *heap, const struct jinja_origin *marks,
+const struct origin *origin_of_json(struct heap *heap, const struct origin_marks *marks,
                                     const json_t *string);
 
 #endif

@@ -20,7 +20,7 @@ struct output {
 struct run {
     struct heap heap;
     const json_t *context;
-    const struct jinja_origin *origin; /* NULL: none of it is the template's */
+    const struct origin_marks *origin; /* NULL: none of it is the template's */
     struct dict *known;                /* members of the context that have been asked for */
     struct scope *scope;
     struct output *out;

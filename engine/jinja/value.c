@@ -406,7 +406,7 @@ static struct value input_string(struct heap *heap, const char *bytes, size_t le
 }
 
 struct value value_from_json(struct heap *heap, const json_t *json,
-                             const struct jinja_origin *marks)
+                             const struct origin_marks *marks)
 {
     heap_work(heap, 0);
     switch (json_typeof(json)) {

@@ -31,7 +31,7 @@ enum value_kind {
 };
 
 struct origin;
-struct jinja_origin;
+struct origin_marks;
 
 struct string {
     size_t length;               /* bytes */
@@ -169,6 +169,6 @@ int64_t value_length(struct value value);
 
 /* A value of the context; marks: struct run's. */
 struct value value_from_json(struct heap *heap, const json_t *json,
-                             const struct jinja_origin *marks);
+                             const struct origin_marks *marks);
 
 #endif

@@ -18,7 +18,7 @@ static const struct jinja_limits ENOUGH = {.steps = 4 << 20, .memory = 64 << 20}
 enum { OPEN = 1, CLOSE = 2 };
 
 /* The text with marks around what came from the context; NULL: it failed. The caller frees it. */
-static char *render(const char *source, const json_t *context, struct jinja_origin *origin,
+static char *render(const char *source, const json_t *context, struct origin_marks *origin,
                     struct error *err)
 {
     struct jinja *template;
@@ -58,7 +58,7 @@ static char *in_brackets(char *text)
 static void expect(const char *source, const char *expected)
 {
     json_t *context = json_loads(CONTEXT, 0, NULL);
-    struct jinja_origin origin = {0};
+    struct origin_marks origin = {0};
     struct error err = ERROR_INIT;
     char *text = in_brackets(render(source, context, &origin, &err));
     cr_expect(text && strcmp(text, expected) == 0, "%s:\nexpected: %s\ngot:      %s", source,
@@ -143,7 +143,7 @@ Test(jinja_origin, no_builtin_loses_it)
                  k < sizeof ARGUMENTS / sizeof *ARGUMENTS * (sizeof SELVES / sizeof *SELVES); k++) {
                 char source[200];
                 struct error err = ERROR_INIT;
-                struct jinja_origin origin = {0};
+                struct origin_marks origin = {0};
                 const char *self = SELVES[k % (sizeof SELVES / sizeof *SELVES)];
                 const char *arguments = ARGUMENTS[k / (sizeof SELVES / sizeof *SELVES)];
                 snprintf(source, sizeof source,
@@ -167,8 +167,8 @@ Test(jinja_origin, parts_of_the_context_can_be_the_templates)
                                  0, NULL);
     json_t *message = json_array_get(json_object_get(context, "m"), 0);
     const json_t *text = json_object_get(message, "text"), *bos = json_object_get(context, "bos");
-    struct jinja_own own[] = {{text, {7, 10}}, {bos, {0, 3}}, {text, {2, 5}}};
-    struct jinja_origin origin = {.own = own, .num_own = 3};
+    struct origin_own own[] = {{text, {7, 10}}, {bos, {0, 3}}, {text, {2, 5}}};
+    struct origin_marks origin = {.own = own, .num_own = 3};
     struct error err = ERROR_INIT;
     char *marked =
         in_brackets(render("{{ bos }}{{ m[0].role }}: {{ m[0].text }}", context, &origin, &err));
