@@ -70,10 +70,14 @@ void version_encode(struct strbuf *buf, const char *version, const char *device,
     strbuf_puts(buf, "}");
 }
 
-void status_encode(struct strbuf *buf, const char *status)
+void status_encode(struct strbuf *buf, const char *status, const char *store)
 {
     strbuf_puts(buf, "{\"status\":");
     strbuf_json_cstring(buf, status);
+    if (store != NULL) {
+        strbuf_puts(buf, ",\"store\":\"away\",\"store_is\":");
+        strbuf_json_cstring(buf, store);
+    }
     strbuf_puts(buf, "}");
 }
 

@@ -30,7 +30,8 @@ void load_encode(struct strbuf *buf, int64_t running, int64_t waiting);
 /* device and instruction_set as in struct engine_info. */
 void version_encode(struct strbuf *buf, const char *version, const char *device,
                     const char *instruction_set);
-void status_encode(struct strbuf *buf, const char *status);             /* {"status": ...} */
+/* {"status": ...}. store: what a store that is away is instead; NULL: none is away. */
+void status_encode(struct strbuf *buf, const char *status, const char *store);
 void cancel_encode(struct strbuf *buf, const char *id, bool cancelled); /* {"id", "cancelled"} */
 
 #endif

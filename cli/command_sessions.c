@@ -20,8 +20,8 @@ static const struct option items[] = {
     {"state-dir", OPTION_TEXT, AT(state_dir), "DIR", NULL, 0, 0, NULL,
      "in place of PLACE: a server's --state-dir"},
     {"store", OPTION_TEXT, AT(store), "URL", NULL, 0, 0, NULL,
-     "in place of PLACE: the store that servers share, redis://..., rediss://... with TLS, or\n"
-     "      unix:PATH"},
+     "in place of PLACE: the store that servers share, redis://..., rediss://... with TLS,\n"
+     "      redis+sentinel://..., or unix:PATH, as of `regla serve`"},
     {"store-ca", OPTION_TEXT, AT(store_tls.ca), "PATH", NULL, 0, 0, NULL,
      "of rediss://...: the CAs, in PEM, of which one has signed the store's certificate; without\n"
      "      it those of the system"},
@@ -29,6 +29,9 @@ static const struct option items[] = {
      "the same: certificate chain in PEM that the store is shown"},
     {"store-key", OPTION_TEXT, AT(store_tls.key), "PATH", NULL, 0, 0, NULL,
      "private key of --store-cert in PEM, not encrypted"},
+    {"store-replicas", OPTION_INTEGER, AT(store_replicas), "replicas", "0", 0, 64, NULL,
+     "of a store: how many of its own replicas are to have each change before the next; fewer:\n"
+     "      the command ends, and nothing is removed where it was"},
     {"url", OPTION_TEXT, AT(url), "URL", NULL, 0, 0, NULL,
      "in place of PLACE: a server that runs, http://HOST:PORT or unix:PATH; for list, show,\n"
      "      export, import and delete"},

@@ -10,6 +10,7 @@
 struct sessions_options {
     const char *state_dir, *store, *url, *to, *directory;
     struct store_tls store_tls;
+    int64_t store_replicas;
     const char *owner, *fingerprint;
     struct option_list api_keys;
     const char *api_key_file;

@@ -31,12 +31,15 @@ static void become_server(const struct sessions_server *server, const struct ses
     const bool store = redis_location(call->place);
     const struct store_tls store_tls =
         redis_location_tls(call->place) ? call->options->store_tls : (struct store_tls){0};
+    char replicas[24];
     char *key = call->keys.count > 0 ? call->keys.items[0] : NULL;
     unsetenv("REGLA_STORE");
     setenv("REGLA_STATE_DIR", "", 1);
     setenv(store ? "REGLA_STORE" : "REGLA_STATE_DIR", call->place, 1);
     if (key != NULL)
         setenv("REGLA_API_KEY", key, 1);
+    snprintf(replicas, sizeof replicas, "%lld", (long long)call->options->store_replicas);
+    set_or_not("REGLA_STORE_REPLICAS", store ? replicas : NULL);
     set_or_not("REGLA_STORE_CA", store_tls.ca);
     set_or_not("REGLA_STORE_CERT", store_tls.certificate);
     set_or_not("REGLA_STORE_KEY", store_tls.key);

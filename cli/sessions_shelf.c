@@ -14,6 +14,14 @@ static struct shelf_filter filter_of(const struct sessions_call *call, const cha
     return (struct shelf_filter){id, call->options->owner, call->options->fingerprint};
 }
 
+static int open_place(struct shelf **shelf, const struct sessions_call *call, enum shelf_use use,
+                      struct error *err)
+{
+    const struct sessions_options *options = call->options;
+    return shelf_open(shelf, call->place, &options->store_tls, (int)options->store_replicas, use,
+                      NULL, err);
+}
+
 /* ---- list ---- */
 
 struct listing {
@@ -35,7 +43,7 @@ int sessions_shelf_list(const struct sessions_call *call, struct error *err)
     struct listing listing = {filter_of(call, NULL), {.json = call->options->json}};
     struct shelf *shelf;
     int64_t damaged = 0;
-    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_READ, NULL, err) != 0)
+    if (open_place(&shelf, call, SHELF_READ, err) != 0)
         return -1;
     sessions_print_begin(&listing.print);
     int result = shelf_each(shelf, false, list_one, &listing, &damaged, err);
@@ -86,7 +94,7 @@ int sessions_shelf_show(const struct sessions_call *call, struct error *err)
 {
     struct shelf_list found = {0};
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_READ, NULL, err) != 0)
+    if (open_place(&shelf, call, SHELF_READ, err) != 0)
         return -1;
     int result = find(shelf, call, &found, err);
     if (result == 0)
@@ -113,7 +121,7 @@ int sessions_shelf_delete(const struct sessions_call *call, struct error *err)
 {
     struct shelf_list found = {0};
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_CHANGE, NULL, err) != 0)
+    if (open_place(&shelf, call, SHELF_CHANGE, err) != 0)
         return -1;
     int result = find(shelf, call, &found, err);
     if (result == 0)
@@ -149,8 +157,7 @@ static int transfer(const struct sessions_call *call, const char *to, bool remov
                               .replaces = call->options->replace,
                               .keys = call->keys.items,
                               .num_keys = call->keys.count};
-    if (shelf_open(&move.from, call->place, &call->options->store_tls,
-                   removes ? SHELF_CHANGE : SHELF_READ, NULL, err) != 0)
+    if (open_place(&move.from, call, removes ? SHELF_CHANGE : SHELF_READ, err) != 0)
         return -1;
     int result = shelf_open_other(&move.to, to, move.from, err);
     if (result == 0)
@@ -205,7 +212,7 @@ int sessions_shelf_repair(const struct sessions_call *call, struct error *err)
 {
     struct shelf_repair repair;
     struct shelf *shelf;
-    if (shelf_open(&shelf, call->place, &call->options->store_tls, SHELF_REPAIR, NULL, err) != 0)
+    if (open_place(&shelf, call, SHELF_REPAIR, err) != 0)
         return -1;
     int result = shelf_repair(shelf, &repair, err);
     if (result == 0 && call->options->json)

@@ -395,6 +395,13 @@ static void report_longest(const struct engine *engine, const struct pace *pace)
                 duration(pace_prompt_seconds(pace, 0, (double)tokens), time));
 }
 
+/* /ready says so. */
+static void on_store_waits(void *context, const char *words)
+{
+    struct service *service = context;
+    atomic_store(&service->store_waits, words);
+}
+
 int server_load(struct server *server, struct error *err)
 {
     struct service *service = &server->service;
@@ -405,7 +412,8 @@ int server_load(struct server *server, struct error *err)
     double began = clock_seconds();
     struct pace pace;
     keeping.wake = wake_engine;
-    keeping.wake_context = service;
+    keeping.waits = on_store_waits;
+    keeping.wake_context = keeping.waits_context = service;
     if (open_engine(server, &pace, err) ||
         replay_create(&service->replay, memory->bytes[MEMORY_REPLIES], IDEMPOTENCY_SECONDS, err))
         return -1;

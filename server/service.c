@@ -4,8 +4,12 @@
 int service_check_ready(struct service *service, struct api_error *err)
 {
     switch (service_phase(service)) {
-    case SERVICE_LOADING:
-        return api_error_set(err, API_LOADING, NULL, "the model is still being loaded");
+    case SERVICE_LOADING: {
+        const char *store = atomic_load(&service->store_waits);
+        return store ? api_error_set(err, API_LOADING, NULL,
+                                     "the store is %s: the start waits for it", store)
+                     : api_error_set(err, API_LOADING, NULL, "the model is still being loaded");
+    }
     case SERVICE_DRAINING:
         return api_error_set(err, API_DRAINING, NULL, "the server is shutting down");
     case SERVICE_FAILED:

@@ -34,8 +34,10 @@ struct page_texts {
 };
 
 struct service {
-    _Atomic int phase;           /* enum service_phase */
-    _Atomic bool store_failing;  /* the last commit of sessions failed */
+    _Atomic int phase;          /* enum service_phase */
+    _Atomic bool store_failing; /* the last commit of sessions failed */
+    /* While it loads: what the store is that is waited for; NULL: it is not waited for. */
+    const char *_Atomic store_waits;
     _Atomic bool giving_up;      /* who waits for the disk is told that the server ends */
     _Atomic size_t *unsaved;     /* sessions that the disk does not have as they are */
     _Atomic int replies_waiting; /* whose clients wait until they are on disk */

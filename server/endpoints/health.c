@@ -2,6 +2,7 @@
 #include "server/endpoints/health.h"
 
 #include "api/models.h"
+#include "server/store/store.h"
 
 void health_handle(struct http_request *request)
 {
@@ -12,7 +13,7 @@ void health_handle(struct http_request *request)
         http_reply_error(request, &err);
         return;
     }
-    status_encode(&body, "ok");
+    status_encode(&body, "ok", NULL);
     http_reply_json(request, &body);
 }
 
@@ -28,6 +29,9 @@ void health_handle_ready(struct http_request *request)
         http_reply_error(request, &err);
         return;
     }
-    status_encode(&body, "ready");
+    struct store_report store = {0};
+    if (request->service->store)
+        store_report(request->service->store, &store);
+    status_encode(&body, "ready", store.why);
     http_reply_json(request, &body);
 }

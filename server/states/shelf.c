@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-int shelf_open(struct shelf **out, const char *location, const struct store_tls *tls,
+int shelf_open(struct shelf **out, const char *location, const struct store_tls *tls, int replicas,
                enum shelf_use use, const unsigned char *secret, struct error *err)
 {
     struct shelf *shelf = calloc(1, sizeof *shelf);
@@ -16,6 +16,7 @@ int shelf_open(struct shelf **out, const char *location, const struct store_tls 
         shelf->kind = redis_location(location) ? &shelf_store : &shelf_directory;
         shelf->location = strdup(location);
         shelf->tls = *tls;
+        shelf->replicas = replicas;
     }
     if (shelf == NULL || shelf->location == NULL) {
         shelf_close(shelf);
@@ -46,7 +47,7 @@ int shelf_open_other(struct shelf **out, const char *location, struct shelf *fro
     bool same = false;
     if (is_directory_of(from, location))
         return error_set(err, ERROR_INVALID, SAME, from->name, location);
-    if (shelf_open(&to, location, &from->tls, SHELF_MAKE, from->secret, err) != 0)
+    if (shelf_open(&to, location, &from->tls, from->replicas, SHELF_MAKE, from->secret, err) != 0)
         return -1;
     int result =
         shelf_is_shared(from) && shelf_is_shared(to) ? shelf_store_is(from, to, &same, err) : 0;

@@ -9,12 +9,12 @@
 
 struct shelf;
 
-/* tls: of a store, borrowed. secret: [SIPHASH_BYTES], what a place without one gets; NULL: a new
- * one. */
-int shelf_open(struct shelf **out, const char *location, const struct store_tls *tls,
+/* tls, replicas (that have each change before it counts as made): of a store; tls is borrowed.
+ * secret: [SIPHASH_BYTES], what a place without one gets; NULL: a new one. */
+int shelf_open(struct shelf **out, const char *location, const struct store_tls *tls, int replicas,
                enum shelf_use use, const unsigned char *secret, struct error *err);
-/* The place that sessions of `from` go to, with its tls: made if it is missing, and with the secret
- * of `from` if it is new. `from` itself is refused, whatever its name. */
+/* The place that sessions of `from` go to, with its tls and replicas: made if it is missing, and
+ * with the secret of `from` if it is new. `from` itself is refused, whatever its name. */
 int shelf_open_other(struct shelf **out, const char *location, struct shelf *from,
                      struct error *err);
 void shelf_close(struct shelf *shelf);             /* NULL is allowed */

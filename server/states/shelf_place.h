@@ -28,6 +28,7 @@ struct shelf {
     const struct shelf_kind *kind;
     char *location, *name; /* name: for people, without a password */
     struct store_tls tls;  /* of a store */
+    int replicas;          /* the same: as struct store_place has it */
     void *place;           /* the kind's own; NULL: not open */
     const unsigned char *secret;
 };

@@ -45,6 +45,7 @@ static int store_open_place(struct shelf *shelf, enum shelf_use use, const unsig
                          &shared->accounts, err) != 0)
         return -1;
     shared->place->vocab_size = INT32_MAX;
+    shared->place->replicas = shelf->replicas;
     shelf->secret = shared->place->secret;
     shelf->name = strdup(redis_link_name(&shared->place->link));
     return shelf->name != NULL ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a name");
@@ -296,8 +297,12 @@ static int put_taken(struct shelf *shelf, struct store_op *op, const struct shel
         fill(&there, op);
         bool same = there.damage == NULL && shelf_session_sum(&there) == shelf_session_sum(session);
         if (same || !replace) {
+            /* Whoever put it there may not have waited for replicas, or in vain. */
+            const bool again = same && shelf->replicas > 0;
+            const int result =
+                again ? commit(shelf, op, session, outcome, err) : give(shelf, op, session, err);
             *outcome = same ? SHELF_SAME : SHELF_OTHER;
-            return give(shelf, op, session, err);
+            return result;
         }
     }
     int result = commit(shelf, op, session, outcome, err);
@@ -420,15 +425,13 @@ static int put_name(struct shelf *shelf, const char *key, int64_t score, const c
 
 /* Runs a script on the row and its parts, and what they are called when they are set aside. */
 static redisReply *run_script(struct shelf *shelf, const struct shelf_session *session,
-                              const char *script, struct error *err)
+                              struct redis_script *script, struct error *err)
 {
     static const char *const ENDS[] = {"", ":t", ":c"};
     enum { KEYS = 6, OWN = KEYS / 2 };
     struct redis_command command;
     char keys[KEYS][REDIS_KEY_SIZE];
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, script);
-    redis_command_number(&command, KEYS);
+    redis_scripts_begin(&command, script, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
         snprintf(keys[i], REDIS_KEY_SIZE, "regla:%s{%s:%s:%s}%s", i < OWN ? "" : REJECTED,
                  session->model, session->meta.owner, session->meta.id, ENDS[i % OWN]);
@@ -445,7 +448,7 @@ static int mend(struct shelf *shelf, const struct shelf_session *session,
 {
     redisReply *reply =
         run_script(shelf, session,
-                   session->damage != NULL ? redis_script_set_aside : redis_script_refresh, err);
+                   session->damage != NULL ? &redis_script_set_aside : &redis_script_refresh, err);
     int result = reply != NULL ? 0 : -1;
     if (reply == NULL)
         return -1;
@@ -512,9 +515,7 @@ static int mend_names(struct shelf *shelf, const char *key, struct shelf_session
         freeReplyObject(there);
         if (!lacking)
             continue;
-        redis_command_begin(&command, "EVAL");
-        redis_command_text(&command, redis_script_forget);
-        redis_command_number(&command, 1);
+        redis_scripts_begin(&command, &redis_script_forget, 1);
         redis_command_text(&command, key);
         redis_command_text(&command, name->str);
         redis_command_text(&command, score->str);
@@ -541,9 +542,7 @@ static int mend_list(struct shelf *shelf, const char *key, struct shelf_repair *
     redis_key_owner(own, session.model, session.meta.owner, ":sessions");
     if (strcmp(key, own) != 0)
         return 0;
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_names);
-    redis_command_number(&command, 1);
+    redis_scripts_begin(&command, &redis_script_names, 1);
     redis_command_text(&command, key);
     redisReply *reply = redis_link_ask(link_of(shelf), &command, &why);
     int result = 0;

@@ -90,6 +90,8 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .database_bytes = options->database_bytes,
                                     .wake = options->wake,
                                     .wake_context = options->wake_context,
+                                    .waits = options->waits,
+                                    .waits_context = options->waits_context,
                                     .found = on_found,
                                     .reply = options->reply ? on_reply : NULL,
                                     .found_context = &opening};

@@ -28,6 +28,8 @@ struct states_options {
     /* Called from the store's thread when store_poll has something to do. */
     void (*wake)(void *context);
     void *wake_context;
+    void (*waits)(void *context, const char *words); /* store_options */
+    void *waits_context;
     /* Called while it opens, for each reply to a request with an Idempotency-Key. */
     void (*reply)(void *context, const struct store_reply *reply);
     void *reply_context;

@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char TCP[] = "redis://", TLS[] = "rediss://", UNIX[] = "unix:";
+static const char TCP[] = "redis://", TLS[] = "rediss://",
+                  UNIX[] = "unix:", SENTINEL[] = "redis+sentinel://",
+                  SENTINEL_TLS[] = "rediss+sentinel://";
+
+enum { REDIS_PORT = 6379, SENTINEL_PORT = 26379 };
 
 static bool begins(const char *text, const char *prefix)
 {
@@ -13,12 +17,13 @@ static bool begins(const char *text, const char *prefix)
 
 bool redis_location(const char *location)
 {
-    return begins(location, TCP) || begins(location, TLS) || begins(location, UNIX);
+    return begins(location, TCP) || begins(location, TLS) || begins(location, UNIX) ||
+           begins(location, SENTINEL) || begins(location, SENTINEL_TLS);
 }
 
 bool redis_location_tls(const char *location)
 {
-    return begins(location, TLS);
+    return begins(location, TLS) || begins(location, SENTINEL_TLS);
 }
 
 static int hex_digit(char c)
@@ -70,23 +75,17 @@ static const char *scheme(const struct redis_address *address)
     return address->tls ? TLS : TCP;
 }
 
-/* "host", "host:port", "[address]:port", each with "/database" perhaps. */
-static int parse_host(struct redis_address *address, const char *text, struct error *err)
+/* Of text [length]: "host", "host:port", "[address]:port". */
+static int parse_host(struct redis_address *address, const char *text, size_t length, int port,
+                      struct error *err)
 {
-    enum { PORT = 6379, MOST_PORT = 65535, MOST_DATABASE = 1 << 20 };
+    enum { MOST_PORT = 65535 };
     char rest[sizeof address->host];
     char *host = rest, *colon;
-    address->port = PORT;
-    if (strlen(text) >= sizeof rest)
+    address->port = port;
+    if (length >= sizeof rest)
         return error_set(err, ERROR_INVALID, "the host is too long");
-    snprintf(rest, sizeof rest, "%s", text);
-    char *slash = strchr(rest, '/');
-    if (slash != NULL)
-        *slash = 0;
-    if (slash != NULL && slash[1] != 0 &&
-        (address->database = number(slash + 1, MOST_DATABASE)) < 0)
-        return error_set(err, ERROR_INVALID, "expected the number of a database after /, got %s",
-                         slash + 1);
+    snprintf(rest, sizeof rest, "%.*s", (int)length, text);
     if (*host == '[') {
         char *end = strchr(host, ']');
         if (end == NULL || (end[1] != 0 && end[1] != ':'))
@@ -107,10 +106,70 @@ static int parse_host(struct redis_address *address, const char *text, struct er
     if (*host == 0)
         return error_set(err, ERROR_INVALID, "expected a host");
     snprintf(address->host, sizeof address->host, "%s", host);
-    snprintf(address->name, sizeof address->name, "%s%s:%d/%d", scheme(address), address->host,
-             address->port, address->database);
     return 0;
 }
+
+/* "/database", or nothing. */
+static int parse_database(struct redis_address *address, const char *slash, struct error *err)
+{
+    enum { MOST_DATABASE = 1 << 20 };
+    if (slash == NULL || slash[1] == 0 ||
+        (address->database = number(slash + 1, MOST_DATABASE)) >= 0)
+        return 0;
+    return error_set(err, ERROR_INVALID, "expected the number of a database after /, got %s",
+                     slash + 1);
+}
+
+/* ---- Sentinels ---- */
+
+unsigned redis_address_sentinels(const struct redis_address *address)
+{
+    unsigned count = address->sentinels[0] != 0;
+    for (const char *at = address->sentinels; *at != 0; at++)
+        count += *at == ',';
+    return count;
+}
+
+int redis_address_sentinel(const struct redis_address *address, unsigned index,
+                           struct redis_address *sentinel, struct error *err)
+{
+    const char *at = address->sentinels;
+    for (; index > 0; index--)
+        at = strchr(at, ',') + 1;
+    *sentinel = (struct redis_address){.tls = address->tls, .trust = address->trust};
+    if (parse_host(sentinel, at, strcspn(at, ","), SENTINEL_PORT, err) != 0)
+        return -1;
+    snprintf(sentinel->name, sizeof sentinel->name, "Sentinel %s:%d", sentinel->host,
+             sentinel->port);
+    return 0;
+}
+
+/* "host:port,host:port/master", with "/database" perhaps. */
+static int parse_sentinels(struct redis_address *address, const char *text, struct error *err)
+{
+    const size_t hosts = strcspn(text, "/");
+    const char *master = text + hosts + (text[hosts] == '/');
+    const size_t length = strcspn(master, "/");
+    struct redis_address sentinel;
+    if (hosts >= sizeof address->sentinels)
+        return error_set(err, ERROR_INVALID, "the hosts of the Sentinels are too long");
+    if (hosts == 0)
+        return error_set(err, ERROR_INVALID, "expected the hosts of Sentinels");
+    snprintf(address->sentinels, sizeof address->sentinels, "%.*s", (int)hosts, text);
+    if (decode(master, length, address->master, sizeof address->master) != 0 || length == 0)
+        return error_set(err, ERROR_INVALID,
+                         "expected the name of the master behind the Sentinels, "
+                         "host:port,host:port/NAME, of at most %zu bytes",
+                         sizeof address->master - 1);
+    for (unsigned i = 0; i < redis_address_sentinels(address); i++)
+        if (redis_address_sentinel(address, i, &sentinel, err) != 0)
+            return -1;
+    snprintf(address->name, sizeof address->name, "%s%s/%s", address->tls ? SENTINEL_TLS : SENTINEL,
+             address->sentinels, address->master);
+    return parse_database(address, strchr(master, '/'), err);
+}
+
+/* ---- locations ---- */
 
 int redis_address_parse(struct redis_address *address, const char *location, struct error *err)
 {
@@ -124,7 +183,8 @@ int redis_address_parse(struct redis_address *address, const char *location, str
         snprintf(address->name, sizeof address->name, "%s", location);
         return 0;
     }
-    const char *rest = location + strlen(scheme(address)), *at = strrchr(rest, '@');
+    const bool sentinels = begins(location, SENTINEL) || begins(location, SENTINEL_TLS);
+    const char *rest = strstr(location, "//") + 2, *at = strrchr(rest, '@');
     if (at != NULL) {
         const char *colon = memchr(rest, ':', (size_t)(at - rest));
         const char *end = colon != NULL ? colon : at;
@@ -135,7 +195,14 @@ int redis_address_parse(struct redis_address *address, const char *location, str
                              "user and password: too long, or a %% without two digits");
         rest = at + 1;
     }
-    return parse_host(address, rest, err);
+    if (sentinels)
+        return parse_sentinels(address, rest, err);
+    if (parse_host(address, rest, strcspn(rest, "/"), REDIS_PORT, err) != 0 ||
+        parse_database(address, strchr(rest, '/'), err) != 0)
+        return -1;
+    snprintf(address->name, sizeof address->name, "%s%s:%d/%d", scheme(address), address->host,
+             address->port, address->database);
+    return 0;
 }
 
 int redis_address_move(struct redis_address *address, const char *host, size_t length, int port)

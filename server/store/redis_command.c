@@ -29,6 +29,7 @@ void redis_command_number(struct redis_command *command, int64_t number)
 void redis_command_begin(struct redis_command *command, const char *name)
 {
     command->count = 0;
+    command->script = NULL;
     redis_command_text(command, name);
 }
 
@@ -36,7 +37,7 @@ const char *redis_command_key(const struct redis_command *command, size_t *size)
 {
     static const char *const WITHOUT[] = {"INFO", "CONFIG", "PING", "AUTH", "SELECT", "CLUSTER"};
     enum { EVAL_KEY = 3 };
-    int at = strcmp(command->words[0], "EVAL") == 0 ? EVAL_KEY : 1;
+    int at = strncmp(command->words[0], "EVAL", 4) == 0 ? EVAL_KEY : 1;
     for (size_t i = 0; i < sizeof WITHOUT / sizeof *WITHOUT; i++)
         if (strcmp(command->words[0], WITHOUT[i]) == 0)
             return NULL;

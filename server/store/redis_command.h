@@ -8,12 +8,15 @@
 
 enum { REDIS_MOST_WORDS = 24, REDIS_NUMBER_SIZE = 24 };
 
+struct redis_script;
+
 /* Borrows all but the numbers. */
 struct redis_command {
     const char *words[REDIS_MOST_WORDS]; /* [count], each of so many bytes: */
     size_t sizes[REDIS_MOST_WORDS];
     char numbers[REDIS_MOST_WORDS][REDIS_NUMBER_SIZE];
     int count;
+    const struct redis_script *script; /* that it runs by its SHA-1; NULL: none */
 };
 
 void redis_command_begin(struct redis_command *command, const char *name);

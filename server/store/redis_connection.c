@@ -2,6 +2,7 @@
 #include "server/store/redis_connection.h"
 
 #include "engine/base/clock.h"
+#include "server/store/redis_refusals.h"
 #include "server/store/redis_tls.h"
 
 #include <errno.h>
@@ -13,7 +14,8 @@
 /* The longest reply is a session with its tokens, or a list of names. */
 enum { MOST_REPLY_BYTES = 512 << 20, MOST_ELEMENTS = 1 << 20, MOST_DEPTH = 7 };
 
-static const double SHORTEST_PAUSE = 0.05, LONGEST_PAUSE = 5;
+/* A new master is found no later than the longest two together after it is there. */
+static const double SHORTEST_PAUSE = 0.05, LONGEST_PAUSE = 2, LONGEST_CONNECT = 2;
 
 void redis_connection_init(struct redis_connection *connection, const struct redis_address *address,
                            double timeout_s)
@@ -75,36 +77,6 @@ static void bound_arrays(redisReader *reader)
         bounded.createArray = create_bounded;
     }
     reader->fn = &bounded;
-}
-
-/* A key of another type, or a script that met what is no number. */
-static bool is_damage(const char *text)
-{
-    return strstr(text, "WRONGTYPE") != NULL ||
-           (strstr(text, "user_script") != NULL && strstr(text, "attempt to ") != NULL);
-}
-
-void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
-                              struct error *err)
-{
-    static const char *const AWAY[] = {"LOADING",     "MASTERDOWN", "TRYAGAIN",
-                                       "CLUSTERDOWN", "BUSY ",      "READONLY"};
-    const char *text = reply->str, *name = connection->address.name;
-    enum error_code code = ERROR_INTERNAL;
-    for (size_t i = 0; i < sizeof AWAY / sizeof *AWAY; i++)
-        if (strncmp(text, AWAY[i], strlen(AWAY[i])) == 0)
-            code = ERROR_IO;
-    if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0 ||
-        strstr(text, "CROSSSLOT") != NULL)
-        error_set(
-            err, ERROR_UNSUPPORTED,
-            "%s is part of a cluster that does not say where its keys are: it said \"%.200s\"",
-            name, text);
-    else if (strstr(text, "OOM command not allowed") != NULL)
-        error_set(err, ERROR_NO_MEMORY, "%s is full: it said \"%.200s\"", name, text);
-    else
-        error_set(err, is_damage(text) ? ERROR_INVALID : code, "%s refused: it said \"%.200s\"",
-                  name, text);
 }
 
 int redis_connection_flush(struct redis_connection *connection, struct error *err)
@@ -215,7 +187,7 @@ redisReply *redis_connection_ask(struct redis_connection *connection,
         return NULL;
     redisReply *reply = redis_connection_take(connection, err);
     if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
-        redis_connection_refused(connection, reply, err);
+        redis_refusals_set(connection->address.name, reply->str, err);
         freeReplyObject(reply);
         return NULL;
     }
@@ -228,6 +200,20 @@ static int ask_ok(struct redis_connection *connection, const struct redis_comman
     redisReply *reply = redis_connection_ask(connection, command, err);
     freeReplyObject(reply);
     return reply != NULL ? 0 : -1;
+}
+
+/* A change that changes nothing: a replica, and all that takes none now, refuses it like any other.
+ * What refuses it for another reason answers, as a node of a cluster that does not have its slot.
+ */
+int redis_connection_probe(struct redis_connection *connection, struct error *err)
+{
+    struct redis_command command;
+    struct error why = ERROR_INIT;
+    redis_command_begin(&command, "UNLINK");
+    redis_command_text(&command, "regla:probe");
+    return ask_ok(connection, &command, &why) == 0 || why.code != ERROR_IO
+               ? 0
+               : error_set(err, why.code, "%s", why.message);
 }
 
 static int greet(struct redis_connection *connection, struct error *err)
@@ -248,19 +234,28 @@ static int greet(struct redis_connection *connection, struct error *err)
         if (ask_ok(connection, &command, err) != 0)
             return -1;
     }
-    redis_command_begin(&command, "PING");
-    return ask_ok(connection, &command, err);
+    struct error why = ERROR_INIT;
+    if (redis_connection_probe(connection, &why) == 0)
+        return 0;
+    const struct redis_refusal *refusal = redis_refusals_behind(&why);
+    return connection->context != NULL && refusal != NULL && refusal->outcome != REDIS_LEAVE
+               ? 0
+               : error_set(err, why.code, "%s", why.message);
 }
 
 static int connect_to(struct redis_connection *connection, struct error *err)
 {
     const struct redis_address *address = &connection->address;
+    const double patience = fmin(connection->timeout_s, LONGEST_CONNECT);
     struct error why = ERROR_INIT;
     struct timeval limit = {(time_t)connection->timeout_s,
                             (suseconds_t)(fmod(connection->timeout_s, 1) * 1e6)};
+    struct timeval soon = {(time_t)patience, (suseconds_t)(fmod(patience, 1) * 1e6)};
+    if (connection->find != NULL && connection->find(connection, err) != 0)
+        return -1;
     connection->context = address->path[0] != 0
-                              ? redisConnectUnixWithTimeout(address->path, limit)
-                              : redisConnectWithTimeout(address->host, address->port, limit);
+                              ? redisConnectUnixWithTimeout(address->path, soon)
+                              : redisConnectWithTimeout(address->host, address->port, soon);
     if (connection->context == NULL)
         return error_set(err, ERROR_NO_MEMORY, "%s: no memory for a connection", address->name);
     if (connection->context->err != 0)
@@ -302,6 +297,7 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
         connection->silent = false;
         return 0;
     }
+    connection->turn++;
     connection->pause = fmin(fmax(2 * connection->pause, SHORTEST_PAUSE), LONGEST_PAUSE);
     connection->retry_at = clock_seconds() + some_of(connection->pause);
     return -1;

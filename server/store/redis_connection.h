@@ -14,6 +14,9 @@
 
 struct redis_connection {
     struct redis_address address;
+    /* Sets the address before it connects (redis_sentinel.h); NULL: it stays as it is. */
+    int (*find)(struct redis_connection *connection, struct error *err);
+    unsigned turn;          /* how often it could not be opened */
     double timeout_s;       /* without progress */
     redisContext *context;  /* NULL: not connected */
     struct redis_tls *tls;  /* NULL: plain */
@@ -43,10 +46,8 @@ redisReply *redis_connection_take(struct redis_connection *connection, struct er
 redisReply *redis_connection_ask(struct redis_connection *connection,
                                  const struct redis_command *command, struct error *err);
 
-/* Of an error reply: ERROR_IO where the store is away for now, ERROR_NO_MEMORY where it is full,
- * ERROR_UNSUPPORTED where keys are in a place that they should not be, ERROR_INVALID where a key
- * has what none of ours has, ERROR_INTERNAL else. */
-void redis_connection_refused(const struct redis_connection *connection, const redisReply *reply,
-                              struct error *err);
+/* Whether the server takes changes, where no command is under way. -1, with the error: not now, or
+ * it does not answer. */
+int redis_connection_probe(struct redis_connection *connection, struct error *err);
 
 #endif

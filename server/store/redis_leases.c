@@ -15,9 +15,7 @@ enum { RENEWALS = 3 };
 static void send_renewal(struct redis_leases *leases, const struct redis_lease *lease)
 {
     struct redis_command command;
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, lease->script);
-    redis_command_number(&command, 1);
+    redis_scripts_begin(&command, lease->script, 1);
     redis_command_text(&command, lease->key);
     redis_command_text(&command, lease->holder);
     redis_command_number(&command, (int64_t)(leases->lease_s * 1e3));
@@ -140,7 +138,7 @@ void redis_leases_stop(struct redis_leases *leases)
 }
 
 int redis_leases_add(struct redis_leases *leases, const char *key, const char *holder,
-                     const char *script, struct error *err)
+                     struct redis_script *script, struct error *err)
 {
     struct redis_lease *lease = malloc(sizeof *lease);
     if (lease == NULL)

@@ -7,6 +7,7 @@
 
 #include "server/store/redis_keys.h"
 #include "server/store/redis_link.h"
+#include "server/store/redis_scripts.h"
 #include "server/store/store_accounts.h"
 
 #include <pthread.h>
@@ -14,7 +15,7 @@
 struct redis_lease {
     struct redis_lease *next;
     char key[REDIS_KEY_SIZE], holder[STORE_NAME_SIZE];
-    const char *script; /* that renews it: ARGV holder, lease in ms */
+    struct redis_script *script; /* that renews it: ARGV holder, lease in ms */
 };
 
 struct redis_leases {
@@ -37,7 +38,7 @@ void redis_leases_stop(struct redis_leases *leases);
 
 /* From any thread. key: of what is held; script: renews it (redis_scripts.h). -1: no memory. */
 int redis_leases_add(struct redis_leases *leases, const char *key, const char *holder,
-                     const char *script, struct error *err);
+                     struct redis_script *script, struct error *err);
 /* Whether it was held. */
 bool redis_leases_drop(struct redis_leases *leases, const char *holder);
 

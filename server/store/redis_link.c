@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_link.h"
 
+#include "server/store/redis_refusals.h"
+#include "server/store/redis_scripts.h"
+#include "server/store/redis_sentinel.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +14,9 @@ void redis_link_init(struct redis_link *link, const struct redis_address *addres
 {
     *link = (struct redis_link){0};
     redis_connection_init(&link->first, address, timeout_s);
+    redis_connection_init(&link->aside, address, timeout_s);
+    if (address->sentinels[0] != 0)
+        link->first.find = redis_sentinel_find;
 }
 
 static void drop_pending(struct redis_link *link)
@@ -26,6 +33,7 @@ void redis_link_close(struct redis_link *link)
     link->pending = NULL;
     link->capacity = 0;
     redis_connection_close(&link->first);
+    redis_connection_close(&link->aside);
     redis_cluster_free(link->cluster);
     link->cluster = NULL;
 }
@@ -81,6 +89,31 @@ static redisReply *ask_node(struct redis_link *link, struct redis_connection *co
     return reply;
 }
 
+void redis_link_leave(struct redis_link *link, struct redis_connection *connection)
+{
+    redis_connection_close(connection);
+    if (link->cluster != NULL) {
+        link->cluster->stale = true;
+        return;
+    }
+    redis_connection_close(&link->first);
+    redis_connection_close(&link->aside);
+}
+
+/* The error is of a reply over the connection. It is closed if the server has not its role; what
+ * was sent over it meanwhile has no reply. */
+static void leave_refused(struct redis_link *link, struct redis_connection *connection,
+                          const struct error *err)
+{
+    const struct redis_refusal *refusal = redis_refusals_behind(err);
+    if (refusal == NULL)
+        return;
+    if (link->cluster != NULL && refusal->code == ERROR_IO)
+        link->cluster->stale = true;
+    if (refusal->outcome != REDIS_STAY)
+        redis_link_leave(link, connection);
+}
+
 /* ---- opening ---- */
 
 static redisReply *ask_slots(struct redis_link *link, struct redis_connection *connection,
@@ -92,14 +125,14 @@ static redisReply *ask_slots(struct redis_link *link, struct redis_connection *c
     return ask_node(link, connection, &command, err);
 }
 
-/* Whether it is a cluster: any error reply says that it is none. */
+/* Whether it is a cluster: an error reply says that it is none, unless the server is away. */
 static int discover(struct redis_link *link, struct error *err)
 {
     struct error none = ERROR_INIT;
     redisReply *reply = ask_slots(link, &link->first, &none);
     bool clustered = reply != NULL && reply->type == REDIS_REPLY_ARRAY;
     int result = 0;
-    if (link->first.context == NULL)
+    if (link->first.context == NULL || none.code == ERROR_IO)
         result = error_set(err, none.code, "%s", none.message);
     else if (clustered && (link->cluster = redis_cluster_create()) == NULL)
         result =
@@ -141,7 +174,11 @@ int redis_link_open(struct redis_link *link, bool hurry, struct error *err)
     }
     if (redis_connection_open(&link->first, hurry, err) != 0)
         return -1;
-    return was_open ? 0 : discover(link, err);
+    if (was_open)
+        return 0;
+    redis_connection_close(&link->aside); /* it may go to another server */
+    link->aside.address = link->first.address;
+    return discover(link, err);
 }
 
 size_t redis_link_nodes(const struct redis_link *link)
@@ -160,13 +197,10 @@ redisReply *redis_link_ask_node(struct redis_link *link, size_t node,
 int redis_link_check(struct redis_link *link, struct error *err)
 {
     const struct redis_cluster *cluster = link->cluster;
-    struct redis_command command;
     if (redis_link_open(link, false, err) != 0)
         return -1;
-    if (cluster == NULL) {
-        redis_command_begin(&command, "PING");
-        freeReplyObject(ask_node(link, &link->first, &command, err));
-    }
+    if (cluster == NULL && redis_connection_probe(&link->first, err) != 0)
+        leave_refused(link, &link->first, err);
     for (size_t i = 0; cluster != NULL && link->away != NULL && i < cluster->count; i++)
         if (cluster->nodes[i]->serves && redis_away_has(link->away, &cluster->nodes[i]->main))
             error_set(err, ERROR_IO, "%s: does not answer", cluster->nodes[i]->main.address.name);
@@ -249,9 +283,10 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
         link->unflushed = true;
     }
     snprintf(pending->why, sizeof pending->why, "%s", err.message);
-    if (pending->connection != NULL && link->cluster != NULL) {
+    if (pending->connection != NULL && (link->cluster != NULL || command->script != NULL)) {
         pending->bytes = bytes;
         pending->size = size;
+        pending->script = command->script;
     } else {
         redisFreeCommand(bytes);
     }
@@ -295,53 +330,79 @@ static bool begins(const redisReply *reply, const char *text)
            strncmp(reply->str, text, strlen(text)) == 0;
 }
 
-/* The other connection of its node: commands may be under way over this one. */
-static struct redis_connection *aside_of(const struct redis_cluster *cluster,
+/* The other connection of its node, where commands are under way over this one. */
+static struct redis_connection *aside_of(struct redis_link *link,
                                          struct redis_connection *connection)
 {
-    for (size_t i = 0; i < cluster->count; i++)
+    const struct redis_cluster *cluster = link->cluster;
+    if (link->count == 0)
+        return connection;
+    for (size_t i = 0; cluster != NULL && i < cluster->count; i++)
         if (&cluster->nodes[i]->main == connection)
             return &cluster->nodes[i]->aside;
-    return connection;
+    return connection == &link->first ? &link->aside : connection;
+}
+
+/* Where the command goes once more, after such a reply. NULL: nowhere. */
+static struct redis_connection *next_of(struct redis_link *link, struct redis_pending *pending,
+                                        struct redis_connection *connection,
+                                        const redisReply *reply, bool *moved)
+{
+    const struct timespec pause = {0, 10 * 1000000};
+    size_t size = 0;
+    char *text = NULL;
+    *moved = true;
+    if (pending->script != NULL && (begins(reply, "NOSCRIPT") || begins(reply, "NOPERM"))) {
+        text = redis_scripts_by_text(pending->script, pending->bytes, pending->size, &size);
+        if (text == NULL)
+            return NULL;
+        redisFreeCommand(pending->bytes);
+        pending->bytes = text;
+        pending->size = size;
+        pending->script = NULL;
+        return aside_of(link, connection);
+    }
+    if (link->cluster == NULL)
+        return NULL;
+    if (begins(reply, "TRYAGAIN")) {
+        nanosleep(&pause, NULL);
+        return aside_of(link, connection);
+    }
+    struct redis_node *node = redis_cluster_follow(link->cluster, reply->str, connection, moved);
+    return node != NULL ? &node->aside : NULL;
 }
 
 /* Sends a command on as often as nodes say so, and waits a little where a slot is being moved. */
-static redisReply *follow(struct redis_link *link, const struct redis_pending *pending,
-                          redisReply *reply, struct error *err)
+static redisReply *follow(struct redis_link *link, struct redis_pending *pending, redisReply *reply,
+                          struct error *err)
 {
     enum { MOST_TIMES = 16 };
-    const struct timespec pause = {0, 10 * 1000000};
     struct redis_connection *connection = pending->connection;
-    bool moved = true;
     for (int i = 0; reply != NULL && reply->type == REDIS_REPLY_ERROR && i < MOST_TIMES; i++) {
-        bool again = begins(reply, "TRYAGAIN");
-        struct redis_node *node =
-            again ? NULL : redis_cluster_follow(link->cluster, reply->str, connection, &moved);
-        if (again)
-            nanosleep(&pause, NULL);
-        else if (node == NULL)
+        bool moved;
+        struct redis_connection *next = next_of(link, pending, connection, reply, &moved);
+        if (next == NULL)
             break;
-        connection = again ? aside_of(link->cluster, connection) : &node->aside;
-        link->last = connection;
+        link->last = connection = next;
         freeReplyObject(reply);
         reply = put_again(link, connection, pending, moved, err) == 0 ? take(link, connection, err)
                                                                       : NULL;
     }
-    if (begins(reply, "MOVED ") || begins(reply, "ASK ")) {
+    if (link->cluster != NULL && (begins(reply, "MOVED ") || begins(reply, "ASK "))) {
         error_set(err, ERROR_IO, "%s: sent on too often: it said \"%.200s\"",
                   connection->address.name, reply->str);
         freeReplyObject(reply);
         return NULL;
     }
-    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
-        redis_connection_refused(connection, reply, err);
-        freeReplyObject(reply);
-        return NULL;
-    }
-    return reply;
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
+        return reply;
+    redis_refusals_set(connection->address.name, reply->str, err);
+    freeReplyObject(reply);
+    leave_refused(link, connection, err);
+    return NULL;
 }
 
-static redisReply *receive(struct redis_link *link, const struct redis_pending *pending,
+static redisReply *receive(struct redis_link *link, struct redis_pending *pending,
                            struct error *err)
 {
     struct redis_connection *connection = pending->connection;
@@ -355,16 +416,9 @@ static redisReply *receive(struct redis_link *link, const struct redis_pending *
     }
     redisReply *reply = take(link, connection, err);
     link->last = connection;
-    if (link->cluster != NULL) {
-        if (connection->context == NULL)
-            link->cluster->stale = true;
-        return follow(link, pending, reply, err);
-    }
-    if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
-        return reply;
-    redis_connection_refused(connection, reply, err);
-    freeReplyObject(reply);
-    return NULL;
+    if (link->cluster != NULL && connection->context == NULL)
+        link->cluster->stale = true;
+    return follow(link, pending, reply, err);
 }
 
 redisReply *redis_link_receive(struct redis_link *link, struct error *err)
@@ -387,6 +441,17 @@ redisReply *redis_link_receive(struct redis_link *link, struct error *err)
 redisReply *redis_link_ask(struct redis_link *link, const struct redis_command *command,
                            struct error *err)
 {
+    struct error why = ERROR_INIT, ignored = ERROR_INIT;
     redis_link_send(link, command);
-    return redis_link_receive(link, err);
+    redisReply *reply = redis_link_receive(link, &why);
+    if (reply != NULL)
+        return reply;
+    const struct redis_refusal *refusal = redis_refusals_behind(&why);
+    if (refusal != NULL && refusal->outcome != REDIS_STAY &&
+        redis_link_open(link, true, &ignored) == 0) {
+        redis_link_send(link, command);
+        return redis_link_receive(link, err);
+    }
+    error_set(err, why.code, "%s", why.message);
+    return NULL;
 }

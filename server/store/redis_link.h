@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a thread reaches the store: one Redis or Valkey, or the nodes of a cluster, each over a
  * connection of its own. A command goes where its key is, and again where a node sends it on
- * (MOVED, ASK).
+ * (MOVED, ASK), or does not have its script.
  *
  * Errors: ERROR_IO where the store is away, or what it has done is not known; ERROR_NO_MEMORY where
- * it is full; ERROR_INVALID where a key is damaged; ERROR_UNSUPPORTED and ERROR_INTERNAL else. */
+ * it is full; ERROR_INVALID where a key is damaged; ERROR_UNSUPPORTED and ERROR_INTERNAL else. A
+ * server that has not its role any more is left (redis_refusals.h): whoever opens the link next is
+ * led to the new one, by the address or by Sentinel. */
 #ifndef SERVER_STORE_REDIS_LINK_H
 #define SERVER_STORE_REDIS_LINK_H
 
@@ -15,13 +17,15 @@
 struct redis_pending {
     struct redis_connection *connection; /* NULL: it could not be sent */
     uint64_t closed;                     /* connection->closed at that time */
-    char *bytes;                         /* [size] in a cluster, malloc'd: it may be sent on */
+    char *bytes;                         /* [size], malloc'd, where it may be sent again */
     size_t size;
-    char why[200]; /* it could not be sent */
+    const struct redis_script *script; /* that the store may not have; NULL: none */
+    char why[200];                     /* it could not be sent */
 };
 
 struct redis_link {
     struct redis_connection first; /* of the address that was given */
+    struct redis_connection aside; /* the same, for a script that the store has not; see follow */
     struct redis_cluster *cluster; /* NULL: it is none */
     bool hurry;                    /* it is tried whatever pause there is */
     bool unflushed;                /* commands have been put, and not all been sent */
@@ -48,9 +52,12 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
 /* The reply to the first command that has none; the caller frees it (freeReplyObject). NULL, with
  * the error: none came, or the reply was an error. */
 redisReply *redis_link_receive(struct redis_link *link, struct error *err);
-/* Sends one and receives. */
+/* Sends one and receives; once more by another connection where the server has not its role. */
 redisReply *redis_link_ask(struct redis_link *link, const struct redis_command *command,
                            struct error *err);
+/* The server of this connection may not have its role any more, though it does not say so: whoever
+ * opens the link next is led to the new one. */
+void redis_link_leave(struct redis_link *link, struct redis_connection *connection);
 /* How many nodes there are, and the same of one of them: a setting. */
 size_t redis_link_nodes(const struct redis_link *link);
 redisReply *redis_link_ask_node(struct redis_link *link, size_t node,

@@ -12,11 +12,10 @@
 
 static const char NAMES[] = ":sessions";
 
-static void begin_script(struct redis_command *command, const char *script, const char *key)
+static void begin_script(struct redis_command *command, struct redis_script *script,
+                         const char *key)
 {
-    redis_command_begin(command, "EVAL");
-    redis_command_text(command, script);
-    redis_command_number(command, 1);
+    redis_scripts_begin(command, script, 1);
     redis_command_text(command, key);
 }
 
@@ -40,7 +39,7 @@ void redis_owners_send_name(struct store_place *place, const struct store_op *op
         redis_link_send(&place->link, &command);
     }
     redis_key_owner(key, place->model, op->owner, NAMES);
-    begin_script(&command, redis_script_name, key);
+    begin_script(&command, &redis_script_name, key);
     redis_command_text(&command, op->id);
     redis_link_send(&place->link, &command);
 }
@@ -132,7 +131,7 @@ static void send_names(const struct names *names, size_t at, size_t count)
 static void send_forget(const struct names *names, size_t at)
 {
     struct redis_command command;
-    begin_script(&command, redis_script_forget, names->key);
+    begin_script(&command, &redis_script_forget, names->key);
     redis_command_text(&command, name_at(names, at));
     redis_command_text(&command, score_at(names, at));
     redis_link_send(&names->place->link, &command);
@@ -188,7 +187,7 @@ void redis_owners_list(struct store_place *place, struct store_op *op)
     struct names names = {.place = place, .owner = op->owner};
     struct redis_command command;
     redis_key_owner(names.key, place->model, op->owner, NAMES);
-    begin_script(&command, redis_script_names, names.key);
+    begin_script(&command, &redis_script_names, names.key);
     redisReply *reply = redis_link_ask(&place->link, &command, &op->error);
     if (reply != NULL && take_names(&names, reply, &op->error) == 0 &&
         (op->rows = calloc(names.count + 1, sizeof *op->rows)) == NULL)
@@ -233,9 +232,7 @@ static void send_expire(const struct names *names, size_t at)
     struct store_place *place = names->place;
     struct redis_command command;
     char keys[KEYS][REDIS_KEY_SIZE];
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_expire);
-    redis_command_number(&command, KEYS);
+    redis_scripts_begin(&command, &redis_script_expire, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
         redis_key_session(keys[i], place->model, names->owner, name_at(names, at), SUFFIXES[i]);
         redis_command_text(&command, keys[i]);
@@ -293,7 +290,7 @@ static void send_due(struct store_place *place, const char *owner)
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
     redis_key_owner(key, place->model, owner, NAMES);
-    begin_script(&command, redis_script_due, key);
+    begin_script(&command, &redis_script_due, key);
     redis_command_number(&command, redis_owners_ttl_ms(place));
     redis_command_number(&command, DUE_AT_ONCE);
     redis_link_send(&place->link, &command);

@@ -35,7 +35,8 @@ struct store_place {
     double sweep_at;                  /* clock_seconds() */
     size_t sweep_from;                /* the owner at which the last sweep ran out of time */
     size_t recount_from;              /* the same of a name, of redis_quota.h */
-    bool away;                        /* the log says so */
+    double probe_at; /* clock_seconds(): then it is asked though nobody else does */
+    bool away;       /* the log says so */
 };
 
 /* Connects and checks the store. The caller sets engine, vocab_size and model. secret:

@@ -45,9 +45,7 @@ int redis_prefixes_ask(struct store_place *place, const char *key, int64_t bytes
                        enum redis_prefix_want *want, struct error *err)
 {
     struct redis_command command;
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_prefix);
-    redis_command_text(&command, "1");
+    redis_scripts_begin(&command, &redis_script_prefix, 1);
     redis_command_text(&command, key);
     redis_command_number(&command, bytes);
     redisReply *reply = redis_link_ask(&place->link, &command, err);

@@ -26,13 +26,11 @@ static int64_t bytes_of(const struct store_place *place, int64_t tokens, int64_t
 
 /* A script on what the owner's sessions count; the name of one of them is its first argument. */
 static void begin_script(struct redis_command *command, const struct store_place *place,
-                         const char *owner, const char *script, const char *id,
+                         const char *owner, struct redis_script *script, const char *id,
                          char key[REDIS_KEY_SIZE])
 {
     redis_key_owner(key, place->model, owner, ":quota");
-    redis_command_begin(command, "EVAL");
-    redis_command_text(command, script);
-    redis_command_number(command, 1);
+    redis_scripts_begin(command, script, 1);
     redis_command_text(command, key);
     redis_command_text(command, id);
 }
@@ -53,9 +51,7 @@ static void send_size(const struct recount *recount, size_t at)
     char key[REDIS_KEY_SIZE];
     redis_key_session(key, recount->place->model, recount->owner, recount->words->element[at]->str,
                       "");
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_size);
-    redis_command_number(&command, 1);
+    redis_scripts_begin(&command, &redis_script_size, 1);
     redis_command_text(&command, key);
     redis_link_send(&recount->place->link, &command);
 }
@@ -97,7 +93,7 @@ static bool send_recount(const struct recount *recount, size_t at, int64_t bytes
     snprintf(text, sizeof text, "%lld", (long long)bytes);
     if (bytes < 0 || name->len == 0 || strcmp(seen, text) == 0)
         return false;
-    begin_script(&command, recount->place, recount->owner, redis_script_recount, name->str, key);
+    begin_script(&command, recount->place, recount->owner, &redis_script_recount, name->str, key);
     redis_command_text(&command, seen);
     redis_command_text(&command, text);
     redis_link_send(&recount->place->link, &command);
@@ -141,9 +137,7 @@ static void ask_total(struct store_place *place, const char *owner, struct error
     char key[REDIS_KEY_SIZE];
     struct redis_command command;
     redis_key_owner(key, place->model, owner, ":quota");
-    redis_command_begin(&command, "EVAL");
-    redis_command_text(&command, redis_script_total);
-    redis_command_number(&command, 1);
+    redis_scripts_begin(&command, &redis_script_total, 1);
     redis_command_text(&command, key);
     freeReplyObject(redis_link_ask(&place->link, &command, err));
 }
@@ -191,7 +185,7 @@ static bool reserve(struct store_place *place, struct store_op *op, bool *unknow
 {
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    begin_script(&command, place, op->owner, redis_script_reserve, op->id, key);
+    begin_script(&command, place, op->owner, &redis_script_reserve, op->id, key);
     redis_command_number(&command, op->wanted_bytes);
     redis_command_number(&command, place->quota_bytes);
     redisReply *reply = redis_link_ask(&place->link, &command, &op->error);
@@ -222,7 +216,7 @@ static void send_count(struct store_place *place, const char *owner, const char 
 {
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    begin_script(&command, place, owner, redis_script_count, id, key);
+    begin_script(&command, place, owner, &redis_script_count, id, key);
     redis_command_number(&command, bytes);
     redis_link_send(&place->link, &command);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_replicas.h"
 
+#include "server/store/redis_refusals.h"
+
 void redis_replicas_note(const struct store_place *place, struct store_op *op)
 {
     if (place->replicas == 0)
@@ -37,7 +39,7 @@ static long long take(struct redis_connection *connection, struct error *err)
     if (reply != NULL && reply->type == REDIS_REPLY_INTEGER)
         count = reply->integer;
     else if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
-        redis_connection_refused(connection, reply, err);
+        redis_refusals_set(connection->address.name, reply->str, err);
     else if (reply != NULL)
         error_set(err, ERROR_INTERNAL, "%s: WAIT: expected a number, got something else",
                   connection->address.name);
@@ -70,8 +72,11 @@ void redis_replicas_wait(struct store_place *place, struct store_op *first)
             op->route.connection = NULL;
     for (struct store_op *op = first; op != NULL; op = op->next)
         if (op->route.connection != NULL) {
+            struct redis_connection *connection = op->route.connection;
             struct error err = ERROR_INIT;
-            long long count = take(op->route.connection, &err);
+            long long count = take(connection, &err);
             tell(place, op, count, &err);
+            if (count < place->replicas) /* it may be a master that they have left */
+                redis_link_leave(&place->link, connection);
         }
 }

@@ -40,12 +40,10 @@ static void key_of(const struct store_place *place, const struct store_op *op,
 
 /* ---- commands ---- */
 
-static void begin_script(struct redis_command *command, const char *script, const char *key,
-                         const char *first)
+static void begin_script(struct redis_command *command, struct redis_script *script,
+                         const char *key, const char *first)
 {
-    redis_command_begin(command, "EVAL");
-    redis_command_text(command, script);
-    redis_command_number(command, 1);
+    redis_scripts_begin(command, script, 1);
     redis_command_text(command, key);
     redis_command_text(command, first);
 }
@@ -55,7 +53,7 @@ static void send_keep(struct store_place *place, const struct store_op *op, cons
     struct redis_command command;
     const struct store_reply *reply = op->reply;
     int64_t left = (reply->expires_ns - clock_nanos(CLOCK_REALTIME)) / 1000000;
-    begin_script(&command, redis_script_reply_keep, key, op->lease.holder);
+    begin_script(&command, &redis_script_reply_keep, key, op->lease.holder);
     redis_command_number(&command, left > 0 ? left : 1);
     redis_command_number(&command, reply->status);
     redis_command_text(&command, reply->error);
@@ -75,11 +73,11 @@ static void send_op(struct store_place *place, const struct store_op *op)
     }
     if (op->what == STORE_TAKE) {
         redis_replies_body(op->reply, body);
-        begin_script(&command, redis_script_reply_take, key, body);
+        begin_script(&command, &redis_script_reply_take, key, body);
         redis_command_text(&command, op->lease.holder);
         redis_command_number(&command, (int64_t)(place->lease_s * 1e3));
     } else {
-        begin_script(&command, redis_script_reply_drop, key, op->lease.holder);
+        begin_script(&command, &redis_script_reply_drop, key, op->lease.holder);
     }
     redis_link_send(&place->link, &command);
 }
@@ -130,7 +128,7 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
         return; /* "lost": its lease had ended, and the request is another server's */
     key_of(place, op, key);
     if (redis_rows_is(reply, 0, "new"))
-        redis_leases_add(&place->leases, key, op->lease.holder, redis_script_reply_renew,
+        redis_leases_add(&place->leases, key, op->lease.holder, &redis_script_reply_renew,
                          &op->error);
     else if (redis_rows_is(reply, 0, "other"))
         refuse(op, STORE_KEY_OTHER, "it was sent with another body");

@@ -52,12 +52,10 @@ struct words {
 };
 
 static struct redis_command *begin_script(struct words *words, const struct store_place *place,
-                                          const struct store_op *op, const char *script)
+                                          const struct store_op *op, struct redis_script *script)
 {
     static const char *const SUFFIXES[KEYS] = {"", ":t", ":c"};
-    redis_command_begin(&words->command, "EVAL");
-    redis_command_text(&words->command, script);
-    redis_command_number(&words->command, KEYS);
+    redis_scripts_begin(&words->command, script, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
         redis_key_session(words->keys[i], place->model, op->owner, op->id, SUFFIXES[i]);
         redis_command_text(&words->command, words->keys[i]);
@@ -80,7 +78,7 @@ static void name_key(struct words *words, const struct store_reply *key)
 static void put_commit(struct words *words, const struct store_place *place,
                        const struct store_op *op)
 {
-    struct redis_command *command = begin_script(words, place, op, redis_script_commit);
+    struct redis_command *command = begin_script(words, place, op, &redis_script_commit);
     const int64_t size = (int64_t)sizeof *op->tokens;
     redis_command_text(command, op->lease.holder);
     redis_command_number(command, op->lease.fence);
@@ -113,7 +111,7 @@ static void put_take(struct words *words, const struct store_place *place,
 {
     bool takes = op->what == STORE_TAKE;
     struct redis_command *command =
-        begin_script(words, place, op, takes ? redis_script_take : redis_script_look);
+        begin_script(words, place, op, takes ? &redis_script_take : &redis_script_look);
     redis_command_number(command, op->lease.version);
     redis_command_number(command, redis_owners_ttl_ms(place));
     if (!takes) {
@@ -130,7 +128,8 @@ static void put_take(struct words *words, const struct store_place *place,
 static void send_op(struct store_place *place, struct store_op *op)
 {
     struct words words;
-    const char *script = op->what == STORE_GIVE ? redis_script_give : redis_script_remove;
+    struct redis_script *script =
+        op->what == STORE_GIVE ? &redis_script_give : &redis_script_remove;
     switch (op->what) {
     case STORE_WRITE:
         redis_owners_send_name(place, op);
@@ -313,9 +312,9 @@ static void end_take(struct store_place *place, struct store_op *op)
     redis_key_session(key, place->model, op->owner, op->id, "");
     if (op->lease.fence == 0 ||
         (op->error.code == ERROR_NONE && redis_leases_add(&place->leases, key, op->lease.holder,
-                                                          redis_script_renew, &op->error) == 0))
+                                                          &redis_script_renew, &op->error) == 0))
         return;
-    redis_command_text(begin_script(&words, place, op, redis_script_give), op->lease.holder);
+    redis_command_text(begin_script(&words, place, op, &redis_script_give), op->lease.holder);
     freeReplyObject(redis_link_ask(&place->link, &words.command, &lacking));
 }
 

@@ -88,11 +88,13 @@ void store_accounts_end(struct store_accounts *accounts, const struct store_op *
     pthread_mutex_unlock(&accounts->mutex);
 }
 
-void store_accounts_away(struct store_accounts *accounts, bool away)
+void store_accounts_away(struct store_accounts *accounts, const char *why)
 {
+    const bool away = why != NULL;
     pthread_mutex_lock(&accounts->mutex);
     accounts->report.returns += accounts->report.away && !away;
     accounts->report.away = away;
+    accounts->report.why = why;
     pthread_mutex_unlock(&accounts->mutex);
 }
 

@@ -29,8 +29,8 @@ void store_accounts_count(struct store_accounts *accounts, int64_t *number, int6
 /* An operation begins to wait; it has ended. */
 void store_accounts_begin(struct store_accounts *accounts, struct store_op *op);
 void store_accounts_end(struct store_accounts *accounts, const struct store_op *op);
-/* The store has gone away, or is back. */
-void store_accounts_away(struct store_accounts *accounts, bool away);
+/* The store has gone away, and is this instead, in words that stay; NULL: it is back. */
+void store_accounts_away(struct store_accounts *accounts, const char *why);
 /* An operation has failed. Returns -1. */
 int store_accounts_fail(struct store_accounts *accounts);
 

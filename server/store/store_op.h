@@ -69,6 +69,10 @@ struct store_options {
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
     void (*wake)(void *context); /* from the store's thread: call store_poll */
     void *wake_context;
+    /* The store is not what it is to be yet, and the opening waits: what it is, in words that stay.
+     * NULL: it does not wait. */
+    void (*waits)(void *context, const char *words);
+    void *waits_context;
     void (*found)(void *context, const struct store_found *file);
     void (*reply)(void *context, const struct store_reply *reply); /* NULL: none is wanted */
     void *found_context;
@@ -224,6 +228,7 @@ struct store_report {
     struct store_prefixes prefixes;
     /* Where servers share the store. */
     bool away;
+    const char *why;             /* away: what it is instead, in words; static */
     int64_t returns;             /* how often it was back */
     int64_t leases, leases_lost; /* held now; lost since the start */
     int64_t older_copies;        /* sessions that were found older than this server had seen them */

@@ -7,6 +7,7 @@
 #include "server/log.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_prefixes.h"
+#include "server/store/redis_refusals.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_sessions.h"
@@ -17,7 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <xxhash.h>
+
+/* Within this time a server knows that its store is away, though nobody asks it for anything. */
+static const double PROBE_SECONDS = 5;
 
 void redis_place_tell(struct store_place *place, const struct error *err)
 {
@@ -29,9 +34,10 @@ void redis_place_tell(struct store_place *place, const struct error *err)
         log_message(LOG_LEVEL_ERROR, "the store is away: %s; it is tried again", err->message);
     else if (!away && place->away)
         log_message(LOG_LEVEL_INFO, "%s: the store is back", redis_link_name(&place->link));
-    if (away != place->away)
-        store_accounts_away(place->accounts, away);
+    if (away || place->away)
+        store_accounts_away(place->accounts, away ? redis_refusals_words(err) : NULL);
     place->away = away;
+    place->probe_at = clock_seconds() + PROBE_SECONDS;
 }
 
 void redis_place_tell_damage(struct store_place *place, const char *owner, const char *name,
@@ -64,19 +70,53 @@ static bool info_value(const redisReply *reply, const char *name, char *value, s
     return true;
 }
 
-static int check_version(struct store_place *place, struct error *err)
+/* {"server", name, "version", version, ...} */
+static bool hello_value(const redisReply *reply, const char *name, char *value, size_t size)
 {
+    for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2)
+        if (redis_rows_is(reply, i, name) && reply->element[i + 1]->type == REDIS_REPLY_STRING) {
+            snprintf(value, size, "%s", reply->element[i + 1]->str);
+            return true;
+        }
+    return false;
+}
+
+/* Of a user who may not ask for INFO, as one with -@dangerous, HELLO tells it. 0: it is not told.
+ */
+static int read_version(struct store_place *place, char *version, size_t size, struct error *err)
+{
+    struct error why = ERROR_INIT;
     struct redis_command command;
-    char version[32] = "none";
-    int major = 0, minor = 0;
     redis_command_begin(&command, "INFO");
     redis_command_text(&command, "server");
-    redisReply *reply = redis_link_ask(&place->link, &command, err);
-    if (reply == NULL)
-        return -1;
-    bool known = info_value(reply, "redis_version:", version, sizeof version) &&
-                 sscanf(version, "%d.%d", &major, &minor) == 2;
+    redisReply *reply = redis_link_ask(&place->link, &command, &why);
+    if (reply != NULL) {
+        info_value(reply, "redis_version:", version, size);
+        freeReplyObject(reply);
+        return 1;
+    }
+    if (why.code == ERROR_IO)
+        return error_set(err, why.code, "%s", why.message);
+    redis_command_begin(&command, "HELLO");
+    reply = redis_link_ask(&place->link, &command, &why);
+    const bool told = reply != NULL && hello_value(reply, "version", version, size);
     freeReplyObject(reply);
+    return told;
+}
+
+static int check_version(struct store_place *place, struct error *err)
+{
+    char version[32] = "none";
+    int major = 0, minor = 0, told = read_version(place, version, sizeof version, err);
+    if (told < 0)
+        return -1;
+    if (told == 0) {
+        log_message(LOG_LEVEL_WARN,
+                    "%s does not tell its version: it must be Redis 6.2 or later, or Valkey",
+                    redis_link_name(&place->link));
+        return 0;
+    }
+    const bool known = sscanf(version, "%d.%d", &major, &minor) == 2;
     if (!known || major < 6 || (major == 6 && minor < 2))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: expected Redis 6.2 or later, or Valkey, got version %s",
@@ -109,8 +149,10 @@ static int check_settings(struct store_place *place, size_t node, struct error *
     char policy[32], appends[8], syncs[16];
     if (!read_setting(place, node, "maxmemory-policy", policy, sizeof policy))
         log_message(LOG_LEVEL_WARN,
-                    "%s does not tell its settings: its maxmemory-policy must not be allkeys-*, or "
-                    "it may drop sessions",
+                    "%s does not tell its settings (its user may not ask for CONFIG or INFO): its "
+                    "maxmemory-policy must not be allkeys-*, or it may drop sessions; appendonly "
+                    "yes with appendfsync always keeps turns that were acknowledged; with "
+                    "--share-prefixes it gets no prefixes, since its memory is not known",
                     name);
     else if (strncmp(policy, "allkeys", 7) == 0)
         return error_set(err, ERROR_UNSUPPORTED,
@@ -222,12 +264,41 @@ int redis_place_open(struct store_place **out, const char *location, const struc
     return 0;
 }
 
+/* Whether the start waits: the store answered, and says that it is not ready yet. */
+static bool waits(const struct store_options *options, const struct error *err, bool waited)
+{
+    const struct redis_refusal *refusal = redis_refusals_behind(err);
+    return options->waits != NULL &&
+           ((refusal != NULL && refusal->passes) || (waited && err->code == ERROR_IO));
+}
+
+static int open_patiently(struct store_place **out, const struct store_options *options,
+                          struct store_accounts *accounts, struct error *err)
+{
+    const struct timespec pause = {0, 200 * 1000000};
+    const char *said = NULL;
+    for (;;) {
+        struct error why = ERROR_INIT;
+        if (redis_place_open(out, options->location, &options->tls, options->lease_s, NULL,
+                             accounts, &why) == 0)
+            return 0;
+        if (!waits(options, &why, said != NULL))
+            return error_set(err, why.code, "%s", why.message);
+        const char *words = redis_refusals_words(&why);
+        if (words != said)
+            log_message(LOG_LEVEL_WARN, "the store is %s: %s; the start waits for it", words,
+                        why.message);
+        said = words;
+        options->waits(options->waits_context, words);
+        nanosleep(&pause, NULL);
+    }
+}
+
 static int redis_open(struct store_place **out, struct engine *engine,
                       const struct store_options *options, struct store_accounts *accounts,
                       struct error *err)
 {
-    if (redis_place_open(out, options->location, &options->tls, options->lease_s, NULL, accounts,
-                         err) != 0)
+    if (open_patiently(out, options, accounts, err) != 0)
         return -1;
     struct store_place *place = *out;
     place->engine = engine;
@@ -272,12 +343,15 @@ static struct store_op *redis_run_rows(struct store_place *place, struct store_o
     return lists[1];
 }
 
-/* Whether it is back, though nobody asks for anything; and sessions that have lived their time. */
+/* Whether it is back, or away, though nobody asks for anything; and sessions that have lived their
+ * time. */
 static void redis_tidy(struct store_place *place)
 {
     struct error err = ERROR_INIT;
     if (place->away && redis_link_open(&place->link, false, &err) == 0)
         redis_place_tell(place, NULL); /* if it is */
+    else if (!place->away && clock_seconds() > place->probe_at)
+        redis_place_tell(place, redis_link_check(&place->link, &err) != 0 ? &err : NULL);
     if (!place->away)
         redis_owners_sweep(place);
 }

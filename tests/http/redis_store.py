@@ -2,6 +2,7 @@
 """A Redis of Debian's package, unpacked, for the tests of --store; and one that answers what a test
 says. And what these tests share."""
 
+import hashlib
 import signal
 import socket
 import subprocess
@@ -189,6 +190,7 @@ class FakeRedis:
         self.location = f"unix:{self.path}"
         self.hostile = b""
         self.asked = 0
+        self.scripts = {}
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
         self.listener.listen(16)
@@ -209,13 +211,24 @@ class FakeRedis:
             stream = connection.makefile("rb")
             while True:
                 words = list(read_reply(stream))
-                reply = self.answer(words)  # looked up now: a test may have put another there
+                reply = self.run(words)
                 if reply is None:
                     connection.shutdown(socket.SHUT_RDWR)
                     return
                 connection.sendall(reply)
         except (OSError, AssertionError, ValueError):
             connection.close()
+
+    def run(self, words):
+        """Scripts by their SHA-1 as if they came by their text, once that has come."""
+        name = words[0].upper()
+        if name == b"EVAL":
+            self.scripts[hashlib.sha1(words[1]).hexdigest().encode()] = words[1]
+        elif name == b"EVALSHA":
+            if words[1] not in self.scripts:
+                return b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+            words = [b"EVAL", self.scripts[words[1]], *words[2:]]
+        return self.answer(words)  # looked up now: a test may have put another there
 
     def answer(self, words):
         name = words[0].upper()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import BINARY, GOLDEN, unused_port, wait_until
+from redis_failover import Pair
 from redis_store import Cluster, Redis
 from session_helpers import GREEDY, Session, cold, same
 
@@ -85,6 +86,29 @@ def test_list_and_show(folder):
     owner = listed(where)["one"]["owner"]
     assert len(listed(where, "--owner", owner[:6])) == 3
     assert len(listed(where, "--fingerprint", "0" * 32)) == 0
+
+
+@pytest.mark.builds("dev")
+def test_a_move_waits_for_replicas(folder, tmp_path):
+    """What they do not have stays where it was; what is there already may not be with them."""
+    where, tokens = folder
+    pair = Pair(tmp_path)
+    try:
+        words = ["move", where, "--to", pair.master.location, "--store-replicas", 1]
+        pair.other.pause()
+        told = moved(*words, ok=False)
+        assert "0 of 1 replicas of the store have it" in told
+        assert pair.master.keys("regla:{*:*:*}") and set(listed(where)) == set(tokens)
+        assert "0 of 1 replicas" in moved(*words, ok=False)  # the first one, which is there already
+        assert set(listed(where)) == set(tokens)
+        pair.other.resume()
+        done = moved(*words)
+        assert done["written"] == 2 and done["already_there"] == 1 and listed(where) == {}
+        pair.master.kill()
+        pair.other.ask("REPLICAOF", "NO", "ONE")
+        assert set(listed(pair.other.location)) == set(tokens)
+    finally:
+        pair.stop()
 
 
 def test_a_round_trip(folder, redis, tmp_path, server_factory):

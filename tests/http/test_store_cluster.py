@@ -220,8 +220,9 @@ def written(info):
 
 @contextlib.contextmanager
 def evaluated(redis):
-    """A list, which gets the words of each script that is run meanwhile."""
+    """A list, which gets the words of each script that is run meanwhile, by its text."""
     found = []
+    redis.ask("SCRIPT", "FLUSH")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10 * harness.SLOWNESS)
         connection.connect(str(redis.socket))

@@ -67,8 +67,10 @@ Test(models_api, the_rest)
     expect_body(&buf, "{\"running\":3,\"waiting\":17,\"server_load\":20}");
     version_encode(&buf, "1.2.3", "cpu", "avx2");
     expect_body(&buf, "{\"version\":\"1.2.3\",\"device\":\"cpu\",\"instruction_set\":\"avx2\"}");
-    status_encode(&buf, "ready");
+    status_encode(&buf, "ready", NULL);
     expect_body(&buf, "{\"status\":\"ready\"}");
+    status_encode(&buf, "ready", "a replica");
+    expect_body(&buf, "{\"status\":\"ready\",\"store\":\"away\",\"store_is\":\"a replica\"}");
     cancel_encode(&buf, "cmpl-1", true);
     expect_body(&buf, "{\"id\":\"cmpl-1\",\"cancelled\":true}");
 }
