@@ -364,9 +364,11 @@ static int open_chat(struct conversation *chat, const char *directory, struct er
     const struct chat_options *options = chat->options;
     const struct sigaction interrupt = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     if (take_kwargs(chat, err) != 0 ||
-        command_model_open(&chat->model, directory, &options->model, 0, false, err) != 0 ||
-        chat_template_open(&chat->template, directory, options->chat_template,
-                           chat->model.tokenizer, err) != 0)
+        command_model_open(&chat->model, directory, &options->model, 0, false, err) != 0)
+        return -1;
+    const struct chat_template_source source =
+        command_template_source(engine_model(chat->model.engine), chat->model.tokenizer);
+    if (chat_template_open(&chat->template, directory, options->chat_template, &source, err) != 0)
         return -1;
     if (!chat->template.template)
         return error_set(err, ERROR_INVALID, "%s", chat->template.why);

@@ -31,6 +31,13 @@ void command_tokenizer_warn(const struct tokenizer *tokenizer)
     warn(tokenizer_warnings(tokenizer), "", "");
 }
 
+struct chat_template_source command_template_source(const struct model *model,
+                                                    const struct tokenizer *tokenizer)
+{
+    const int32_t eos = model->eos.count > 0 ? model->eos.ids[0] : -1;
+    return (struct chat_template_source){tokenizer, model->bos_token_id, eos};
+}
+
 int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err)
 {
     static const char separators[] = " ,\t\r\n[]";

@@ -6,6 +6,7 @@
 
 #include "cli/options.h"
 #include "engine/engine.h"
+#include "engine/jinja/chat_template.h"
 #include "engine/text/tokenizer.h"
 
 struct model;
@@ -141,6 +142,10 @@ int command_tokenizer_open(struct tokenizer **out, const char *path, struct erro
 
 /* Prints what was odd about its file. */
 void command_tokenizer_warn(const struct tokenizer *tokenizer);
+
+/* What a chat template knows of the model. */
+struct chat_template_source command_template_source(const struct model *model,
+                                                    const struct tokenizer *tokenizer);
 
 /* Appends the ids in a text (with a NUL after it), separated by spaces, commas, brackets or
  * newlines. */

@@ -51,7 +51,9 @@ struct serve_options {
 
 static const struct option ITEMS[] = {
     {"model", OPTION_TEXT, FIELD(directory), "PATH", NULL, 0, 0, NULL,
-     "the model: a directory with config.json, tokenizer.json and *.safetensors, or a GGUF file"},
+     "the model: a directory with config.json, tokenizer.json and *.safetensors, or a GGUF file, "
+     "or "
+     "a directory with one"},
     COMMAND_PRESET_OPTION(struct serve_options),
     {"chat-template", OPTION_TEXT, FIELD(chat_template), "FILE", NULL, 0, 0, NULL,
      "the chat template, in Jinja, instead of the model's own"},
@@ -423,9 +425,11 @@ static void log_warnings(const struct warnings *warnings)
 
 /* A template that cannot be used is no reason not to serve: whoever chats is told, and the log. */
 static int open_chat(struct chat_template *chat, const struct serve_options *options,
-                     const struct tokenizer *tokenizer, struct error *err)
+                     const struct model *model, const struct tokenizer *tokenizer,
+                     struct error *err)
 {
-    if (chat_template_open(chat, options->directory, options->chat_template, tokenizer, err))
+    const struct chat_template_source source = command_template_source(model, tokenizer);
+    if (chat_template_open(chat, options->directory, options->chat_template, &source, err))
         return -1;
     if (!chat->template)
         log_message(LOG_LEVEL_INFO, "no chat: %s", chat->why);
@@ -453,7 +457,7 @@ static int listen_with_model(struct server *server, const struct serve_options *
         tokenizer_free(tokenizer);
         return -1;
     }
-    if (options->directory && open_chat(&chat, options, tokenizer, err)) {
+    if (options->directory && open_chat(&chat, options, model, tokenizer, err)) {
         model_close(model);
         tokenizer_free(tokenizer);
         return -1;

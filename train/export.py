@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a run's state as a checkpoint folder: config.json, model.safetensors, tokenizer.json,
-generation_config.json."""
+tokenizer_config.json, generation_config.json."""
 
 import argparse
 import json
@@ -14,6 +14,16 @@ from train.config import read_config, shipped
 from train.model.model import Model, checkpoint_name
 
 
+def write_tokens(out, config):
+    """The texts of the tokens around a text, which chat templates write by name."""
+    tokens = {token["id"]: token["content"]
+              for token in json.loads((out / "tokenizer.json").read_text())["added_tokens"]}
+    named = {"bos_token": tokens.get(config.bos_token_id), "eos_token": tokens.get(config.eos_token_id)}
+    (out / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **named}, indent=2) + "\n"
+    )
+
+
 def export(state_file, config_file, tokenizer_file, out, dtype):
     config, raw = read_config(config_file)
     state = torch.load(state_file, map_location="cpu")["model"]
@@ -21,6 +31,7 @@ def export(state_file, config_file, tokenizer_file, out, dtype):
     save_model(out, model, shipped(raw), dtype)
     out = Path(out)
     shutil.copy(tokenizer_file, out / "tokenizer.json")
+    write_tokens(out, config)
     (out / "generation_config.json").write_text(
         json.dumps(
             {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}, indent=2

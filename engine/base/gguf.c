@@ -3,6 +3,7 @@
 
 #include "engine/base/bytes.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -309,6 +310,66 @@ bool gguf_is_file(const char *path)
     return found;
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), size = strlen(end);
+    return length >= size && strcmp(name + length - size, end) == 0;
+}
+
+/* A file of a folder that may be the model: not a projector, and of a split model the first. */
+static bool is_candidate(const char *name)
+{
+    const char *of = strstr(name, "-of-");
+    const bool later = of && of - name >= 6 && strspn(of - 5, "0123456789") == 5 &&
+                       strncmp(of - 5, "00001", 5) != 0;
+    return ends_with(name, ".gguf") && strncmp(name, "mmproj", 6) != 0 && !later;
+}
+
+/* What a folder has: the first candidate by name, how many there are, and whether a safetensors
+ * file is the model. */
+struct found {
+    char first[256];
+    size_t count;
+    bool safetensors;
+};
+
+static void look(struct found *found, DIR *folder)
+{
+    const struct dirent *entry;
+    *found = (struct found){.count = 0};
+    while ((entry = readdir(folder)) != NULL) {
+        found->safetensors |= ends_with(entry->d_name, ".safetensors");
+        if (is_candidate(entry->d_name) &&
+            (found->count++ == 0 || strcmp(entry->d_name, found->first) < 0))
+            snprintf(found->first, sizeof found->first, "%s", entry->d_name);
+    }
+}
+
+int gguf_path(char file[GGUF_PATH_SIZE], const char *path, struct error *err)
+{
+    struct found found;
+    *file = 0;
+    if (gguf_is_file(path)) {
+        if (snprintf(file, GGUF_PATH_SIZE, "%s", path) < GGUF_PATH_SIZE)
+            return 0;
+        return error_set(err, ERROR_INVALID, "%.100s...: the path is too long", path);
+    }
+    DIR *folder = opendir(path);
+    if (!folder)
+        return 0; /* whoever opens it says why */
+    look(&found, folder);
+    closedir(folder);
+    if (found.safetensors || found.count == 0)
+        return 0;
+    if (found.count > 1)
+        return error_set(err, ERROR_INVALID,
+                         "%s: expected one model, got %zu GGUF files, such as %.80s: name one",
+                         path, found.count, found.first);
+    if (snprintf(file, GGUF_PATH_SIZE, "%s/%s", path, found.first) < GGUF_PATH_SIZE)
+        return 0;
+    return error_set(err, ERROR_INVALID, "%.100s...: the path is too long", path);
+}
+
 const struct gguf_entry *gguf_find(const struct gguf *gguf, const char *key)
 {
     struct gguf_entry wanted = {.key = key};
@@ -405,6 +466,16 @@ int gguf_int(const struct gguf *gguf, const char *key, enum field_need need, int
                         "expected an integer in [%" PRId64 ", %" PRId64 "], got %" PRId64, min, max,
                         got);
     *value = got;
+    return 0;
+}
+
+int gguf_id(const struct gguf *gguf, const char *key, int64_t *id, struct error *err)
+{
+    *id = -1;
+    if (gguf_int(gguf, key, FIELD_OPTIONAL, -1, INT64_MAX, id, err) != 0)
+        return -1;
+    if (*id == UINT32_MAX || *id == INT64_MAX) /* -1 as a U32 and as a U64 */
+        *id = -1;
     return 0;
 }
 

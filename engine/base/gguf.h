@@ -71,6 +71,12 @@ struct gguf {
 /* Whether a regular file begins as one does. */
 bool gguf_is_file(const char *path);
 
+/* file becomes the GGUF file at `path`: that file itself, or the only one of a folder without
+ * *.safetensors, where of a split one only the first counts and a projector (mmproj*) does not.
+ * "": there is none. Several in a folder are an error. */
+enum { GGUF_PATH_SIZE = 4096 };
+int gguf_path(char file[GGUF_PATH_SIZE], const char *path, struct error *err);
+
 /* Reads bytes [size], borrowed until gguf_clear, of the file that messages call `file`. */
 int gguf_read(struct gguf *gguf, const void *bytes, size_t size, const char *file,
               struct error *err);
@@ -90,6 +96,9 @@ int gguf_int(const struct gguf *gguf, const char *key, enum field_need need, int
              int64_t max, int64_t *value, struct error *err);
 int gguf_bool(const struct gguf *gguf, const char *key, enum field_need need, bool *value,
               struct error *err);
+/* The id of a token; *id is -1 where there is none, as writers say by leaving the key out, by -1,
+ * and by 2^32 - 1. */
+int gguf_id(const struct gguf *gguf, const char *key, int64_t *id, struct error *err);
 /* An array of one of two types: text, or numbers. *value is NULL when the key is absent. */
 int gguf_array(const struct gguf *gguf, const char *key, enum field_need need, enum gguf_type type,
                const struct gguf_entry **value, struct error *err);

@@ -12,6 +12,9 @@
 
 enum { MOST_FILE = 64 << 20 };
 
+/* The name of a template that chats with tools have instead of the default one. */
+#define TOOL_USE "tool_use"
+
 static const char NONE[] = "the model has no chat template (--chat-template FILE gives one)";
 
 static int no_memory(struct error *err)
@@ -47,22 +50,29 @@ static int compile_list(struct chat_template *chat, const char *place, const jso
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(item, "name"));
-        struct jinja **out = !name                           ? NULL
-                             : strcmp(name, "default") == 0  ? &chat->template
-                             : strcmp(name, "tool_use") == 0 ? &chat->with_tools
-                                                             : NULL;
+        struct jinja **out = !name                          ? NULL
+                             : strcmp(name, "default") == 0 ? &chat->template
+                             : strcmp(name, TOOL_USE) == 0  ? &chat->with_tools
+                                                            : NULL;
         if (out && !*out && compile_json(out, place, json_object_get(item, "template"), err))
             return -1;
     }
     return chat->template ? 0 : error_set(err, ERROR_INVALID, "%s: none is called default", place);
 }
 
-/* A special token of tokenizer_config.json: its text, or an object with `content`. */
-static int take_token(char **token, const json_t *config, const char *name, struct error *err)
+/* The special tokens that templates write by name. */
+enum { BOS, EOS, TOKENS };
+static const char *const TOKEN_NAMES[TOKENS] = {[BOS] = "bos_token", [EOS] = "eos_token"};
+
+/* What tokenizer_config.json says of a special token: its text, an object with `content`, or null.
+ * *said: whether it says anything. */
+static int take_token(char **token, bool *said, const json_t *config, const char *name,
+                      struct error *err)
 {
     const json_t *value = json_object_get(config, name);
     const char *text =
         json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    *said = value != NULL;
     if (!text)
         return 0;
     *token = strdup(text);
@@ -77,79 +87,96 @@ static int join(char path[PATH_MAX], const char *folder, const char *name, struc
     return 0;
 }
 
-/* tokenizer_config.json's tokens and, with `wanted`, its template. */
-static int read_config(struct chat_template *chat, const char *folder, bool wanted,
-                       struct error *err)
+/* The object of a JSON file; *config is NULL where there is none. */
+static int read_json(json_t **config, const char *folder, const char *name, struct error *err)
 {
     char path[PATH_MAX], *text;
     size_t length;
-    json_t *config;
-    if (join(path, folder, "tokenizer_config.json", err))
+    *config = NULL;
+    if (join(path, folder, name, err))
         return -1;
     if (!file_exists(path))
         return 0;
     if (file_read(path, MOST_FILE, &text, &length, err))
         return -1;
-    int result = python_json_parse(&config, path, text, length, err);
+    int result = python_json_parse(config, path, text, length, err);
     free(text);
-    if (result)
-        return -1;
-    result = take_token(&chat->bos_token, config, "bos_token", err) ||
-                     take_token(&chat->eos_token, config, "eos_token", err)
-                 ? -1
-                 : 0;
+    return result;
+}
+
+/* chat_template of a JSON file: a text or a list. */
+static int take_json(struct chat_template *chat, const json_t *config, const char *place,
+                     struct error *err)
+{
     const json_t *template = json_object_get(config, "chat_template");
-    static const char place[] = "tokenizer_config.json: chat_template";
-    if (result == 0 && wanted && json_is_array(template))
-        result = compile_list(chat, place, template, err);
-    else if (result == 0 && wanted && template && !json_is_null(template))
-        result = compile_json(&chat->template, place, template, err);
+    if (!template || json_is_null(template))
+        return 0;
+    return json_is_array(template) ? compile_list(chat, place, template, err)
+                                   : compile_json(&chat->template, place, template, err);
+}
+
+/* tokenizer_config.json's tokens and, with `wanted`, its template. */
+static int read_config(struct chat_template *chat, const char *folder, bool wanted,
+                       bool said[TOKENS], struct error *err)
+{
+    json_t *config;
+    if (read_json(&config, folder, "tokenizer_config.json", err))
+        return -1;
+    int result = take_token(&chat->bos_token, &said[BOS], config, TOKEN_NAMES[BOS], err) ||
+                         take_token(&chat->eos_token, &said[EOS], config, TOKEN_NAMES[EOS], err)
+                     ? -1
+                     : 0;
+    if (result == 0 && wanted)
+        result = take_json(chat, config, "tokenizer_config.json: chat_template", err);
     json_decref(config);
     return result;
 }
 
-static int read_folder(struct chat_template *chat, const char *folder, bool wanted,
-                       struct error *err)
+/* A file with a template; none: nothing is done. */
+static int read_named(struct jinja **out, const char *folder, const char *name, struct error *err)
 {
     char path[PATH_MAX];
-    if (join(path, folder, "chat_template.jinja", err))
+    if (join(path, folder, name, err))
         return -1;
-    bool own = wanted && file_exists(path);
-    if (read_config(chat, folder, wanted && !own, err))
-        return -1;
-    return own ? read_file(&chat->template, path, err) : 0;
-}
-
-/* The text of the token whose id the key has. */
-static int take_gguf_token(char **token, const struct gguf *gguf, const char *key,
-                           const struct tokenizer *tokenizer, struct error *err)
-{
-    int64_t id = -1;
-    if (gguf_int(gguf, key, FIELD_OPTIONAL, 0, INT32_MAX, &id, err))
-        return -1;
-    const char *text = id >= 0 ? tokenizer_token_content(tokenizer, (int32_t)id) : NULL;
-    if (!text)
+    if (!file_exists(path))
         return 0;
-    *token = strdup(text);
-    return *token ? 0 : no_memory(err);
+    jinja_free(*out);
+    *out = NULL;
+    return read_file(out, path, err);
 }
 
-static int take_gguf(struct chat_template *chat, const struct gguf *gguf, bool wanted,
-                     const struct tokenizer *tokenizer, struct error *err)
+/* Where transformers and llama.cpp's converter look, the first that is there: files of their own,
+ * tokenizer_config.json, chat_template.json. */
+static int read_folder(struct chat_template *chat, const char *folder, bool wanted,
+                       bool said[TOKENS], struct error *err)
+{
+    json_t *old;
+    if (wanted && (read_named(&chat->template, folder, "chat_template.jinja", err) ||
+                   read_named(&chat->with_tools, folder,
+                              "additional_chat_templates/" TOOL_USE ".jinja", err)))
+        return -1;
+    if (read_config(chat, folder, wanted && !chat->template, said, err))
+        return -1;
+    if (!wanted || chat->template)
+        return 0;
+    if (read_json(&old, folder, "chat_template.json", err))
+        return -1;
+    int result = take_json(chat, old, "chat_template.json: chat_template", err);
+    json_decref(old);
+    return result;
+}
+
+/* A template of the file's metadata, if it is there. */
+static int take_gguf(struct jinja **out, const struct gguf *gguf, const char *key,
+                     struct error *err)
 {
     struct gguf_text text = {0};
-    static const char place[] = "tokenizer.chat_template";
-    if (take_gguf_token(&chat->bos_token, gguf, "tokenizer.ggml.bos_token_id", tokenizer, err) ||
-        take_gguf_token(&chat->eos_token, gguf, "tokenizer.ggml.eos_token_id", tokenizer, err) ||
-        gguf_text(gguf, "tokenizer.chat_template", FIELD_OPTIONAL, &text, err))
+    if (gguf_text(gguf, key, FIELD_OPTIONAL, &text, err))
         return -1;
-    return wanted && text.bytes
-               ? jinja_compile(&chat->template, place, text.bytes, text.length, err)
-               : 0;
+    return text.bytes ? jinja_compile(out, key, text.bytes, text.length, err) : 0;
 }
 
-static int read_gguf(struct chat_template *chat, const char *path, bool wanted,
-                     const struct tokenizer *tokenizer, struct error *err)
+static int read_gguf(struct chat_template *chat, const char *path, struct error *err)
 {
     struct file_map file;
     struct gguf gguf;
@@ -157,33 +184,59 @@ static int read_gguf(struct chat_template *chat, const char *path, bool wanted,
         return -1;
     int result = gguf_read(&gguf, file.bytes, file.size, path, err);
     if (result == 0) {
-        result = take_gguf(chat, &gguf, wanted, tokenizer, err);
+        result =
+            take_gguf(&chat->template, &gguf, "tokenizer.chat_template", err) ||
+                    take_gguf(&chat->with_tools, &gguf, "tokenizer.chat_template." TOOL_USE, err)
+                ? -1
+                : 0;
         gguf_clear(&gguf);
     }
     file_map_close(&file);
     return result;
 }
 
+/* The text of a token by its id; -1: there is none. */
+static int take_id(char **token, const struct tokenizer *tokenizer, int32_t id, struct error *err)
+{
+    const char *text = id >= 0 ? tokenizer_token_content(tokenizer, id) : NULL;
+    if (text && !(*token = strdup(text)))
+        return no_memory(err);
+    return 0;
+}
+
+static int read_all(struct chat_template *chat, const char *path, const char *file,
+                    const struct chat_template_source *source, struct error *err)
+{
+    bool said[TOKENS] = {false};
+    char gguf[GGUF_PATH_SIZE];
+    if (gguf_path(gguf, path, err) ||
+        (*gguf ? !file && read_gguf(chat, gguf, err) : read_folder(chat, path, !file, said, err)))
+        return -1;
+    if ((!said[BOS] && take_id(&chat->bos_token, source->tokenizer, source->bos_token_id, err)) ||
+        (!said[EOS] && take_id(&chat->eos_token, source->tokenizer, source->eos_token_id, err)))
+        return -1;
+    return file ? read_file(&chat->template, file, err) : 0;
+}
+
 int chat_template_open(struct chat_template *chat, const char *path, const char *file,
-                       const struct tokenizer *tokenizer, struct error *err)
+                       const struct chat_template_source *source, struct error *err)
 {
     struct error own = ERROR_INIT;
     *chat = (struct chat_template){0};
-    int result = gguf_is_file(path) ? read_gguf(chat, path, !file, tokenizer, &own)
-                                    : read_folder(chat, path, !file, &own);
-    if (result == 0 && file)
-        result = read_file(&chat->template, file, &own);
+    int result = read_all(chat, path, file, source, &own);
     if (result && (file || own.code == ERROR_NO_MEMORY || own.code == ERROR_IO)) {
         chat_template_clear(chat);
         return error_set(err, own.code, "%s", own.message);
     }
     if (result) {
         jinja_free(chat->template);
-        jinja_free(chat->with_tools);
-        chat->template = chat->with_tools = NULL;
+        chat->template = NULL;
     }
-    if (!chat->template)
+    if (!chat->template) {
+        jinja_free(chat->with_tools);
+        chat->with_tools = NULL;
         snprintf(chat->why, sizeof chat->why, "%s", result ? own.message : NONE);
+    }
     return 0;
 }
 

@@ -13,11 +13,19 @@ struct chat_template {
     char *bos_token, *eos_token; /* NULL: there is none */
 };
 
-/* Reads what stands beside the model at `path` (a folder or a GGUF file): chat_template.jinja, or
- * the string or named strings in tokenizer_config.json, or GGUF's. With `file` the template is that
- * file; then it is an error if it cannot be used, else only `why` says so. */
+/* The model's tokenizer, and its tokens around a text (-1: none), of which templates know the texts
+ * where no tokenizer_config.json says others. */
+struct chat_template_source {
+    const struct tokenizer *tokenizer;
+    int32_t bos_token_id, eos_token_id;
+};
+
+/* Reads what stands beside the model at `path` (a folder or a GGUF file): chat_template.jinja and
+ * additional_chat_templates/tool_use.jinja, the string or named strings in tokenizer_config.json or
+ * chat_template.json, or those of the GGUF file. With `file` the template is that file; then it is
+ * an error if it cannot be used, else only `why` says so. */
 int chat_template_open(struct chat_template *chat, const char *path, const char *file,
-                       const struct tokenizer *tokenizer, struct error *err);
+                       const struct chat_template_source *source, struct error *err);
 void chat_template_clear(struct chat_template *chat);
 
 #endif

@@ -137,11 +137,42 @@ static const struct gguf_key gguf_keys3[] = {
     {"attention.sliding_window_pattern", NULL, FIELD_OPTIONAL},
     {"final_logit_softcapping", "final_logit_softcapping", FIELD_OPTIONAL},
     {"rope.freq_base_swa", NULL, FIELD_OPTIONAL},
+    /* Of files by Ollama, which leaves out what all models of its time had. */
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", FIELD_OPTIONAL},
+    {"rope.global.freq_base", NULL, FIELD_OPTIONAL},
+    {"rope.local.freq_base", NULL, FIELD_OPTIONAL},
 };
+
+/* What Ollama's files call otherwise or leave out: bases of rotary embeddings, and the scaling of
+ * all models but the smallest, whose texts are shorter. */
+static int complete_as_ollama(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    enum { LONG = 131072 };
+    char full[GGUF_KEY_SIZE];
+    const bool bare = !json_object_get(config, "rms_norm_eps");
+    const bool based = gguf_find(source->gguf, gguf_config_key(full, source, "rope.freq_base"));
+    const json_int_t longest =
+        json_integer_value(json_object_get(config, "max_position_embeddings"));
+    if (bare && !based && gguf_config_set(config, "rope_theta", json_integer(1000000), err) != 0)
+        return -1;
+    if (!based && gguf_config_copy(config, "rope_theta", source, "rope.global.freq_base",
+                                   FIELD_OPTIONAL, err) != 0)
+        return -1;
+    json_t *rope = json_object_get(config, "rope_scaling");
+    if (!bare || longest < LONG || json_object_size(rope) > 0)
+        return 0;
+    return gguf_config_set(rope, "rope_type", json_string("linear"), err) == 0
+               ? gguf_config_set(rope, "factor", json_integer(8), err)
+               : -1;
+}
 
 static int complete_gemma3(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    return gguf_dense_query_scale(config, 62, err) == 0 &&
+    json_t *cap = json_object_get(config, "final_logit_softcapping");
+    if (json_is_number(cap) && json_number_value(cap) == 0) /* none */
+        json_object_del(config, "final_logit_softcapping");
+    return complete_as_ollama(config, source, err) == 0 &&
+                   gguf_dense_query_scale(config, 62, err) == 0 &&
                    gguf_dense_windows(config, source, 6, 0, err) == 0
                ? gguf_dense_rope_by_kind(config, source, 10000, err)
                : -1;

@@ -172,8 +172,8 @@ static int complete_gguf(json_t *config, const struct gguf_source *source, struc
     const json_int_t heads = json_integer_value(json_object_get(config, "num_attention_heads"));
     const json_int_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
     int64_t head = heads > 0 && hidden >= heads ? hidden / heads : 1, rotated = head;
-    if (gguf_int(source->gguf, "gptneox.rope.dimension_count", FIELD_OPTIONAL, 0, head, &rotated,
-                 err) != 0)
+    if (gguf_config_int(source, "rope.dimension_count", FIELD_OPTIONAL, 0, head, &rotated, err) !=
+        0)
         return -1;
     const double part = rotated == head ? 1 : ((double)rotated + 0.5) / (double)head;
     return gguf_config_set(config, "rotary_pct", json_real(part), err);

@@ -183,7 +183,6 @@ static const struct gguf_key hybrid_keys[] = {
     {"feed_forward_length", "shared_intermediate_size", FIELD_REQUIRED},
     {"expert_shared_feed_forward_length", "shared_intermediate_size", FIELD_OPTIONAL},
     {"expert_count", "num_local_experts", FIELD_OPTIONAL},
-    {"expert_used_count", NULL, FIELD_OPTIONAL},
 };
 
 static const struct gguf_name hybrid_tensors[] = {

@@ -440,20 +440,20 @@ static const struct gguf_name gguf_names[] = {
 /* Heads of k and v of each layer: 0 of a convolution. */
 static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    char key[GGUF_KEY_SIZE], got[40];
-    const struct gguf_entry *heads =
-        gguf_find(source->gguf, gguf_config_key(key, source, "attention.head_count_kv"));
+    static const char name[] = "attention.head_count_kv";
+    char key[GGUF_KEY_SIZE];
+    const struct gguf_entry *heads;
     json_t *kinds = json_array();
     int64_t most = 0;
     if (gguf_config_set(config, "layer_types", kinds, err) != 0 ||
-        gguf_config_set(config, "block_auto_adjust_ff_dim", json_false(), err) != 0)
+        gguf_config_set(config, "block_auto_adjust_ff_dim", json_false(), err) != 0 ||
+        gguf_config_list(source, name, &heads, err) != 0)
         return -1;
-    if (!heads || !heads->array || !gguf_type_is_int(heads->type) ||
-        heads->count > CONFIG_MAX_LAYERS)
-        return gguf_bad(source->gguf, key, err, "expected a list of integers, got %s",
-                        heads ? gguf_kind(heads, got) : "nothing");
-    for (uint64_t i = 0; i < heads->count; i++) {
-        const int64_t count = gguf_int_at(heads, i);
+    gguf_config_key(key, source, name);
+    if (!heads)
+        return gguf_bad(source->gguf, key, err, "expected a list of integers, got nothing");
+    for (int64_t i = 0; i < source->layers; i++) {
+        const int64_t count = gguf_config_at(heads, i);
         if (count < 0 || (count > 0 && most > 0 && count != most))
             return gguf_bad(source->gguf, key, err,
                             "expected 0 and one number of heads, got %lld and %lld",

@@ -136,9 +136,6 @@ static const struct gguf_key gguf_keys[] = {
     {"rope.dimension_count", NULL, FIELD_OPTIONAL},
     {"rope.freq_base", NULL, FIELD_OPTIONAL},
     {"rope.scaling.finetuned", NULL, FIELD_OPTIONAL},
-    /* of experts, which no layer here has */
-    {"expert_group_count", NULL, FIELD_OPTIONAL},
-    {"expert_group_used_count", NULL, FIELD_OPTIONAL},
 };
 
 #define MIXER "backbone.layers.*.mixer."
@@ -158,10 +155,9 @@ static const struct gguf_name gguf_names[] = {
 
 static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    char full[GGUF_KEY_SIZE];
     int64_t head = json_integer_value(json_object_get(config, "head_dim"));
-    if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.value_length"),
-                 FIELD_REQUIRED, head, head, &head, err) != 0)
+    if (gguf_config_int(source, "attention.value_length", FIELD_REQUIRED, head, head, &head, err) !=
+        0)
         return -1;
     if (gguf_dense_any_layer(config, source, "ffn_up.bias") &&
         gguf_config_set(config, "mlp_bias", json_true(), err) != 0)

@@ -179,8 +179,6 @@ static const struct gguf_key gguf_keys[] = {
     {"ssm.inner_size", NULL, FIELD_REQUIRED},
     {"attention.recurrent_layers", NULL, FIELD_OPTIONAL},
     {"full_attention_interval", "full_attention_interval", FIELD_OPTIONAL},
-    {"nextn_predict_layers", NULL, FIELD_OPTIONAL},
-    {"rope.dimension_sections", NULL, FIELD_OPTIONAL}, /* of places in images */
 };
 
 static int64_t number(const json_t *config, const char *name)
@@ -188,42 +186,22 @@ static int64_t number(const json_t *config, const char *name)
     return json_integer_value(json_object_get(config, name));
 }
 
-/* The last layers are those that draft tokens. */
-static int leave_out_drafts(json_t *config, const struct gguf_source *source, struct error *err)
-{
-    char full[GGUF_KEY_SIZE];
-    int64_t drafts = 0, layers = number(config, "num_hidden_layers");
-    if (gguf_int(source->gguf, gguf_config_key(full, source, "nextn_predict_layers"),
-                 FIELD_OPTIONAL, 0, layers > 1 ? layers - 1 : 0, &drafts, err) != 0)
-        return -1;
-    layers -= drafts;
-    for (size_t i = 0; drafts > 0 && i < tensors_count(source->tensors); i++) {
-        struct tensor *tensor = tensors_at(source->tensors, i);
-        if (strncmp(tensor->name, "blk.", 4) == 0 && strtoll(tensor->name + 4, NULL, 10) >= layers)
-            tensor_ignore(tensor);
-    }
-    return gguf_config_set(config, "num_hidden_layers", json_integer(layers), err);
-}
-
 /* Which layers are linear; without the key each fourth is not. */
 static int set_layers(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    char full[GGUF_KEY_SIZE], got[40];
-    const int64_t layers = number(config, "num_hidden_layers");
-    const struct gguf_entry *list =
-        gguf_find(source->gguf, gguf_config_key(full, source, "attention.recurrent_layers"));
+    const struct gguf_entry *list;
+    if (gguf_config_list(source, "attention.recurrent_layers", &list, err) != 0)
+        return -1;
     if (!list)
         return 0;
-    if (!list->array || list->type != GGUF_BOOL || list->count < (uint64_t)layers)
-        return gguf_bad(source->gguf, full, err, "expected %lld BOOLs, as there are layers, got %s",
-                        (long long)layers, gguf_kind(list, got));
     json_t *kinds = json_array();
     if (gguf_config_set(config, "layer_types", kinds, err) != 0)
         return -1;
-    for (int64_t i = 0; i < layers; i++)
-        if (json_array_append_new(
-                kinds, json_string(list->data[i] ? "linear_attention" : "full_attention")) != 0)
-            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", full);
+    for (int64_t i = 0; i < source->layers; i++)
+        if (json_array_append_new(kinds, json_string(gguf_config_at(list, i) ? "linear_attention"
+                                                                             : "full_attention")) !=
+            0)
+            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", source->gguf->file);
     return 0;
 }
 
@@ -232,19 +210,15 @@ static int complete_gguf(json_t *config, const struct gguf_source *source, struc
     char full[GGUF_KEY_SIZE];
     const int64_t heads = number(config, "linear_num_value_heads");
     int64_t inner = 0;
-    if (gguf_int(source->gguf, gguf_config_key(full, source, "ssm.inner_size"), FIELD_REQUIRED, 1,
-                 INT32_MAX, &inner, err) != 0)
+    if (gguf_config_int(source, "ssm.inner_size", FIELD_REQUIRED, 1, INT32_MAX, &inner, err) != 0)
         return -1;
     if (heads < 1 || inner % heads != 0)
-        return gguf_bad(source->gguf, full, err,
+        return gguf_bad(source->gguf, gguf_config_key(full, source, "ssm.inner_size"), err,
                         "expected a multiple of ssm.time_step_rank (%lld), got %lld",
                         (long long)heads, (long long)inner);
-    if (gguf_config_set(config, "linear_value_head_dim", json_integer(inner / heads), err) != 0 ||
-        leave_out_drafts(config, source, err) != 0 || set_layers(config, source, err) != 0)
-        return -1;
-    /* again: gguf_dense has counted biases of drafts, too */
-    return gguf_config_set(config, "attention_bias",
-                           json_boolean(gguf_dense_any_layer(config, source, "attn_q.bias")), err);
+    return gguf_config_set(config, "linear_value_head_dim", json_integer(inner / heads), err) == 0
+               ? set_layers(config, source, err)
+               : -1;
 }
 
 static const struct gguf_names gguf = {.architecture = "qwen35",

@@ -1,58 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/gguf_config.h"
 
+#include "engine/base/gguf_keys.h"
+#include "engine/model/config.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Metadata that say nothing about what is computed, or that others read: the tokenizer
- * (engine/text/gguf_tokenizer.h), the files, whoever quantized. */
-static bool is_elsewhere(const char *key)
+/* Value number i as JSON; NULL: it is no value of config.json. */
+static json_t *as_json(const struct gguf_entry *entry, uint64_t i)
 {
-    static const char *const others[] = {"general.", "tokenizer.", "split.", "quantize."};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strncmp(key, others[i], strlen(others[i])) == 0)
-            return true;
-    return false;
-}
-
-/* Whether the text is `expected`. */
-static bool is_text(const struct gguf_text *text, const char *expected)
-{
-    return text->length == strlen(expected) && memcmp(text->bytes, expected, text->length) == 0;
-}
-
-/* general.type: not an adapter, an importance matrix or a projector. And a quantization of the
- * version whose blocks we know. */
-static int check_kind(const struct gguf *gguf, struct error *err)
-{
-    struct gguf_text type = {"model", 5};
-    int64_t version = 2;
-    if (gguf_text(gguf, "general.type", FIELD_OPTIONAL, &type, err) != 0 ||
-        gguf_int(gguf, "general.quantization_version", FIELD_OPTIONAL, 0, 2, &version, err) != 0)
-        return -1;
-    if (!is_text(&type, "model"))
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: general.type: expected \"model\", got \"%.*s\"", gguf->file,
-                         (int)(type.length < 40 ? type.length : 40), type.bytes);
-    return 0;
-}
-
-/* A value as JSON; NULL: it is no value of config.json. */
-static json_t *as_json(const struct gguf_entry *entry)
-{
+    if (gguf_type_is_int(entry->type))
+        return json_integer(gguf_int_at(entry, i));
+    if (gguf_type_is_float(entry->type))
+        return json_real(gguf_number_at(entry, i)); /* NULL where it is not finite */
+    if (entry->type == GGUF_BOOL)
+        return json_boolean(entry->data[i]);
     if (entry->array)
         return NULL;
-    if (gguf_type_is_int(entry->type))
-        return json_integer(gguf_int_at(entry, 0));
-    if (gguf_type_is_float(entry->type))
-        return json_real(gguf_number_at(entry, 0)); /* NULL where it is not finite */
-    if (entry->type == GGUF_BOOL)
-        return json_boolean(entry->data[0]);
     const unsigned char *at = entry->data;
     const struct gguf_text text = gguf_next_text(&at);
     return json_stringn(text.bytes, text.length); /* NULL where it is not UTF-8 */
+}
+
+/* The same of a list by layer whose values are all the same. */
+static json_t *as_common(const struct gguf_entry *entry)
+{
+    json_t *first = entry->count > 0 ? as_json(entry, 0) : NULL;
+    for (uint64_t i = 1; first && i < entry->count; i++) {
+        json_t *other = as_json(entry, i);
+        if (!json_equal(first, other)) {
+            json_decref(first);
+            first = NULL;
+        }
+        json_decref(other);
+    }
+    return first;
 }
 
 const char *gguf_config_key(char full[GGUF_KEY_SIZE], const struct gguf_source *source,
@@ -78,11 +63,57 @@ int gguf_config_copy(json_t *config, const char *name, const struct gguf_source 
         return gguf_bad(source->gguf, full, err, "expected a value, got nothing");
     if (!entry || !name)
         return 0;
-    json_t *value = as_json(entry);
+    json_t *value = as_common(entry);
     if (!value)
-        return gguf_bad(source->gguf, full, err, "expected a finite number, a BOOL or text, got %s",
+        return gguf_bad(source->gguf, full, err,
+                        "expected a finite number, a BOOL or text, or a list of one for each "
+                        "layer, all the same, got %s",
                         gguf_kind(entry, got));
     return gguf_config_set(config, name, value, err);
+}
+
+int gguf_config_int(const struct gguf_source *source, const char *key, enum field_need need,
+                    int64_t min, int64_t max, int64_t *value, struct error *err)
+{
+    char full[GGUF_KEY_SIZE];
+    const struct gguf_entry *entry = gguf_find(source->gguf, gguf_config_key(full, source, key));
+    if (!entry || !entry->array)
+        return gguf_int(source->gguf, full, need, min, max, value, err);
+    json_t *common = as_common(entry);
+    const bool whole = json_is_integer(common);
+    const int64_t got = json_integer_value(common);
+    json_decref(common);
+    if (!whole || got < min || got > max)
+        return gguf_bad(source->gguf, full, err,
+                        "expected one integer in [%" PRId64 ", %" PRId64 "] for all layers", min,
+                        max);
+    *value = got;
+    return 0;
+}
+
+int gguf_config_list(const struct gguf_source *source, const char *key,
+                     const struct gguf_entry **list, struct error *err)
+{
+    char full[GGUF_KEY_SIZE], got[40];
+    const struct gguf_entry *entry = gguf_find(source->gguf, gguf_config_key(full, source, key));
+    *list = entry;
+    if (!entry)
+        return 0;
+    const bool known = gguf_type_is_int(entry->type) || entry->type == GGUF_BOOL;
+    const bool enough = !entry->array || entry->count == (uint64_t)source->layers ||
+                        entry->count == (uint64_t)source->blocks;
+    if (known && enough)
+        return 0;
+    return gguf_bad(source->gguf, full, err,
+                    "expected %" PRId64
+                    " integers or BOOLs, as there are layers, got %s of %" PRIu64,
+                    source->blocks, gguf_kind(entry, got), entry->count);
+}
+
+int64_t gguf_config_at(const struct gguf_entry *list, int64_t layer)
+{
+    const uint64_t i = list->array ? (uint64_t)layer : 0;
+    return list->type == GGUF_BOOL ? list->data[i] : gguf_int_at(list, i);
 }
 
 /* Whether a table has the key, or one before `end` of those that it is based on. */
@@ -96,26 +127,22 @@ static bool is_known(const struct gguf_names *names, const struct gguf_names *en
     return false;
 }
 
-/* A key of the architecture that the family does not know may change what is computed. Others
- * cannot: llama.cpp does not know them either. */
-static int check_keys(const struct gguf_names *names, const struct gguf *gguf,
-                      struct warnings *warnings, struct error *err)
+static const char drafts_key[] = "nextn_predict_layers";
+
+/* gguf_knows: what a family's tables have, and what all have. */
+static bool knows(const void *context, const char *below)
 {
-    const size_t length = strlen(names->architecture);
-    const char *first = NULL;
-    size_t strange = 0;
-    for (size_t i = 0; i < gguf->num_entries; i++) {
-        const char *key = gguf->entries[i].key;
-        const bool own = strncmp(key, names->architecture, length) == 0 && key[length] == '.';
-        if (own && !is_known(names, NULL, key + length + 1))
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: %.100s: the family does not know this key", gguf->file, key);
-        if (!own && !is_elsewhere(key) && strange++ == 0)
-            first = key;
-    }
-    if (strange > 0)
-        warnings_add(warnings, "%s: %.100s%s: not known, without effect", gguf->file, first,
-                     strange > 1 ? " and others" : "");
+    return below && (strcmp(below, drafts_key) == 0 || is_known(context, NULL, below));
+}
+
+/* Ollama's list beside tokenizer.ggml.eos_token_id. */
+static int add_end_ids(json_t *list, const struct gguf *gguf, struct error *err)
+{
+    const struct gguf_entry *ids;
+    if (gguf_array(gguf, "tokenizer.ggml.eos_token_ids", FIELD_OPTIONAL, GGUF_I32, &ids, err) != 0)
+        return -1;
+    for (uint64_t i = 0; ids && i < ids->count && i < CONFIG_MAX_EOS; i++)
+        json_array_append_new(list, json_integer(gguf_int_at(ids, i)));
     return 0;
 }
 
@@ -124,22 +151,20 @@ static int set_ids(json_t *config, const struct gguf *gguf, struct error *err)
 {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
-    int64_t id = -1;
-    if (gguf_int(gguf, "tokenizer.ggml.bos_token_id", FIELD_OPTIONAL, 0, INT64_MAX, &id, err) != 0)
-        return -1;
-    if (id >= 0 && gguf_config_set(config, "bos_token_id", json_integer(id), err) != 0)
+    int64_t id;
+    if (gguf_id(gguf, "tokenizer.ggml.bos_token_id", &id, err) != 0 ||
+        (id >= 0 && gguf_config_set(config, "bos_token_id", json_integer(id), err) != 0))
         return -1;
     json_t *list = json_array();
+    if (gguf_config_set(config, "eos_token_id", list, err) != 0)
+        return -1;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        id = -1;
-        if (gguf_int(gguf, ends[i], FIELD_OPTIONAL, 0, INT64_MAX, &id, err) != 0) {
-            json_decref(list);
+        if (gguf_id(gguf, ends[i], &id, err) != 0)
             return -1;
-        }
         if (id >= 0)
             json_array_append_new(list, json_integer(id));
     }
-    return gguf_config_set(config, "eos_token_id", list, err);
+    return add_end_ids(list, gguf, err);
 }
 
 /* What the tensors say: the vocabulary's size, and whether the head is a matrix of its own. */
@@ -171,21 +196,57 @@ static int set_all(json_t *config, const struct gguf_names *first, const struct 
             continue;
         if (gguf_config_copy(config, key->name, source, key->key, key->need, err) != 0)
             return -1;
+        if (source->layers > 0 && strcmp(key->key, "block_count") == 0 &&
+            gguf_config_set(config, key->name, json_integer(source->layers), err) != 0)
+            return -1;
     }
     return names->complete ? names->complete(config, source, err) : 0;
+}
+
+/* How many layers there are, and how many of the last ones draft tokens, which are left aside.
+ * Those that Ollama calls mtp are not among them. */
+static int find_layers(struct gguf_source *source, struct error *err)
+{
+    struct tensors *tensors = source->tensors;
+    int64_t drafts = 0;
+    if (gguf_config_int(source, "block_count", FIELD_OPTIONAL, 0, INT64_MAX, &source->blocks,
+                        err) != 0)
+        return -1;
+    if (source->blocks > CONFIG_MAX_LAYERS) /* the family refuses it */
+        source->blocks = 0;
+    const int64_t most = source->blocks > 0 ? source->blocks - 1 : 0;
+    if (gguf_config_int(source, drafts_key, FIELD_OPTIONAL, 0, most, &drafts, err) != 0)
+        return -1;
+    for (size_t i = 0; i < tensors_count(tensors); i++)
+        drafts = strncmp(tensors_at(tensors, i)->name, "mtp.", 4) == 0 ? 0 : drafts;
+    source->layers = source->blocks - drafts;
+    for (size_t i = 0; drafts > 0 && i < tensors_count(tensors); i++) {
+        struct tensor *tensor = tensors_at(tensors, i);
+        if (strncmp(tensor->name, "blk.", 4) == 0 &&
+            strtoll(tensor->name + 4, NULL, 10) >= source->layers)
+            tensor_ignore(tensor);
+    }
+    if (drafts > 0)
+        warnings_add(tensors_warnings(tensors),
+                     "%s: %s.%s: layers that draft tokens, %" PRId64 ", are left aside",
+                     source->gguf->file, source->architecture, drafts_key, drafts);
+    return 0;
 }
 
 int gguf_config(json_t **json, const struct gguf_names *names, const char *model_type,
                 const struct gguf *gguf, struct tensors *tensors, struct error *err)
 {
-    const struct gguf_source source = {gguf, names->architecture, names->partial, tensors};
+    struct gguf_source source = {.gguf = gguf,
+                                 .architecture = names->architecture,
+                                 .partial = names->partial,
+                                 .tensors = tensors};
     *json = json_pack("{ss}", "model_type", model_type);
     if (!*json)
         return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
-    if (check_kind(gguf, err) == 0 &&
-        check_keys(names, gguf, tensors_warnings(tensors), err) == 0 &&
-        set_ids(*json, gguf, err) == 0 && set_all(*json, names, names, &source, err) == 0 &&
-        set_ends(*json, gguf, tensors, err) == 0)
+    if (gguf_keys_check(gguf, names->architecture, false, knows, names, tensors_warnings(tensors),
+                        err) == 0 &&
+        find_layers(&source, err) == 0 && set_ids(*json, gguf, err) == 0 &&
+        set_all(*json, names, names, &source, err) == 0 && set_ends(*json, gguf, tensors, err) == 0)
         return 0;
     json_decref(*json);
     *json = NULL;
@@ -251,6 +312,16 @@ static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *conf
     tensor->one_added = how == GGUF_ONE_ADDED;
 }
 
+/* Of a tower for images or sound, or of layers that draft tokens, as others call them. */
+static bool is_aside(const char *name)
+{
+    static const char *const towers[] = {"v.", "a.", "mm.", "mtp.", "model.vision_tower."};
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (strncmp(name, towers[i], strlen(towers[i])) == 0)
+            return true;
+    return false;
+}
+
 /* The name of a tensor without its end; *layer, *digits: the number in it. NULL: there is none. */
 static const struct gguf_name *find_name(const struct gguf_names *names, const char *tensor,
                                          size_t length, const char **layer, size_t *digits)
@@ -260,6 +331,27 @@ static const struct gguf_name *find_name(const struct gguf_names *names, const c
             if (matches(names->names[i].gguf, tensor, length, layer, digits))
                 return &names->names[i];
     return NULL;
+}
+
+/* Leaves those tensors aside that the family has no names for. */
+static void leave_aside(const struct gguf_names *names, struct tensors *tensors)
+{
+    const struct tensor *first = NULL;
+    const char *layer;
+    size_t digits, count = 0;
+    for (size_t i = 0; i < tensors_count(tensors); i++) {
+        struct tensor *tensor = tensors_at(tensors, i);
+        if (!is_aside(tensor->name) ||
+            find_name(names, tensor->name, strlen(tensor->name), &layer, &digits))
+            continue;
+        tensor_ignore(tensor);
+        first = first ? first : tensor;
+        count++;
+    }
+    if (first)
+        warnings_add(tensors_warnings(tensors),
+                     "%s: tensor \"%s\"%s: of images, sound or drafts, which are left aside",
+                     first->file, first->name, count > 1 ? " and others" : "");
 }
 
 static int rename_tensor(const struct gguf_names *names, const json_t *config,
@@ -287,6 +379,7 @@ static int rename_tensor(const struct gguf_names *names, const json_t *config,
 int gguf_config_finish(struct config *config, const struct gguf_names *names, const json_t *json,
                        struct tensors *tensors, struct error *err)
 {
+    leave_aside(names, tensors);
     for (size_t i = 0; i < tensors_count(tensors); i++) /* those in use are ignored */
         if (!tensors_at(tensors, i)->used &&
             rename_tensor(names, json, tensors, tensors_at(tensors, i), err) != 0)

@@ -44,6 +44,7 @@ struct gguf_source {
     const struct gguf *gguf;
     const char *architecture; /* general.architecture */
     bool partial;             /* as the family's gguf_names */
+    int64_t blocks, layers;   /* layers of the file, and those that are computed; 0: not said */
     struct tensors *tensors;  /* still under the names of the file */
 };
 
@@ -79,6 +80,14 @@ const char *gguf_config_key(char full[GGUF_KEY_SIZE], const struct gguf_source *
 /* config.name = the value of ARCHITECTURE.key, if it is there. */
 int gguf_config_copy(json_t *config, const char *name, const struct gguf_source *source,
                      const char *key, enum field_need need, struct error *err);
+/* An integer, or a list of one for each layer, all the same. As gguf_int. */
+int gguf_config_int(const struct gguf_source *source, const char *key, enum field_need need,
+                    int64_t min, int64_t max, int64_t *value, struct error *err);
+/* Integers or BOOLs by layer: a list, or one for all. *list is NULL where there are none. */
+int gguf_config_list(const struct gguf_source *source, const char *key,
+                     const struct gguf_entry **list, struct error *err);
+/* That of a layer; a BOOL is 0 or 1. */
+int64_t gguf_config_at(const struct gguf_entry *list, int64_t layer);
 /* config.name = value, of which it takes the reference; NULL: there was no memory for it. */
 int gguf_config_set(json_t *config, const char *name, json_t *value, struct error *err);
 

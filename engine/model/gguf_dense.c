@@ -22,22 +22,27 @@ static bool is_text(const json_t *object, const char *name, const char *expected
     return value && strcmp(value, expected) == 0;
 }
 
+static bool is_number(const json_t *object, const char *name, double expected)
+{
+    const json_t *value = json_object_get(object, name);
+    return json_is_number(value) && json_number_value(value) == expected;
+}
+
 /* Sizes that the format leaves out where they are the usual ones, and that transformers' classes
  * take for others then. */
 static int complete_sizes(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    char full[GGUF_KEY_SIZE];
     const int64_t heads = number(config, "num_attention_heads");
     int64_t head = heads > 0 ? number(config, "hidden_size") / heads : 0, value, rotated;
-    if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.key_length"),
-                 FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &head, err) != 0)
+    if (gguf_config_int(source, "attention.key_length", FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &head,
+                        err) != 0)
         return -1;
     value = rotated = head;
     const int64_t least = source->partial ? 1 : head;
-    if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.value_length"),
-                 FIELD_OPTIONAL, head, head, &value, err) != 0 ||
-        gguf_int(source->gguf, gguf_config_key(full, source, "rope.dimension_count"),
-                 FIELD_OPTIONAL, least, head, &rotated, err) != 0)
+    if (gguf_config_int(source, "attention.value_length", FIELD_OPTIONAL, head, head, &value,
+                        err) != 0 ||
+        gguf_config_int(source, "rope.dimension_count", FIELD_OPTIONAL, least, head, &rotated,
+                        err) != 0)
         return -1;
     /* a little more, as the part is cut to whole dimensions */
     const double part = rotated == head ? 1 : ((double)rotated + 0.5) / (double)head;
@@ -112,6 +117,10 @@ static int complete_yarn(json_t *rope, const struct gguf_source *source, struct 
         {"rope.scaling.yarn_beta_slow", "beta_slow", FIELD_OPTIONAL},
         {"rope.scaling.yarn_log_multiplier", "mscale_all_dim", FIELD_OPTIONAL},
         {"rope.scaling.yarn_ext_factor", "extrapolation_factor", FIELD_OPTIONAL},
+        /* as Ollama calls them */
+        {"rope.scaling.beta_fast", "beta_fast", FIELD_OPTIONAL},
+        {"rope.scaling.beta_slow", "beta_slow", FIELD_OPTIONAL},
+        {"rope.scaling.extrapolation_factor", "extrapolation_factor", FIELD_OPTIONAL},
     };
     for (size_t i = 0; i < COUNT(keys); i++)
         if (gguf_config_copy(rope, keys[i].name, source, keys[i].key, keys[i].need, err) != 0)
@@ -125,15 +134,20 @@ static int complete_yarn(json_t *rope, const struct gguf_source *source, struct 
     return 0;
 }
 
-/* A factor without a type is linear's, as in llama.cpp. Type none has no scaling. */
+/* A factor without a type is linear's, as in llama.cpp, which also knows an older name of it. Type
+ * none has no scaling, nor has a factor of 0. */
 static int complete_rope(json_t *config, const struct gguf_source *source, struct error *err)
 {
     json_t *rope = json_object();
     if (gguf_config_set(config, "rope_scaling", rope, err) != 0 ||
         gguf_config_copy(rope, "rope_type", source, "rope.scaling.type", FIELD_OPTIONAL, err) !=
             0 ||
+        gguf_config_copy(rope, "factor", source, "rope.scale_linear", FIELD_OPTIONAL, err) != 0 ||
         gguf_config_copy(rope, "factor", source, "rope.scaling.factor", FIELD_OPTIONAL, err) != 0)
         return -1;
+    if (is_number(rope, "factor", 0) ||
+        (is_number(rope, "factor", 1) && !json_object_get(rope, "rope_type")))
+        json_object_del(rope, "factor"); /* none */
     if (!json_object_get(config, "rope_theta") &&
         gguf_config_set(config, "rope_theta", json_integer(10000), err) != 0)
         return -1;
@@ -141,9 +155,11 @@ static int complete_rope(json_t *config, const struct gguf_source *source, struc
         return json_object_clear(rope);
     if (is_text(rope, "rope_type", "yarn"))
         return complete_yarn(rope, source, err);
-    if (json_object_get(rope, "factor") && !json_object_get(rope, "rope_type"))
-        return gguf_config_set(rope, "rope_type", json_string("linear"), err);
-    return 0;
+    if (json_object_get(rope, "factor"))
+        return json_object_get(rope, "rope_type")
+                   ? 0
+                   : gguf_config_set(rope, "rope_type", json_string("linear"), err);
+    return is_text(rope, "rope_type", "linear") ? json_object_clear(rope) : 0;
 }
 
 static int complete(json_t *config, const struct gguf_source *source, struct error *err)
@@ -159,28 +175,22 @@ static int complete(json_t *config, const struct gguf_source *source, struct err
 static int read_pattern(json_t *kinds, const struct gguf_source *source, int64_t layers,
                         int64_t pattern, struct error *err)
 {
-    char full[GGUF_KEY_SIZE], got[40];
-    gguf_config_key(full, source, "attention.sliding_window_pattern");
-    const struct gguf_entry *list = gguf_find(source->gguf, full);
-    if (list && list->array) {
-        const bool known = list->type == GGUF_BOOL || gguf_type_is_int(list->type);
-        if (!known || list->count != (uint64_t)layers)
-            return gguf_bad(source->gguf, full, err,
-                            "expected %" PRId64 " BOOLs, as there are layers, got %s of %" PRIu64,
-                            layers, gguf_kind(list, got), list->count);
-    } else {
+    static const char key[] = "attention.sliding_window_pattern";
+    const struct gguf_entry *list;
+    if (gguf_config_list(source, key, &list, err) != 0)
+        return -1;
+    if (list && !list->array) {
         list = NULL;
-        if (gguf_int(source->gguf, full, FIELD_OPTIONAL, 0, CONFIG_MAX_LAYERS, &pattern, err) != 0)
+        if (gguf_config_int(source, key, FIELD_OPTIONAL, 0, CONFIG_MAX_LAYERS, &pattern, err) != 0)
             return -1;
     }
     for (int64_t i = 0; i < layers; i++) {
         bool slides = pattern == 0 || i % pattern < pattern - 1;
         if (list)
-            slides =
-                list->type == GGUF_BOOL ? list->data[i] != 0 : gguf_int_at(list, (uint64_t)i) != 0;
+            slides = gguf_config_at(list, i) != 0;
         if (json_array_append_new(
                 kinds, json_string(slides ? "sliding_attention" : "full_attention")) != 0)
-            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", full);
+            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", key);
     }
     return 0;
 }
@@ -188,12 +198,11 @@ static int read_pattern(json_t *kinds, const struct gguf_source *source, int64_t
 int gguf_dense_windows(json_t *config, const struct gguf_source *source, int64_t pattern,
                        int64_t usual, struct error *err)
 {
-    char full[GGUF_KEY_SIZE];
     const int64_t layers = number(config, "num_hidden_layers");
     json_t *kinds = json_array();
     if (gguf_config_set(config, "layer_types", kinds, err) != 0 ||
-        gguf_int(source->gguf, gguf_config_key(full, source, "attention.sliding_window"),
-                 FIELD_OPTIONAL, 0, CONFIG_MAX_WINDOW, &usual, err) != 0)
+        gguf_config_int(source, "attention.sliding_window", FIELD_OPTIONAL, 0, CONFIG_MAX_WINDOW,
+                        &usual, err) != 0)
         return -1;
     if (layers > CONFIG_MAX_LAYERS) /* the family refuses it */
         return 0;
@@ -203,7 +212,7 @@ int gguf_dense_windows(json_t *config, const struct gguf_source *source, int64_t
         return read_pattern(kinds, source, layers, pattern, err);
     for (int64_t i = 0; i < layers; i++)
         if (json_array_append_new(kinds, json_string("full_attention")) != 0)
-            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", full);
+            return error_set(err, ERROR_NO_MEMORY, "layer_types: out of memory");
     return 0;
 }
 
@@ -231,8 +240,11 @@ int gguf_dense_rope_by_kind(json_t *config, const struct gguf_source *source, do
         gguf_config_set(full, "rope_type", json_string("default"), err) != 0)
         return -1;
     json_object_del(config, "rope_theta");
-    return gguf_config_copy(sliding, "rope_theta", source, "rope.freq_base_swa", FIELD_OPTIONAL,
-                            err);
+    return gguf_config_copy(sliding, "rope_theta", source, "rope.local.freq_base", FIELD_OPTIONAL,
+                            err) == 0
+               ? gguf_config_copy(sliding, "rope_theta", source, "rope.freq_base_swa",
+                                  FIELD_OPTIONAL, err)
+               : -1;
 }
 
 int gguf_dense_query_scale(json_t *config, int64_t largest, struct error *err)
@@ -307,6 +319,10 @@ static const struct gguf_key keys[] = {
     {"rope.scaling.yarn_beta_slow", NULL, FIELD_OPTIONAL},
     {"rope.scaling.yarn_log_multiplier", NULL, FIELD_OPTIONAL},
     {"rope.scaling.yarn_ext_factor", NULL, FIELD_OPTIONAL},
+    {"rope.scaling.extrapolation_factor", NULL, FIELD_OPTIONAL},
+    {"rope.scaling.beta_fast", NULL, FIELD_OPTIONAL},
+    {"rope.scaling.beta_slow", NULL, FIELD_OPTIONAL},
+    {"rope.scale_linear", NULL, FIELD_OPTIONAL},
 };
 
 static const struct gguf_name tensor_names[] = {

@@ -29,13 +29,13 @@ int gguf_mamba_complete(json_t *config, const struct gguf_source *source,
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (gguf_config_copy(config, sizes[i].name, source, sizes[i].key, FIELD_REQUIRED, err) != 0)
             return -1;
-    if (gguf_int(source->gguf, gguf_config_key(full, source, "ssm.time_step_rank"), FIELD_REQUIRED,
-                 1, CONFIG_MAX_HEADS, &heads, err) != 0 ||
-        gguf_int(source->gguf, gguf_config_key(full, source, "ssm.inner_size"), FIELD_REQUIRED, 1,
-                 CONFIG_MAX_INTERMEDIATE, &inner, err) != 0)
+    if (gguf_config_int(source, "ssm.time_step_rank", FIELD_REQUIRED, 1, CONFIG_MAX_HEADS, &heads,
+                        err) != 0 ||
+        gguf_config_int(source, "ssm.inner_size", FIELD_REQUIRED, 1, CONFIG_MAX_INTERMEDIATE,
+                        &inner, err) != 0)
         return -1;
     if (inner % heads != 0)
-        return gguf_bad(source->gguf, full, err,
+        return gguf_bad(source->gguf, gguf_config_key(full, source, "ssm.inner_size"), err,
                         "expected a multiple of ssm.time_step_rank (%" PRId64 "), got %" PRId64,
                         heads, inner);
     if (gguf_config_set(config, class->head_dim, json_integer(inner / heads), err) != 0)
@@ -55,32 +55,14 @@ int gguf_mamba_complete(json_t *config, const struct gguf_source *source,
     return 0;
 }
 
-/* A number for each layer; *list is NULL where the key has one for all of them, or is absent. */
-static int read_list(const struct gguf_source *source, const char *key, int64_t layers,
-                     const struct gguf_entry **list, struct error *err)
-{
-    char full[GGUF_KEY_SIZE], got[40];
-    gguf_config_key(full, source, key);
-    *list = gguf_find(source->gguf, full);
-    if (!*list || !(*list)->array) {
-        *list = NULL;
-        return 0;
-    }
-    if (gguf_type_is_int((*list)->type) && (*list)->count == (uint64_t)layers)
-        return 0;
-    return gguf_bad(source->gguf, full, err,
-                    "expected %" PRId64 " integers, as there are layers, got %s of %" PRIu64,
-                    layers, gguf_kind(*list, got), (*list)->count);
-}
-
 /* config.name = the number that all but the zeros of a list are; nothing where all are 0. */
 static int set_common(json_t *config, const char *name, const struct gguf_source *source,
                       const char *key, const struct gguf_entry *list, struct error *err)
 {
     char full[GGUF_KEY_SIZE];
     int64_t common = 0;
-    for (uint64_t i = 0; i < list->count; i++) {
-        const int64_t value = gguf_int_at(list, i);
+    for (int64_t i = 0; i < source->layers; i++) {
+        const int64_t value = gguf_config_at(list, i);
         if (value != 0 && common != 0 && value != common)
             return gguf_bad(source->gguf, gguf_config_key(full, source, key), err,
                             "expected one number in all layers that have any, got %" PRId64
@@ -95,20 +77,19 @@ int gguf_mamba_layers(json_t *config, const char *name, bool mlps, const struct 
                       struct error *err)
 {
     static const char heads_key[] = "attention.head_count_kv", inner_key[] = "feed_forward_length";
-    const int64_t layers = number(config, "num_hidden_layers");
     const struct gguf_entry *heads, *inner = NULL;
     json_t *kinds = json_array();
     char full[GGUF_KEY_SIZE];
     if (gguf_config_set(config, name, kinds, err) != 0 ||
-        read_list(source, heads_key, layers, &heads, err) != 0 ||
-        (mlps && read_list(source, inner_key, layers, &inner, err) != 0))
+        gguf_config_list(source, heads_key, &heads, err) != 0 ||
+        (mlps && gguf_config_list(source, inner_key, &inner, err) != 0))
         return -1;
     if (!heads || (mlps && !inner))
         return gguf_bad(source->gguf, gguf_config_key(full, source, heads ? inner_key : heads_key),
                         err, "expected a number for each layer, got none");
-    for (int64_t i = 0; i < layers; i++) {
-        const bool attends = gguf_int_at(heads, (uint64_t)i) != 0;
-        const bool feeds = inner && gguf_int_at(inner, (uint64_t)i) != 0;
+    for (int64_t i = 0; i < source->layers; i++) {
+        const bool attends = gguf_config_at(heads, i) != 0;
+        const bool feeds = inner && gguf_config_at(inner, i) != 0;
         const char *kind = attends ? "full_attention" : feeds ? "mlp" : "linear_attention";
         if (json_array_append_new(kinds, json_string(kind)) != 0)
             return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", name);

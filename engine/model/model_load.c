@@ -181,9 +181,13 @@ static int open_real(struct model **out, const char *path, const char *real, str
 
 int model_open(struct model **out, const char *path, struct error *err)
 {
+    char file[GGUF_PATH_SIZE];
     *out = NULL;
     if (*path == 0)
         return error_set(err, ERROR_INVALID, "expected a model's directory, got \"\"");
+    if (gguf_path(file, path, err) != 0)
+        return -1;
+    path = *file ? file : path;
     char *real = realpath(path, NULL);
     int result = real ? open_real(out, path, real, err)
                       : error_set(err, ERROR_IO, "%s: cannot open: %s", path, strerror(errno));

@@ -10,8 +10,8 @@
 #include "engine/model/model.h"
 
 /* Reads the model at `path`: config.json, generation_config.json and every tensor header of a
- * directory, or a GGUF file (gguf.md), the first of a split one. The caller frees *out with
- * model_close. Errors name file, place, expected and got. */
+ * directory, or a GGUF file (gguf.md), the first of a split one, or the only one of a folder. The
+ * caller frees *out with model_close. Errors name file, place, expected and got. */
 int model_open(struct model **out, const char *path, struct error *err);
 /* The same from memory: config.json's text and a single safetensors file, which is borrowed until
  * model_close. */

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,10 @@ static const char config_file[] = "config.json", weights_file[] = "model.safeten
 
 /* What is read beside a model's weights. */
 static const char *const copied[] = {
-    "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "generation_config.json", "tokenizer.json",
+    "tokenizer_config.json",  "special_tokens_map.json",
+    "added_tokens.json",      "chat_template.jinja",
+    "chat_template.json",     "additional_chat_templates/tool_use.jinja",
 };
 enum { COPIED = sizeof copied / sizeof *copied };
 
@@ -77,6 +80,22 @@ static int write_file(const char *folder, const char *name, const void *bytes, s
     return close_output(&output, put(&output, bytes, size, err), err);
 }
 
+/* The folder in which a name like A/B is, below `folder`; false: the name has no folder. */
+static bool parent_of(char path[PATH_MAX], const char *folder, const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash &&
+           snprintf(path, PATH_MAX, "%s/%.*s", folder, (int)(slash - name), name) < PATH_MAX;
+}
+
+static int make_parent(const char *folder, const char *name, struct error *err)
+{
+    char path[PATH_MAX];
+    return parent_of(path, folder, name) && mkdir(path, 0777) != 0 && errno != EEXIST
+               ? cannot(path, "create", err)
+               : 0;
+}
+
 static int copy_file(const char *from, const char *to, const char *name, struct error *err)
 {
     char path[PATH_MAX], *bytes;
@@ -87,7 +106,9 @@ static int copy_file(const char *from, const char *to, const char *name, struct 
         return 0;
     if (file_read(path, MAX_COPIED_BYTES, &bytes, &size, err) != 0)
         return -1;
-    int result = write_file(to, name, bytes, size, err);
+    int result = make_parent(to, name, err);
+    if (result == 0)
+        result = write_file(to, name, bytes, size, err);
     free(bytes);
     return result;
 }
@@ -242,6 +263,9 @@ static void remove_folder(const char *folder)
                                : weights_file,
                  &ignored) == 0)
             unlink(path);
+    for (int i = 0; i < COPIED; i++)
+        if (parent_of(path, folder, copied[i]))
+            rmdir(path);
     rmdir(folder);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/gguf_tokenizer.h"
 
+#include "engine/base/gguf_keys.h"
 #include "engine/text/vocabulary.h"
 
 #include <math.h>
@@ -41,26 +42,12 @@ static int set(struct reader *r, json_t *object, const char *key, json_t *value,
     return json_object_set_new(object, key, value) == 0 ? 0 : out_of_memory(r, err);
 }
 
-/* Keys that would change the ids, and that we do not know. */
-static int check_keys(const struct gguf *gguf, struct error *err)
+/* gguf_knows: what is read is in the table. */
+static bool knows(const void *context, const char *below)
 {
-    static const char *const known[] = {
-        "model",         "pre",           "tokens",           "token_type",
-        "scores",        "merges",        "token_type_count", "add_bos_token",
-        "add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces"};
-    static const char start[] = KEY(""), end[] = "_token_id";
-    for (size_t i = 0; i < gguf->num_entries; i++) {
-        const char *key = gguf->entries[i].key;
-        size_t length = strlen(key), k = 0;
-        if (strncmp(key, start, sizeof start - 1) != 0 ||
-            (length >= sizeof end && strcmp(key + length - (sizeof end - 1), end) == 0))
-            continue;
-        while (k < COUNT(known) && strcmp(key + sizeof start - 1, known[k]) != 0)
-            k++;
-        if (k == COUNT(known))
-            return error_set(err, ERROR_UNSUPPORTED, "%s: %.100s: not supported", gguf->file, key);
-    }
-    return 0;
+    (void)context;
+    (void)below;
+    return false;
 }
 
 static int read_model(struct reader *r, struct error *err)
@@ -68,7 +55,7 @@ static int read_model(struct reader *r, struct error *err)
     static const char *const known[] = {"gpt2", "llama"};
     struct gguf_text name;
     char got[41];
-    if (check_keys(r->gguf, err) != 0 ||
+    if (gguf_keys_check(r->gguf, "", true, knows, NULL, r->warnings, err) != 0 ||
         gguf_text(r->gguf, KEY("model"), FIELD_REQUIRED, &name, err) != 0)
         return -1;
     snprintf(got, sizeof got, "%.*s", (int)(name.length < 40 ? name.length : 40), name.bytes);
@@ -200,8 +187,14 @@ static int make_merges(struct reader *r, json_t **merges, struct error *err)
 /* The id of a special token; *id keeps its default where the file has none. */
 static int read_id(const struct reader *r, const char *key, int64_t *id, struct error *err)
 {
-    const int64_t most = r->count > 0 ? (int64_t)r->count - 1 : 0;
-    return gguf_int(r->gguf, key, FIELD_OPTIONAL, 0, most, id, err);
+    int64_t got;
+    if (gguf_id(r->gguf, key, &got, err) != 0)
+        return -1;
+    if (r->count > 0 && got >= (int64_t)r->count)
+        return gguf_bad(r->gguf, key, err, "expected an integer in [0, %zu], got %lld",
+                        r->count - 1, (long long)got);
+    *id = got >= 0 ? got : *id;
+    return 0;
 }
 
 /* SentencePiece: what no merge makes is spelled in bytes, or is the unknown token. */

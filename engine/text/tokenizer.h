@@ -21,7 +21,7 @@
 struct tokenizer;
 
 /* Reads `path`: a tokenizer.json, a folder with one and perhaps a tokenizer_config.json, or a GGUF
- * file. The caller frees *out with tokenizer_free. */
+ * file or a folder with one (gguf_path). The caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
 /* The same from memory. json: [length] bytes, borrowed for the call. */

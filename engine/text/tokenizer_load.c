@@ -359,8 +359,11 @@ int tokenizer_load(struct tokenizer **out, const char *json, size_t length, stru
 
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
-    if (gguf_is_file(path))
-        return open_gguf(out, path, err);
+    char gguf[GGUF_PATH_SIZE];
+    if (gguf_path(gguf, path, err) != 0)
+        return -1;
+    if (*gguf)
+        return open_gguf(out, gguf, err);
     struct stat status;
     struct tokenizer_config files = {0};
     bool folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from harness import GOLDEN, check_error, read_frames
+from test_lifecycle import regla
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = """{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}
@@ -22,6 +23,7 @@ TEMPLATE = """{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }
 {%- if reasoning_effort is defined %}effort {{ reasoning_effort }}{% endif %}"""
 PARTS = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Wie geht's? 世"}]
+BOS = "<|endoftext|>"  # which no tokenizer_config.json names
 TEXT = "<system>Be brief.\n<user>Wie geht's? 世\n<assistant>"
 
 
@@ -63,7 +65,7 @@ def complete(server, prompt, **fields):
 
 def test_the_same_as_a_completion_of_the_text(server):
     ours = chat(server, logprobs=True, top_logprobs=3, return_token_ids=True)
-    theirs = complete(server, TEXT, logprobs=3, return_token_ids=True)
+    theirs = complete(server, BOS + TEXT, logprobs=3, return_token_ids=True)
     choice, other = ours["choices"][0], theirs["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": other["text"], "refusal": None}
     assert choice["token_ids"] == other["token_ids"]
@@ -84,7 +86,7 @@ def test_the_same_as_a_completion_of_the_text(server):
 
 def test_tokenize(server):
     reply = server.post("/tokenize", {"messages": MESSAGES}).json()
-    expected = server.post("/tokenize", {"prompt": TEXT, "add_special_tokens": False}).json()
+    expected = server.post("/tokenize", {"prompt": BOS + TEXT, "add_special_tokens": False}).json()
     assert reply["tokens"] == expected["tokens"] and reply["tokens"]
     both = server.post("/tokenize", {"messages": MESSAGES, "prompt": "x"})
     check_error(both, 400, "invalid_value", "messages")
@@ -114,7 +116,7 @@ def test_tokenize(server):
 ])
 def test_what_the_template_sees(server, fields, text):
     reply = server.post("/tokenize", {"messages": MESSAGES, **fields})
-    expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})
+    expected = server.post("/tokenize", {"prompt": BOS + text, "add_special_tokens": False})
     assert reply.json()["tokens"] == expected.json()["tokens"]
 
 
@@ -151,7 +153,7 @@ def test_ids_in_a_stream(server):
 
 def test_prompt_logprobs(server):
     fields = {"prompt_logprobs": 2, "return_token_ids": True}
-    ours, theirs = chat(server, **fields), complete(server, TEXT, **fields)
+    ours, theirs = chat(server, **fields), complete(server, BOS + TEXT, **fields)
     assert ours["prompt_logprobs"] == theirs["choices"][0]["prompt_logprobs"]
     assert chat(server)["prompt_logprobs"] is None
     body = {"messages": MESSAGES, "max_tokens": 2, "stream": True, "prompt_logprobs": 0}
@@ -295,7 +297,9 @@ def test_a_file_that_is_no_template(server_factory, tmp_path):
 def copy_of(folder, **files):
     shutil.copytree(GOLDEN / "hybrid_regla", folder)
     for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text if isinstance(text, str) else json.dumps(text))
+        path = folder / name.replace("__", ".")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text if isinstance(text, str) else json.dumps(text))
     return folder
 
 
@@ -309,6 +313,12 @@ CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "config
         {"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}}, None, "d"),
     ({"tokenizer_config__json": {**CONFIG, "chat_template": [
         {"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}}, [{}], "t"),
+    ({"chat_template__jinja": "file", "additional_chat_templates/tool_use__jinja": "for tools",
+      "additional_chat_templates/rag__jinja": "{% other"}, None, "file"),
+    ({"chat_template__jinja": "file", "additional_chat_templates/tool_use__jinja": "for tools"}, [{}],
+     "for tools"),
+    ({"tokenizer_config__json": {**CONFIG, "chat_template": None},
+      "chat_template__json": {"chat_template": "processor"}}, [{}], "processor"),
 ])
 def test_where_a_model_has_its_template(server_factory, tmp_path, files, tools, text):
     server = server_factory(model=copy_of(tmp_path / "model", **files))
@@ -326,17 +336,48 @@ def gguf_with(key, text, original):
     return struct.pack("<4sIQQ", magic, version, tensors, keys + 1) + entry + original[24:]
 
 
-def test_the_template_of_a_gguf_file(server_factory, tmp_path):
-    folder = shutil.copytree(GOLDEN / "gpt_neox_tf4", tmp_path / "model")
-    file = folder / "model.gguf"
+def test_the_templates_of_a_gguf_file(server_factory, tmp_path):
+    """The file is the only model of its folder, which names it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    original = (GOLDEN / "gpt_neox_tf4" / "model.gguf").read_bytes()
     template = "{{ bos_token }}gguf:{{ messages[0].content }}{{ eos_token }}"
-    file.write_bytes(gguf_with("tokenizer.chat_template", template, file.read_bytes()))
-    server = server_factory(model=file)
+    for key, text in ("tokenizer.chat_template", template), ("tokenizer.chat_template.tool_use", "tools"):
+        original = gguf_with(key, text, original)
+    for name in ("model-Q8_0.gguf", "mmproj-model.gguf"):
+        (folder / name).write_bytes(original)
+    server = server_factory(model=folder)
+    assert server.get("/v1/models").json()["data"][0]["id"] == "model-Q8_0"
     reply = server.post("/tokenize", {"messages": MESSAGES}).json()
     expected = server.post("/tokenize", {"prompt": "gguf:Be brief.", "add_special_tokens": False}).json()
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((GOLDEN / "gpt_neox_tf4" / "config.json").read_text())
     assert reply["tokens"] == [config["bos_token_id"], *expected["tokens"], config["eos_token_id"]]
+    reply = server.post("/tokenize", {"messages": MESSAGES, "tools": [{}]}).json()
+    expected = server.post("/tokenize", {"prompt": "tools", "add_special_tokens": False}).json()
+    assert reply["tokens"] == expected["tokens"]
     assert chat(server)["choices"][0]["message"]
+    shutil.copyfile(folder / "model-Q8_0.gguf", folder / "model-F32.gguf")
+    result = regla("info", folder)
+    assert result.returncode == 1
+    assert "expected one model, got 2 GGUF files, such as model-F32.gguf: name one" in result.stderr
+
+
+@pytest.mark.parametrize("said, tokens", [
+    (None, ("<|endoftext|>", "<|endoftext|>")),
+    ({"eos_token": "a"}, ("<|endoftext|>", "a")),
+    ({"bos_token": None, "eos_token": {"__type": "AddedToken", "content": "a"}}, ("", "a")),
+])
+def test_a_templates_tokens_are_those_of_the_model(server_factory, tmp_path, said, tokens):
+    """As /tokenizer_info has them, unless tokenizer_config.json says others."""
+    files = {"chat_template__jinja": "{{ bos_token }}|{{ eos_token }}"}
+    if said:
+        files["tokenizer_config__json"] = {"tokenizer_class": "PreTrainedTokenizerFast", **said}
+    server = server_factory(model=copy_of(tmp_path / "model", **files))
+    info = server.get("/tokenizer_info").json()
+    assert (info["bos_token"], info["eos_token"]) == ("<|endoftext|>", "<|endoftext|>")
+    reply = server.post("/tokenize", {"messages": MESSAGES, "return_token_strs": True}).json()
+    text = server.post("/detokenize", {"tokens": reply["tokens"]}).json()["prompt"]
+    assert text == f"{tokens[0]}|{tokens[1]}"
 
 
 def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):

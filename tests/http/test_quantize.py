@@ -22,7 +22,8 @@ SHIPPED = harness.shipped_model()
 NEOX = GOLDEN / "gpt_neox"  # rows of 32 numbers
 PROMPT = "It was a dark night, and the old man"
 COPIED = ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-          "added_tokens.json", "chat_template.jinja")
+          "added_tokens.json", "chat_template.jinja", "chat_template.json",
+          "additional_chat_templates/tool_use.jinja")
 
 
 TYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8}

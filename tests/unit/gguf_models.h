@@ -96,4 +96,81 @@ static inline void expect_opened(const char *what, const void *bytes, size_t siz
         model_close(model);
 }
 
+/* A file that is written anew from what was read of another. */
+struct gguf_draft {
+    char *bytes;
+    size_t size, capacity;
+};
+
+static inline void draft_put(struct gguf_draft *draft, const void *bytes, size_t size)
+{
+    if (draft->size + size > draft->capacity) {
+        draft->capacity = 2 * (draft->size + size);
+        draft->bytes = realloc(draft->bytes, draft->capacity);
+        cr_assert(draft->bytes);
+    }
+    if (size > 0)
+        memcpy(draft->bytes + draft->size, bytes, size);
+    draft->size += size;
+}
+
+static inline void draft_text(struct gguf_draft *draft, const char *text, size_t length)
+{
+    const uint64_t size = length;
+    draft_put(draft, &size, sizeof size);
+    draft_put(draft, text, length);
+}
+
+static inline size_t value_size(enum gguf_type type)
+{
+    static const size_t sizes[GGUF_NUM_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return sizes[type];
+}
+
+static inline void draft_entry(struct gguf_draft *draft, const struct gguf_entry *entry)
+{
+    const uint32_t type = entry->type, array = GGUF_ARRAY;
+    draft_text(draft, entry->key, strlen(entry->key));
+    draft_put(draft, entry->array ? &array : &type, 4);
+    if (entry->array) {
+        draft_put(draft, &type, 4);
+        draft_put(draft, &entry->count, 8);
+    }
+    const unsigned char *end = entry->data;
+    for (uint64_t i = 0; entry->type == GGUF_STRING && i < entry->count; i++)
+        gguf_next_text(&end);
+    const size_t size = entry->type == GGUF_STRING ? (size_t)(end - entry->data)
+                                                   : entry->count * value_size(entry->type);
+    draft_put(draft, entry->data, size);
+}
+
+/* The file of these entries [count], and of the tensors of `from`. */
+static inline char *draft_file(const struct gguf *from, const struct gguf_entry *entries,
+                               size_t count, size_t *size)
+{
+    struct gguf_draft draft = {0};
+    const uint64_t counts[] = {from->num_tensors, count};
+    const uint32_t version = 3;
+    draft_put(&draft, "GGUF", 4);
+    draft_put(&draft, &version, 4);
+    draft_put(&draft, counts, sizeof counts);
+    for (size_t i = 0; i < count; i++)
+        draft_entry(&draft, &entries[i]);
+    for (size_t i = 0; i < from->num_tensors; i++) {
+        const struct gguf_tensor *tensor = &from->tensors[i];
+        const uint32_t rank = (uint32_t)tensor->rank;
+        draft_text(&draft, tensor->name, strlen(tensor->name));
+        draft_put(&draft, &rank, 4);
+        for (int d = tensor->rank - 1; d >= 0; d--)
+            draft_put(&draft, &tensor->shape[d], 8);
+        draft_put(&draft, &tensor->type, 4);
+        draft_put(&draft, &tensor->offset, 8);
+    }
+    while (draft.size % from->alignment != 0)
+        draft_put(&draft, "", 1);
+    draft_put(&draft, from->data, from->data_bytes);
+    *size = draft.size;
+    return draft.bytes;
+}
+
 #endif

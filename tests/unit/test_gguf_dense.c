@@ -226,15 +226,12 @@ Test(gguf_dense, what_is_not_followed_is_refused)
          "nothing: the tensor is missing"},
         {llama, BYTES, "llama.attention.layer_norm_rms_epsilon", NULL, (double)NAN,
          "x.gguf: llama.attention.layer_norm_rms_epsilon: expected a finite number, a BOOL or "
-         "text, got F32"},
+         "text, or a list of one for each layer, all the same, got F32"},
         {llama, ADD_U32, "llama.attention.sliding_window", NULL, 8,
-         "x.gguf: llama.attention.sliding_window: the family does not know this key"},
-        {llama, ADD_U32, "llama.expert_count", NULL, 8,
-         "x.gguf: llama.expert_count: the family does not know this key"},
-        {llama, ADD_F32, "llama.logit_scale", NULL, 8,
-         "x.gguf: llama.logit_scale: the family does not know this key"},
+         "x.gguf: llama.attention.sliding_window: expected 0 or >=context_length, got 8 (not "
+         "supported)"},
         {llama, ADD_F32, "llama.rope.scaling.attn_factor", NULL, 2,
-         "x.gguf: llama.rope.scaling.attn_factor: the family does not know this key"},
+         "x.gguf: llama.rope.scaling.attn_factor: expected 1, got 2 (not supported)"},
         {llama, ADD_BOOL, "llama.attention.causal", NULL, 1, NULL},
         {llama, ADD_BOOL, "llama.attention.causal", NULL, 0,
          "x.gguf: llama.attention.causal: expected true, got false (not supported)"},
@@ -244,9 +241,10 @@ Test(gguf_dense, what_is_not_followed_is_refused)
         {llama, ADD_TEXT, "llama.rope.scaling.type", "longrope", 0,
          "x.gguf, as config.json: rope_scaling.rope_type: expected default, linear, llama3, yarn "
          "or proportional, got \"longrope\" (not supported)"},
-        {llama, ADD_F32, "llama.rope.scaling.factor", NULL, 0,
+        {llama, ADD_F32, "llama.rope.scaling.factor", NULL, 0, NULL},
+        {llama, ADD_F32, "llama.rope.scaling.factor", NULL, -1,
          "x.gguf, as config.json: rope_scaling.factor: expected a number in [1e-06, 1e+09], got "
-         "0"},
+         "-1"},
         {llama, ADD_BOOL, "llama.rope.scaling.finetuned", NULL, 0, NULL},
         {granite, ADD_BOOL, "granite.rope.scaling.finetuned", NULL, 1, NULL},
         {granite, ADD_BOOL, "granite.rope.scaling.finetuned", NULL, 0,
@@ -259,8 +257,8 @@ Test(gguf_dense, what_is_not_followed_is_refused)
         {olmo, ADD_F32, "olmo2.rope.scaling.yarn_ext_factor", NULL, 0.5,
          "x.gguf: olmo2.rope.scaling.yarn_ext_factor: expected 1, got 0.5 (not supported)"},
         {olmo, BYTES, "olmo2.block_count", NULL, 2,
-         "x.gguf: olmo2.attention.sliding_window_pattern: expected 2 BOOLs, as there are layers, "
-         "got an array of BOOL of 3"},
+         "x.gguf: olmo2.attention.sliding_window_pattern: expected 2 integers or BOOLs, as there "
+         "are layers, got an array of BOOL of 3"},
         {qwen35, BYTES, "qwen35.ssm.inner_size", NULL, 50,
          "x.gguf: qwen35.ssm.inner_size: expected a multiple of ssm.time_step_rank (4), got 50"},
         {qwen35, BYTES, "qwen35.ssm.group_count", NULL, 3,
@@ -273,8 +271,8 @@ Test(gguf_dense, what_is_not_followed_is_refused)
         {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 3,
          "x.gguf: qwen35.nextn_predict_layers: expected an integer in [0, 2], got 3"},
         {qwen35, BYTES, "qwen35.block_count", NULL, 4,
-         "x.gguf: qwen35.attention.recurrent_layers: expected 4 BOOLs, as there are layers, got an "
-         "array of BOOL"},
+         "x.gguf: qwen35.attention.recurrent_layers: expected 4 integers or BOOLs, as there are "
+         "layers, got an array of BOOL of 3"},
         {qwen35, BYTES, "qwen35.rope.dimension_count", NULL, 17,
          "x.gguf: qwen35.rope.dimension_count: expected an integer in [1, 16], got 17"},
         {qwen35, RENAME, "blk.0.ssm_a", "blk.0.ssm_b", 0,
@@ -283,7 +281,7 @@ Test(gguf_dense, what_is_not_followed_is_refused)
          "x.gguf, as config.json: attn_logit_softcapping: expected a number in [1e-06, 1e+06], "
          "got -1"},
         {gemma3, ADD_F32, "gemma3.attn_logit_softcapping", NULL, 50,
-         "x.gguf: gemma3.attn_logit_softcapping: the family does not know this key"},
+         "x.gguf: gemma3.attn_logit_softcapping: expected 0, got 50 (not supported)"},
         {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
          "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
     };
@@ -323,11 +321,13 @@ Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
          "x.gguf, as config.json: n_groups: expected a divisor of num_heads (6), got 4"},
         {mamba, RENAME, "mamba2.ssm.state_size", "mamba2.ssm.static_siz", 0,
          "x.gguf: mamba2.ssm.static_siz: the family does not know this key"},
-        {mamba, ADD_BOOL, "mamba2.ssm.dt_b_c_rms", NULL, 0,
-         "x.gguf: mamba2.ssm.dt_b_c_rms: the family does not know this key"},
+        {mamba, ADD_BOOL, "mamba2.ssm.dt_b_c_rms", NULL, 0, NULL},
+        {mamba, ADD_BOOL, "mamba2.ssm.dt_b_c_rms", NULL, 1,
+         "x.gguf: mamba2.ssm.dt_b_c_rms: expected false, got true (not supported)"},
         {hybrid, BYTES, "granitehybrid.block_count", NULL, 2,
-         "x.gguf: granitehybrid.attention.head_count_kv: expected 2 integers, as there are layers, "
-         "got an array of I32 of 3"},
+         "x.gguf: granitehybrid.attention.head_count_kv: expected 2 integers or BOOLs, as there "
+         "are "
+         "layers, got an array of I32 of 3"},
         {hybrid, BYTES, "granitehybrid.expert_count", NULL, 8,
          "x.gguf, as config.json: num_local_experts: expected 0, got 8 (mixtures of experts are "
          "not supported)"},
@@ -338,7 +338,7 @@ Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
         {nemotron, BYTES, "nemotron_h.attention.value_length", NULL, 13,
          "x.gguf: nemotron_h.attention.value_length: expected an integer in [12, 12], got 13"},
         {nemotron, ADD_U32, "nemotron_h.expert_count", NULL, 8,
-         "x.gguf: nemotron_h.expert_count: the family does not know this key"},
+         "x.gguf: nemotron_h.expert_count: expected 0, got 8 (not supported)"},
     };
     expect_damages(damages, sizeof damages / sizeof *damages);
 }
