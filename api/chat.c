@@ -385,7 +385,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         chat_rules_free(rules);
         return -1;
     }
-    request->max_tokens_fit = any_length;
+    request->max_tokens_fit |= any_length;
     request->chat_rules = rules;
     if (!rules ||
         chat_demand_constrain(&rules->demand, rules->syntax, &request->constraint, err) == 0)

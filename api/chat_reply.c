@@ -73,6 +73,13 @@ static void encode_text(struct strbuf *buf, const char *name, const char *text, 
     strbuf_json_string(buf, text ? text : "", length);
 }
 
+/* By the name of DeepSeek, SGLang and llama.cpp, and by that of vLLM. */
+static void encode_reasoning(struct strbuf *buf, const struct reply_choice *choice)
+{
+    encode_text(buf, "reasoning_content", choice->reasoning, choice->reasoning_length);
+    encode_text(buf, "reasoning", choice->reasoning, choice->reasoning_length);
+}
+
 /* The id of a call is made of that of the reply and of its place there. */
 static void encode_calls(struct strbuf *buf, const struct reply_head *head,
                          const struct reply_choice *choice, bool delta)
@@ -106,7 +113,7 @@ static void encode_message(struct strbuf *buf, const struct reply_head *head,
         encode_text(buf, "content", choice->text, choice->text_length);
     strbuf_puts(buf, ",\"refusal\":null");
     if (choice->reasoning)
-        encode_text(buf, "reasoning_content", choice->reasoning, choice->reasoning_length);
+        encode_reasoning(buf, choice);
     if (choice->num_calls > 0)
         encode_calls(buf, head, choice, false);
 }
@@ -117,7 +124,7 @@ static void encode_delta(struct strbuf *buf, const struct reply_head *head,
 {
     struct strbuf members = {0};
     if (choice->reasoning_length > 0)
-        encode_text(&members, "reasoning_content", choice->reasoning, choice->reasoning_length);
+        encode_reasoning(&members, choice);
     if (choice->text_length > 0)
         encode_text(&members, "content", choice->text, choice->text_length);
     if (choice->num_calls > 0)
@@ -180,8 +187,6 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
                        const struct reply_usage *usage)
 {
     if (choice->begins) {
-        struct reply_usage none = *usage;
-        none.completion_tokens = none.reasoning_tokens = 0;
         begin_frame(buf, head);
         strbuf_printf(buf,
                       "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
@@ -190,7 +195,7 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
         strbuf_puts(buf, "]");
         if (choice->prompt_token_ids || choice->prompt_logprobs)
             reply_prompt_encode(buf, choice);
-        end_frame(buf, usage_kind, &none);
+        end_frame(buf, usage_kind, choice->before);
     }
     begin_frame(buf, head);
     strbuf_printf(buf, "{\"index\":%d,\"delta\":{", choice->index);

@@ -75,10 +75,12 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
                 bool continues, struct api_error *err)
 {
     const struct chat_syntax *syntax = rules->syntax;
-    bool several = true;
-    if (request_bool(fields, "parallel_tool_calls", &several, err))
+    bool several = true, told = true;
+    if (request_bool(fields, "parallel_tool_calls", &several, err) ||
+        request_bool(fields, "include_reasoning", &told, err))
         return -1;
     rules->one_call = !several;
+    rules->hide_reasoning = !told;
     rules->calls = syntax->format != CHAT_CALLS_NONE && chat_rules_tools(fields);
     if (rules->calls && syntax->format == CHAT_CALLS_XML &&
         chat_types_take(&rules->types, request_field(fields, "tools"), err))

@@ -106,7 +106,7 @@ static int parse_sampling(const json_t *fields, struct completion_request *reque
     struct sampling *s = &request->sampling;
     int64_t top_k = 0;
     if (request_float(fields, "temperature", 0, 2, false, &s->temperature, err) != 0 ||
-        request_float(fields, "top_p", 0, 1, true, &s->top_p, err) != 0 ||
+        request_float(fields, "top_p", 0, 1, false, &s->top_p, err) != 0 ||
         request_int(fields, "top_k", -1, INT32_MAX, &top_k, err) != 0 ||
         request_float(fields, "min_p", 0, 1, false, &s->min_p, err) != 0 ||
         request_float(fields, "typical_p", 0, 1, true, &s->typical_p, err) != 0 ||
@@ -117,6 +117,8 @@ static int parse_sampling(const json_t *fields, struct completion_request *reque
         request_int(fields, "seed", INT64_MIN, INT64_MAX, &s->seed, err) != 0)
         return -1;
     s->top_k = (int32_t)top_k;
+    if (s->top_p == 0) /* OpenAI's range has it: the first token alone reaches it */
+        s->top_p = FLT_MIN;
     request->seed_given = request_field(fields, "seed") != NULL;
     return 0;
 }
@@ -136,6 +138,33 @@ static bool parse_id(const char *text, size_t length, int32_t vocab_size, int32_
     return value < vocab_size;
 }
 
+/* Names all keys that are no token ids, as far as the message has room. */
+static int check_bias_keys(json_t *object, int32_t vocab_size, struct api_error *err)
+{
+    enum { KEY_CHARACTERS = 40 };
+    char names[256] = "";
+    size_t length = 0, bad = 0;
+    const char *key;
+    json_t *value;
+    int32_t id;
+    json_object_foreach(object, key, value)
+    {
+        if (parse_id(key, strlen(key), vocab_size, &id))
+            continue;
+        if (length + KEY_CHARACTERS + sizeof ", \"\"" < sizeof names)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s\"%.*s\"",
+                                       bad ? ", " : "", KEY_CHARACTERS, key);
+        else if (names[length - 1] == '"')
+            length += (size_t)snprintf(names + length, sizeof names - length, ", …");
+        bad++;
+    }
+    if (bad == 0)
+        return 0;
+    return api_error_set(err, API_INVALID_VALUE, "logit_bias",
+                         "logit_bias: %zu keys are not token ids in [0, %d): %s", bad,
+                         (int)vocab_size, names);
+}
+
 static int parse_logit_bias(const json_t *fields, struct completion_request *request,
                             int32_t vocab_size, struct api_error *err)
 {
@@ -145,6 +174,8 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
         return 0;
     if (!json_is_object(object))
         return request_wrong_type(err, name, "an object", object);
+    if (check_bias_keys(object, vocab_size, err))
+        return -1;
     size_t size = json_object_size(object);
     struct logit_bias *biases = calloc(size ? size : 1, sizeof *biases);
     if (!biases)
@@ -155,10 +186,7 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
     json_object_foreach(object, key, value)
     {
         struct logit_bias *bias = &biases[request->sampling.num_logit_bias];
-        if (!parse_id(key, strlen(key), vocab_size, &bias->id))
-            return api_error_set(err, API_INVALID_VALUE, name,
-                                 "logit_bias: \"%.40s\" is not a token id in [0, %d)", key,
-                                 (int)vocab_size);
+        parse_id(key, strlen(key), vocab_size, &bias->id);
         if (!json_is_number(value))
             return request_wrong_type(err, name, "numbers", value);
         double number = json_number_value(value);
@@ -249,20 +277,26 @@ static int parse_stream(const json_t *fields, struct completion_request *request
     return -1;
 }
 
-/* Clients of the chat API send max_completion_tokens. */
+/* Clients of the chat API send max_completion_tokens. Those of llama.cpp and LM Studio send -1 for
+ * as many as fit. */
 static int parse_max_tokens(const json_t *fields, struct completion_request *request,
                             struct api_error *err)
 {
+    static const char other_name[] = "max_completion_tokens";
     int64_t other = -1;
-    if (request_int(fields, "max_tokens", 0, MAX_TOKENS, &request->max_tokens, err) != 0 ||
-        request_int(fields, "max_completion_tokens", 0, MAX_TOKENS, &other, err) != 0)
+    if (request_int(fields, "max_tokens", -1, MAX_TOKENS, &request->max_tokens, err) != 0 ||
+        request_int(fields, other_name, -1, MAX_TOKENS, &other, err) != 0)
         return -1;
-    if (other >= 0 && request_field(fields, "max_tokens") && other != request->max_tokens)
-        return api_error_set(err, API_INVALID_VALUE, "max_completion_tokens",
+    bool both = request_field(fields, "max_tokens") && request_field(fields, other_name);
+    if (both && other != request->max_tokens)
+        return api_error_set(err, API_INVALID_VALUE, other_name,
                              "max_completion_tokens: %lld is not max_tokens, %lld",
                              (long long)other, (long long)request->max_tokens);
-    if (other >= 0)
+    if (request_field(fields, other_name))
         request->max_tokens = other;
+    request->max_tokens_fit = request->max_tokens < 0;
+    if (request->max_tokens_fit)
+        request->max_tokens = MAX_TOKENS;
     return 0;
 }
 

@@ -52,6 +52,8 @@ struct reply_prompt_logprobs {
 };
 
 /* One choice: all of it or, in a stream, what is new of it. */
+struct reply_usage;
+
 struct reply_choice {
     int index;
     const char *text; /* [text_length], UTF-8; NULL: empty */
@@ -68,7 +70,8 @@ struct reply_choice {
     const int32_t
         *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only in the first part */
     size_t num_prompt_token_ids;
-    bool begins; /* in a stream: its first part */
+    bool begins;                      /* in a stream: its first part */
+    const struct reply_usage *before; /* begins, in a chat: what the frames before it have told */
 
     /* Of a chat. */
     const char *reasoning; /* [reasoning_length], UTF-8; NULL: none */

@@ -30,6 +30,8 @@ int chat_choice_take(struct chat_choice *choice, const struct chat_rules *rules,
     chat_parser_push(&choice->parser, piece->text.data, piece->text.length, &choice->output);
     if (last)
         chat_parser_finish(&choice->parser, &choice->output);
+    if (rules && rules->hide_reasoning)
+        strbuf_reset(&choice->output.reasoning);
     count_tokens(choice, piece);
     return choice->output.failed ? -1 : 0;
 }

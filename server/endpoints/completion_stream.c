@@ -109,6 +109,9 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
     if (record->prompt && request->prompt_logprobs >= 0)
         choice.prompt_logprobs = &prompt_logprobs;
     job_reply_ending(&choice, job, record->finish, record->stop_index, record->stop_token);
+    struct reply_usage before =
+        job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
+    choice.before = &before;
     stream->generated = record->generated;
     if (stream->chats && !take_chat(stream, job, record, piece, &choice))
         return;

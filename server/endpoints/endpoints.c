@@ -18,10 +18,12 @@
 #include "server/endpoints/version.h"
 
 static const struct route ROUTES[] = {
-    {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = generate_end},
-    {"POST", "/v1/chat/completions", .json = true, .handle = chat_handle, .end = generate_end},
-    {"GET", "/v1/models", .handle = models_handle},
-    {"GET", "/v1/models/**", .handle = models_handle_one},
+    {"POST", "/v1/completions", .either = true, .json = true, .handle = completions_handle,
+     .end = generate_end},
+    {"POST", "/v1/chat/completions", .either = true, .json = true, .handle = chat_handle,
+     .end = generate_end},
+    {"GET", "/v1/models", .either = true, .handle = models_handle},
+    {"GET", "/v1/models/**", .either = true, .handle = models_handle_one},
     {"GET", "/v1/sessions", .handle = session_routes_list},
     {"GET", "/v1/sessions/*", .handle = session_routes_get},
     {"DELETE", "/v1/sessions/*", .handle = session_routes_delete},
@@ -35,7 +37,7 @@ static const struct route ROUTES[] = {
     {"POST", "/tokenize", .json = true, .handle = tokenize_handle},
     {"POST", "/detokenize", .json = true, .handle = tokenize_handle_detokenize},
     {"GET", "/tokenizer_info", .handle = tokenize_handle_info},
-    {"GET", "/health", .open = true, .quiet = true, .handle = health_handle},
+    {"GET", "/health", .either = true, .open = true, .quiet = true, .handle = health_handle},
     {"GET", "/ready", .open = true, .quiet = true, .handle = health_handle_ready},
     {"GET", "/load", .open = true, .quiet = true, .handle = load_handle},
     {"GET", "/version", .open = true, .quiet = true, .handle = version_handle},
@@ -49,12 +51,37 @@ enum { NUM_ROUTES = sizeof ROUTES / sizeof *ROUTES, NUM_PAGE_ROUTES = 2 };
 
 /* Endpoints that clients know from elsewhere. */
 static const char *const LACKING[] = {
-    "/v1/embeddings", "/v1/responses",   "/v1/responses/**",
-    "/v1/messages",   "/v1/rerank",      "/rerank",
-    "/v1/score",      "/score",          "/pooling",
-    "/classify",      "/v1/moderations", "/v1/audio/**",
-    "/v1/images/**",  "/v1/files",       "/v1/files/**",
-    "/v1/batches",    "/v1/batches/**",  "/v1/fine_tuning/**",
+    /* OpenAI's, Anthropic's, vLLM's */
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/responses/**",
+    "/v1/messages",
+    "/v1/messages/**",
+    "/v1/rerank",
+    "/rerank",
+    "/v1/score",
+    "/score",
+    "/pooling",
+    "/classify",
+    "/v1/moderations",
+    "/v1/audio/**",
+    "/v1/images/**",
+    "/v1/files",
+    "/v1/files/**",
+    "/v1/batches",
+    "/v1/batches/**",
+    "/v1/fine_tuning/**",
+    /* llama.cpp's */
+    "/completion",
+    "/infill",
+    "/embedding",
+    "/embeddings",
+    "/reranking",
+    "/v1/reranking",
+    "/lora-adapters",
+    "/slots/*",
+    "/responses",
+    "/api/**",
 };
 
 #define TABLE(number)                                                                  \

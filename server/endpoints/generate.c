@@ -169,6 +169,7 @@ static void log_job(const struct http_request *request, const struct job *job, b
     struct log_line line;
     log_begin(&line, LOG_LEVEL_INFO, "completion");
     log_text(&line, "id", request->request_id);
+    log_text(&line, "traceparent", http_traceparent(request));
     log_text(&line, "completion", job->asked.id);
     log_text_cut(&line, "user", job->asked.request.user);
     log_text(&line, "session", job->asked.request.session_id);

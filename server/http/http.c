@@ -369,12 +369,25 @@ int http_status(const struct http_request *request)
     return request->timed_out ? 408 : 499;
 }
 
+const char *http_traceparent(const struct http_request *request)
+{
+    static const char FORM[] = "hh-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
+    const char *given = http_header(request, "traceparent");
+    if (!given || strlen(given) != sizeof FORM - 1)
+        return NULL;
+    for (size_t i = 0; FORM[i]; i++)
+        if (FORM[i] == 'h' ? !strchr("0123456789abcdef", given[i]) : given[i] != FORM[i])
+            return NULL;
+    return given;
+}
+
 void http_log(const struct http_request *request)
 {
     struct log_line line;
     bool quiet = request->route && request->route->quiet;
     log_begin(&line, quiet ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "request");
     log_text(&line, "id", request->request_id);
+    log_text(&line, "traceparent", http_traceparent(request));
     log_text(&line, "method", request->method);
     log_text(&line, "path", request->path);
     log_int(&line, "status", http_status(request));

@@ -53,6 +53,9 @@ bool http_work_done(struct http_request *request);
  * was too large, 408 when it did not come in time, 499 when the client has left. */
 int http_status(const struct http_request *request);
 void http_log(const struct http_request *request);
+/* The request's traceparent (W3C Trace Context, level 1), for the log; NULL: it has none, or none
+ * that is one. */
+const char *http_traceparent(const struct http_request *request);
 /* Shuts the socket down both ways; libmicrohttpd has still to notice. */
 void http_shutdown(const struct http_request *request);
 

@@ -26,6 +26,20 @@ static bool matches(const char *pattern, const char *path, char *parameter, size
     return all || !strchr(parameter, '/');
 }
 
+static const char *behind_version(const char *path)
+{
+    static const char VERSION[] = "/v1";
+    size_t length = sizeof VERSION - 1;
+    return strncmp(path, VERSION, length) == 0 && path[length] == '/' ? path + length : path;
+}
+
+static bool leads_to(const struct route *route, const char *path, char *parameter, size_t size)
+{
+    if (route->either)
+        return matches(behind_version(route->path), behind_version(path), parameter, size);
+    return matches(route->path, path, parameter, size);
+}
+
 static bool serves(const struct route *route, const char *method)
 {
     return strcmp(route->method, method) == 0 ||
@@ -63,7 +77,7 @@ static bool list_methods(const struct route_table *table, const char *path, bool
         const char *method = table->routes[i].method;
         const char *names = strcmp(method, "GET") == 0 ? "GET, HEAD" : method;
         if (!strstr(list, names) &&
-            (all || matches(table->routes[i].path, path, parameter, sizeof parameter)))
+            (all || leads_to(&table->routes[i], path, parameter, sizeof parameter)))
             length +=
                 (size_t)snprintf(list + length, size - length, "%s%s", length ? ", " : "", names);
     }
@@ -81,8 +95,7 @@ const struct route *route_find(const struct route_table *table, const char *meth
 {
     char methods[sizeof err->allow];
     for (size_t i = 0; i < table->count; i++)
-        if (serves(&table->routes[i], method) &&
-            matches(table->routes[i].path, path, parameter, size))
+        if (serves(&table->routes[i], method) && leads_to(&table->routes[i], path, parameter, size))
             return &table->routes[i];
     if (list_methods(table, path, false, methods, sizeof methods)) {
         api_error_method(err, method, methods);

@@ -15,6 +15,7 @@ struct http_request;
 struct route {
     const char *method;
     const char *path; /* "*" matches one part, "**" at the end all that follows */
+    bool either;      /* the same path with and without "/v1" before it */
     bool open;        /* needs no API key */
     bool json;        /* wants a JSON body */
     bool octets;      /* wants a body of any bytes; --max-state-bytes is its limit */

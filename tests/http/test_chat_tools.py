@@ -302,6 +302,15 @@ def test_reasoning_is_counted(own):
             "include_usage": True, "continuous_usage_stats": True}).content)} == {0}
 
 
+def test_running_usage_of_several_choices_never_falls(own):
+    frames = read_frames(own.ask_for("reasons", stream=True, n=3, stream_options={
+        "include_usage": True, "continuous_usage_stats": True}).content)
+    for count in (lambda usage: usage["completion_tokens"],
+                  lambda usage: usage["completion_tokens_details"]["reasoning_tokens"]):
+        counts = [count(frame["usage"]) for frame in frames]
+        assert counts == sorted(counts) and counts[0] == 0 and counts[-1] > 0
+
+
 def test_reasoning_that_does_not_end(own):
     reply = own.ask_for("never ends", max_tokens=20).json()
     choice = reply["choices"][0]
@@ -370,12 +379,28 @@ def test_a_stream_makes_no_frames_of_what_is_held_back(own):
     frames = read_frames(own.ask_for("reasons and calls", tools=TOOLS, stream=True).content)
     deltas = [frame["choices"][0]["delta"] for frame in frames]
     assert [list(delta) for delta in deltas] == [
-        ["role", "content"], [], ["reasoning_content"], ["reasoning_content"], ["tool_calls"], []]
+        ["role", "content"], [], ["reasoning_content", "reasoning"], ["reasoning_content", "reasoning"],
+        ["tool_calls"], []]
+    assert all(delta.get("reasoning") == delta.get("reasoning_content") for delta in deltas)
+
+
+def test_reasoning_that_is_not_wanted(own):
+    """vLLM's include_reasoning: reasoning is generated and counted, and not told."""
+    told = own.choice("reasons and calls", tools=TOOLS)["message"]
+    hidden = own.choice("reasons and calls", tools=TOOLS, include_reasoning=False)["message"]
+    assert told["reasoning"] == told["reasoning_content"]
+    assert set(told) - set(hidden) == {"reasoning", "reasoning_content"}
+    assert calls_of(hidden) == calls_of(told) and hidden["content"] == told["content"]
+    frames = read_frames(own.ask_for("reasons and calls", tools=TOOLS, stream=True,
+                                     include_reasoning=False).content)
+    assert [list(frame["choices"][0]["delta"]) for frame in frames] == [
+        ["role", "content"], [], ["tool_calls"], []]
 
 
 @pytest.mark.parametrize("code, fields", [
     ("invalid_type", {"parallel_tool_calls": "no"}),
-    ("unsupported_parameter", {"include_reasoning": False}),
+    ("invalid_type", {"include_reasoning": "no"}),
+    ("unsupported_parameter", {"verbosity": "loud"}),
 ])
 def test_refused(own, code, fields):
     reply = own.server.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, **fields})

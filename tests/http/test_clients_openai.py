@@ -227,7 +227,7 @@ def test_models(server, client):
 
 @pytest.mark.parametrize("fields, error, param", [
     ({"temperature": 3}, openai.BadRequestError, "temperature"),
-    ({"max_tokens": -1}, openai.BadRequestError, "max_tokens"),
+    ({"max_tokens": -2}, openai.BadRequestError, "max_tokens"),
     ({"n": 0}, openai.BadRequestError, "n"),
     ({"logprobs": 21}, openai.BadRequestError, "logprobs"),
     ({"stop": [""]}, openai.BadRequestError, "stop"),

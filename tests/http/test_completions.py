@@ -509,9 +509,9 @@ def test_unknown_fields_are_ignored(server):
 
 
 @pytest.mark.parametrize("field, value", [
-    ("max_tokens", -1), ("max_tokens", "5"), ("max_tokens", 1.5), ("max_tokens", True),
+    ("max_tokens", -2), ("max_tokens", "5"), ("max_tokens", 1.5), ("max_tokens", True),
     ("max_tokens", 2 ** 70), ("temperature", -0.1), ("temperature", 2.1), ("temperature", "hot"),
-    ("top_p", 0), ("top_p", 1.01), ("top_p", -1), ("top_k", -2), ("top_k", 1.5), ("min_p", -0.1),
+    ("top_p", -0.1), ("top_p", 1.01), ("top_p", -1), ("top_k", -2), ("top_k", 1.5), ("min_p", -0.1),
     ("min_p", 1.1), ("n", 0), ("n", 129), ("n", "2"), ("best_of", 0), ("best_of", 129),
     ("stream", "yes"), ("stream", 1), ("logprobs", -1), ("logprobs", 21), ("logprobs", "3"),
     ("echo", 1), ("stop", ""), ("stop", [""]), ("stop", 5), ("stop", [5]),

@@ -186,7 +186,7 @@ def test_an_idempotency_key_survives(server_factory, tmp_path):
              ("/v1/completions", {"prompt": "no session", "max_tokens": 3}),
              ("/v1/sessions/s/fork", {"id": "t"}),
              ("/v1/sessions/s/rewind", {"position": 5}),
-             ("/v1/completions", {"prompt": [7], "max_tokens": -1})]
+             ("/v1/completions", {"prompt": [7], "max_tokens": -2})]
     first = [server.post(path, body, headers={"Idempotency-Key": f"key {i}"})
              for i, (path, body) in enumerate(asked)]
     assert [reply.status_code for reply in first] == [200, 200, 200, 201, 200, 400]

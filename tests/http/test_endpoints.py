@@ -20,6 +20,29 @@ def test_health_ready_load_version(server):
     assert version["version"] == declared
 
 
+@pytest.mark.parametrize("path", ["/models", "/health"])
+def test_some_paths_need_no_version(server, path):
+    with_version, without = server.get("/v1" + path), server.get(path)
+    assert with_version.status_code == without.status_code == 200
+    assert with_version.json() == without.json()
+
+
+def test_completions_need_no_version(server):
+    fields = {"prompt": [5, 6], "max_tokens": 4, "seed": 1}
+    texts = [server.post(path, fields).json()["choices"] for path in ("/completions", "/v1/completions")]
+    assert texts[0] == texts[1]
+
+
+def test_the_log_has_the_traceparent(server):
+    """W3C Trace Context; what is none is not logged."""
+    right = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for given in (right, right.upper(), right + "-00", "x" * len(right)):
+        for path, fields in (("/v1/completions", {"prompt": [5], "max_tokens": 1}), ("/v1/completions", {})):
+            server.http.post(path, json=fields, headers={"traceparent": given})
+    wait_until(lambda: server.tail(1_000_000).count(f"traceparent={right} ") == 2, "both lines")
+    assert server.tail(1_000_000).count("traceparent=") == 2
+
+
 def test_models(server):
     listing = server.get("/v1/models").json()
     assert listing["object"] == "list"
@@ -235,7 +258,7 @@ def test_metrics_with_vllm_names(server_factory):
     assert total("cache_config_info", block_size="64", enable_prefix_caching="True") == 1
     # several texts, some of it reused, something refused
     server.complete(prompt=prompts[0], max_tokens=2, n=3, ignore_eos=True)
-    server.refuse(400, prompt=prompts[0], max_tokens=-1)
+    server.refuse(400, prompt=prompts[0], max_tokens=-2)
     assert total("prefix_cache_hits_total") == len(prompts[0])
     assert total("request_params_n_sum") == requests + 3
     assert total("request_generation_tokens_count") == requests + 3

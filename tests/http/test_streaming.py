@@ -106,6 +106,13 @@ def test_continuous_usage_stats(server):
     assert frames[-1]["choices"] == []
 
 
+def test_running_usage_of_several_choices_never_falls(server):
+    frames = server.stream(prompt=PROMPT, max_tokens=6, seed=7, n=3, logit_bias=LETTERS,
+                           stream_options={"include_usage": True, "continuous_usage_stats": True})
+    counts = [frame["usage"]["completion_tokens"] for frame in frames]
+    assert counts == sorted(counts) and counts[-1] == 18
+
+
 def test_eos_ends_on_a_frame_without_text(server):
     frames = server.stream(prompt=PROMPT, max_tokens=8, min_tokens=3, logit_bias={
         "0": 100, str(byte(ord("z"))): 60}, temperature=0)

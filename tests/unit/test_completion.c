@@ -236,6 +236,25 @@ Test(completion, bounds_are_inclusive_where_they_should_be)
     r = parse("{\"prompt\":\"x\",\"temperature\":2,\"top_p\":1e-30,\"n\":2,\"best_of\":128}");
     cr_expect_eq(r.best_of, 128);
     completion_request_clear(&r);
+    r = parse("{\"prompt\":\"x\",\"top_p\":0}"); /* the best token alone */
+    cr_expect(r.sampling.top_p > 0 && r.sampling.top_p < 1e-30f);
+    completion_request_clear(&r);
+}
+
+Test(completion, a_length_of_minus_one_is_as_many_tokens_as_fit)
+{
+    static const char *const BODIES[] = {
+        "{\"prompt\":\"x\",\"max_tokens\":-1,\"min_tokens\":20}",
+        "{\"prompt\":\"x\",\"max_completion_tokens\":-1}",
+        "{\"prompt\":\"x\",\"max_tokens\":-1,\"max_completion_tokens\":-1}"};
+    for (size_t i = 0; i < sizeof BODIES / sizeof *BODIES; i++) {
+        struct completion_request r = parse(BODIES[i]);
+        cr_expect(r.max_tokens_fit);
+        completion_request_clear(&r);
+    }
+    struct completion_request r = parse("{\"prompt\":\"x\"}");
+    cr_expect(!r.max_tokens_fit && r.max_tokens == 16);
+    completion_request_clear(&r);
 }
 
 Test(completion, stop_may_be_one_string_or_none)

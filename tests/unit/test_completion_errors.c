@@ -92,7 +92,7 @@ Test(completion_errors, prompt)
 Test(completion_errors, counts)
 {
     const struct violation list[] = {
-        {"\"max_tokens\":-1", API_INVALID_VALUE, "max_tokens"},
+        {"\"max_tokens\":-2", API_INVALID_VALUE, "max_tokens"},
         {"\"max_tokens\":0", API_INVALID_VALUE, "max_tokens"},
         {"\"max_tokens\":1.5", API_INVALID_TYPE, "max_tokens"},
         {"\"max_tokens\":\"16\"", API_INVALID_TYPE, "max_tokens"},
@@ -129,6 +129,17 @@ Test(completion_errors, counts)
     EXPECT_VIOLATIONS(list);
 }
 
+Test(completion_errors, all_bad_keys_of_logit_bias_are_named)
+{
+    struct completion_request request;
+    struct api_error err = {0};
+    static const char body[] =
+        "{\"prompt\":\"x\",\"logit_bias\":{\"a\":1,\"5\":1,\"300\":1,\"é\":1}}";
+    cr_assert(completion_parse(&request, body, sizeof body - 1, &limits, &err) != 0);
+    cr_expect_str_eq(err.message,
+                     "logit_bias: 3 keys are not token ids in [0, 300): \"a\", \"300\", \"é\"");
+}
+
 Test(completion_errors, sampling)
 {
     const struct violation list[] = {
@@ -137,7 +148,6 @@ Test(completion_errors, sampling)
         {"\"temperature\":1e308", API_INVALID_VALUE, "temperature"},
         {"\"temperature\":99999999999999999999", API_INVALID_VALUE, "temperature"},
         {"\"temperature\":\"1\"", API_INVALID_TYPE, "temperature"},
-        {"\"top_p\":0", API_INVALID_VALUE, "top_p"},
         {"\"top_p\":1.01", API_INVALID_VALUE, "top_p"},
         {"\"top_p\":-1", API_INVALID_VALUE, "top_p"},
         {"\"top_p\":{}", API_INVALID_TYPE, "top_p"},

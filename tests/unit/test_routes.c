@@ -12,6 +12,8 @@ static const struct route ROUTES[] = {
     {.method = "DELETE", .path = "/things/*"},
     {.method = "POST", .path = "/things/*/part"},
     {.method = "GET", .path = "/rest/**"},
+    {.method = "GET", .path = "/v1/both", .either = true},
+    {.method = "GET", .path = "/bare", .either = true},
 };
 
 static const char *const LACKING[] = {"/later", "/later/**", "/all/of/it"};
@@ -48,6 +50,18 @@ Test(routes, a_path_and_a_method_lead_to_one_row)
     expect_route("DELETE", "/things/a b", 3, "a b");
     expect_route("POST", "/things/a/part", 4, "a");
     expect_route("GET", "/rest/a/b/c", 5, "a/b/c");
+}
+
+Test(routes, some_have_a_version_before_them_or_not)
+{
+    expect_route("GET", "/v1/both", 6, "");
+    expect_route("HEAD", "/both", 6, "");
+    expect_route("GET", "/v1/bare", 7, "");
+    expect_route("GET", "/bare", 7, "");
+    cr_expect(refusal("POST", "/both").code == API_METHOD_NOT_ALLOWED);
+    cr_expect(refusal("GET", "/v1/all").code == API_UNKNOWN_PATH);
+    cr_expect(refusal("GET", "/v1/v1/both").code == API_UNKNOWN_PATH);
+    cr_expect(refusal("GET", "/v1bare").code == API_UNKNOWN_PATH);
 }
 
 Test(routes, an_asterisk_is_one_part)
