@@ -233,6 +233,14 @@ static void end_compiling(struct grammars *grammars, struct compiling *own)
     pthread_mutex_unlock(&grammars->lock);
 }
 
+/* Counts what the schemas of a request's constraint have that is not enforced. */
+static void count_annotations(struct grammars *grammars, const struct grammars_entry *entry)
+{
+    unsigned annotations = grammar_annotations(entry->grammar);
+    for (int i = 0; i < NUM_ANNOTATIONS; i++)
+        atomic_fetch_add(&grammars->metrics->annotations[i], annotations >> i & 1);
+}
+
 int grammars_get(struct grammars *grammars, const struct constraint *constraint,
                  struct grammars_entry **out, struct api_error *err)
 {
@@ -251,11 +259,15 @@ int grammars_get(struct grammars *grammars, const struct constraint *constraint,
     }
     pthread_mutex_unlock(&grammars->lock);
     atomic_fetch_add(&grammars->metrics->grammar_hits, entry != NULL);
-    if (entry)
+    if (entry) {
+        count_annotations(grammars, entry);
         return 0;
+    }
     int result = compile(grammars, constraint, &grammar, err);
     if (result == 0)
         result = list(grammars, constraint, grammar, out, err);
     end_compiling(grammars, &own);
+    if (result == 0)
+        count_annotations(grammars, *out);
     return result;
 }

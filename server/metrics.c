@@ -429,6 +429,14 @@ static void grammar_families(struct family *family, struct metrics *m)
     single(family, "regla_grammar_bytes", "gauge",
            "Bytes held for compiled grammars, with room for their masks, of the memory for bodies.",
            (double)atomic_load(&m->grammar_bytes));
+    begin(family, "regla_schema_annotations_total", "counter",
+          "Constraints of requests whose schemas have keywords that are not enforced, by keyword.");
+    for (int i = 0; i < NUM_ANNOTATIONS; i++) {
+        char more[64];
+        snprintf(more, sizeof more, ",keyword=\"%s\"",
+                 grammar_annotation_name((enum grammar_annotation)i));
+        sample(family, more, (double)atomic_load(&m->annotations[i]));
+    }
     single(family, "regla_masks_total", "counter", "Tokens of constrained texts that were masked.",
            (double)atomic_load(&m->masks));
     single(family, "regla_mask_seconds_total", "counter",

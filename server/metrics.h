@@ -7,6 +7,7 @@
 #include "api/states.h"
 #include "api/strbuf.h"
 #include "engine/engine.h"
+#include "engine/grammar/grammar.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -94,6 +95,7 @@ struct metrics {
 
     /* Constrained texts: grammars compiled, and found compiled; their bytes; masks of draws. */
     _Atomic uint64_t grammars_compiled, grammar_hits, masks;
+    _Atomic uint64_t annotations[NUM_ANNOTATIONS]; /* constraints whose schemas have them */
     _Atomic int64_t grammar_compile_nanos, grammar_bytes, mask_nanos;
 
     _Atomic int64_t connections;

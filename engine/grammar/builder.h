@@ -28,9 +28,10 @@ struct builder_rule {
 struct builder {
     const bool *alphabet; /* [256], borrowed: bytes that some token consists of */
     struct error *err;
-    bool tame;           /* JSON has < as an escape only (json_rules.h) */
-    uint32_t most_depth; /* of its calls; 0: AUTOMATON_MOST_DEPTH */
-    struct work work;    /* of all that is compiled into it */
+    bool tame;            /* JSON has < as an escape only (json_rules.h) */
+    uint32_t most_depth;  /* of its calls; 0: AUTOMATON_MOST_DEPTH */
+    unsigned annotations; /* of schemas that were compiled into it: a set (grammar.h) */
+    struct work work;     /* of all that is compiled into it */
     struct builder_arc *arcs;
     size_t num_arcs, arcs_capacity;
     uint32_t num_states;

@@ -15,7 +15,8 @@ struct grammar {
     struct automaton automaton;
     uint32_t root; /* a rule */
     struct mask_cache *masks;
-    struct mask *first; /* of all texts, where it took long to make; else NULL */
+    unsigned annotations; /* that its schemas have: a set (grammar.h) */
+    struct mask *first;   /* of all texts, where it took long to make; else NULL */
 };
 
 struct grammar_matcher;

@@ -39,15 +39,30 @@ enum grammar_kind {
  * lock: many threads may use it. */
 struct grammar;
 
+/* Keywords of schemas that ask for nothing here, though whoever wrote them may mean something:
+ * formats that are not enforced, and annotations of other tools. */
+enum grammar_annotation {
+    ANNOTATION_FORMAT,
+    ANNOTATION_NULLABLE, /* "nullable": true */
+    ANNOTATION_CONTENT,  /* contentEncoding, contentMediaType, contentSchema */
+    ANNOTATION_DISCRIMINATOR,
+    ANNOTATION_EXAMPLE,
+    ANNOTATION_EXTENSION, /* x-... */
+    ANNOTATION_OTHER,
+    NUM_ANNOTATIONS,
+};
+const char *grammar_annotation_name(enum grammar_annotation annotation);
+
 /* Steps and memory are bounded. spec is borrowed for the call, the vocabulary for the grammar's
  * life. ERROR_INVALID: the spec is wrong; ERROR_UNSUPPORTED: it asks for what we lack, or what no
  * text can match, or too much; both name the place ("$.properties.x.pattern", "line 2, column 5"),
  * what was expected and what was there. The caller ends its share with grammar_release. */
 int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *spec,
                     const struct grammar_vocabulary *vocabulary, struct error *err);
-struct grammar *grammar_share(struct grammar *grammar); /* one share more, of the same */
-void grammar_release(struct grammar *grammar);          /* NULL is allowed */
-size_t grammar_bytes(const struct grammar *grammar);    /* with what its cache may grow to */
+struct grammar *grammar_share(struct grammar *grammar);      /* one share more, of the same */
+void grammar_release(struct grammar *grammar);               /* NULL is allowed */
+size_t grammar_bytes(const struct grammar *grammar);         /* with what its cache may grow to */
+unsigned grammar_annotations(const struct grammar *grammar); /* a set, 1 << enum each */
 
 /* Where one text is in a grammar. One thread at a time may use it. It has a share of the grammar.
  */

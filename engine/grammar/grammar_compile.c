@@ -207,6 +207,7 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const json_t *
                  mask_cache_create(&grammar->masks, trie_set_words(&vocabulary->trie), CACHE_BYTES,
                                    builder->err) ||
                  make_first(grammar, builder->err);
+    grammar->annotations = builder->annotations;
     builder_clear(builder);
     gbnf_clear(&compiling.gbnf);
     free(compiling.tools.rules);
@@ -238,4 +239,20 @@ size_t grammar_bytes(const struct grammar *grammar)
 {
     return sizeof *grammar + grammar->automaton.bytes + mask_cache_bytes(grammar->masks) +
            mask_cache_share_bytes(grammar->masks, grammar->first);
+}
+
+unsigned grammar_annotations(const struct grammar *grammar)
+{
+    return grammar->annotations;
+}
+
+const char *grammar_annotation_name(enum grammar_annotation annotation)
+{
+    static const char *const names[NUM_ANNOTATIONS] = {
+        [ANNOTATION_FORMAT] = "format",   [ANNOTATION_NULLABLE] = "nullable",
+        [ANNOTATION_CONTENT] = "content", [ANNOTATION_DISCRIMINATOR] = "discriminator",
+        [ANNOTATION_EXAMPLE] = "example", [ANNOTATION_EXTENSION] = "x-",
+        [ANNOTATION_OTHER] = "other",
+    };
+    return names[annotation];
 }

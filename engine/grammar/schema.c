@@ -204,8 +204,6 @@ static void add_values(struct schema_compiler *compiler, const struct schema_par
 static void add_types(struct schema_compiler *compiler, const struct schema_parts *parts,
                       struct builder_rule rule)
 {
-    static const char *const limits[] = {"minimum", "maximum", "exclusiveMinimum",
-                                         "exclusiveMaximum"};
     struct builder *builder = compiler->builder;
     unsigned types = SCHEMA_ALL, these;
     for (size_t i = 0; i < parts->count; i++) {
@@ -213,25 +211,14 @@ static void add_types(struct schema_compiler *compiler, const struct schema_part
             return;
         types &= these;
     }
-    for (size_t i = 0; i < parts->count && types & SCHEMA_REAL; i++)
-        for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
-            if (json_object_get(parts->items[i].schema, limits[k])) {
-                schema_refuse(&compiler->document, parts->items[i].place, limits[k],
-                              ERROR_UNSUPPORTED,
-                              "expected it beside \"type\": \"integer\" only, got it for numbers "
-                              "that may have a fraction");
-                return;
-            }
     if (types & SCHEMA_NULL)
         builder_text(builder, rule.start, rule.final, "null", 4);
     if (types & SCHEMA_BOOLEAN) {
         builder_text(builder, rule.start, rule.final, "true", 4);
         builder_text(builder, rule.start, rule.final, "false", 5);
     }
-    if (types & SCHEMA_REAL)
-        json_rules_call(builder, rule.start, rule.final, RULE_NUMBER);
-    else if (types & SCHEMA_INTEGER)
-        schema_integer(compiler, parts, rule.start, rule.final);
+    if (types & (SCHEMA_REAL | SCHEMA_INTEGER))
+        schema_number(compiler, parts, types & SCHEMA_REAL, rule.start, rule.final);
     if (types & SCHEMA_STRING)
         schema_string(compiler, parts, rule.start, rule.final);
     if (types & SCHEMA_ARRAY)
@@ -339,11 +326,15 @@ static int compile(struct builder *builder, const json_t *spec, const struct sch
                    uint32_t *root)
 {
     struct arena arena = {0};
-    struct schema_compiler compiler = {
-        .document = {.root = spec, .arena = &arena, .work = &builder->work, .err = builder->err},
-        .builder = builder,
-        .made = json_array()};
+    struct schema_compiler compiler = {.document = {.root = spec,
+                                                    .arena = &arena,
+                                                    .work = &builder->work,
+                                                    .annotations = &builder->annotations,
+                                                    .err = builder->err},
+                                       .builder = builder,
+                                       .made = json_array()};
     compiler.document.patterns = &compiler.patterns;
+    compiler.document.resources = &compiler.resources;
     int failed = compiler.made ? compile_whole(&compiler, call, root)
                                : error_set(builder->err, ERROR_NO_MEMORY, "no memory for a schema");
     json_decref(compiler.made);

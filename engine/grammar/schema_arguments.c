@@ -173,7 +173,8 @@ static int add_all(struct arguments *arguments, struct builder_rule rule)
 void schema_arguments(struct schema_compiler *compiler, const struct schema_parts *parts,
                       const struct schema_call *call, uint32_t rule)
 {
-    static const char *const choices[] = {"anyOf", "oneOf", "enum", "const"};
+    static const char *const choices[] = {"anyOf",         "oneOf",         "enum",         "const",
+                                          "propertyNames", "minProperties", "maxProperties"};
     struct arguments arguments = {.call = call};
     for (size_t i = 0; i < parts->count; i++)
         for (size_t k = 0; k < sizeof choices / sizeof *choices; k++)

@@ -14,6 +14,7 @@ struct schema_call; /* schema.h */
 struct schema_compiler {
     struct schema_document document;
     struct schema_patterns patterns;
+    struct schema_resources resources;
     struct builder *builder;
     struct schema_rule *rules; /* [num_rules], in the order in which they are compiled */
     size_t num_rules, rules_capacity;
@@ -36,13 +37,17 @@ uint32_t schema_rule(struct schema_compiler *compiler, const struct schema_parts
 /* Each adds, between two states, the values of one type that satisfy the parts. */
 void schema_string(struct schema_compiler *compiler, const struct schema_parts *parts,
                    uint32_t from, uint32_t to);
-void schema_integer(struct schema_compiler *compiler, const struct schema_parts *parts,
-                    uint32_t from, uint32_t to);
+/* real: they may have a fraction. */
+void schema_number(struct schema_compiler *compiler, const struct schema_parts *parts, bool real,
+                   uint32_t from, uint32_t to);
 void schema_array(struct schema_compiler *compiler, const struct schema_parts *parts, uint32_t from,
                   uint32_t to);
 void schema_object(struct schema_compiler *compiler, const struct schema_parts *parts,
                    uint32_t from, uint32_t to);
 
+/* What names must be that are strings of the parts; *asks: not any. The caller clears *out. */
+int schema_string_names(const struct schema_document *document, const struct schema_parts *parts,
+                        struct dfa *out, bool *asks);
 /* What no string as text (enum schema_spelling) matches. NULL: failed. */
 const struct dfa *schema_text_barred(const struct schema_document *document,
                                      const struct schema_parts *parts);

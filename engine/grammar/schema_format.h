@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The formats of strings: date, time, date-time, uuid, email, ipv4. */
+/* The formats of strings that are enforced. */
 #ifndef ENGINE_GRAMMAR_SCHEMA_FORMAT_H
 #define ENGINE_GRAMMAR_SCHEMA_FORMAT_H
 
 #include "engine/grammar/dfa.h"
 #include "engine/grammar/schema_pattern.h"
 
-/* place: of the schema with "format": name. NULL: failed, as of schema_pattern. */
+bool schema_format_known(const char *name);
+/* Of a format that is known. place: of the schema with "format": name. NULL: failed, as of
+ * schema_pattern. */
 const struct dfa *schema_format(const struct schema_document *document,
                                 const struct schema_place *place, const char *name);
 

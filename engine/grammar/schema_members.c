@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/grammar/schema_members.h"
 
+#include "engine/grammar/schema_finite.h"
+#include "engine/grammar/schema_value.h"
 #include "engine/text/buffer.h"
 
 #include <stdlib.h>
@@ -75,6 +77,87 @@ static int read_patterns(struct schema_members *members)
     return 0;
 }
 
+/* Names that nobody mentions come where some schema says what they are, or where none has any
+ * properties. */
+static bool is_open(const struct schema_parts *parts)
+{
+    bool asked = false, mentioned = false;
+    for (size_t i = 0; i < parts->count; i++) {
+        const json_t *schema = parts->items[i].schema;
+        const json_t *rest = json_object_get(schema, "additionalProperties");
+        if (json_is_false(rest))
+            return false;
+        asked |= rest != NULL;
+        mentioned |=
+            json_object_get(schema, "properties") || json_object_get(schema, "patternProperties");
+    }
+    return asked || !mentioned;
+}
+
+/* --- propertyNames --- */
+
+/* Names that propertyNames lists. Those come that may: where other names may, or by a pattern. */
+static int add_listed(struct schema_members *members, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        const char *name = json_string_value(value);
+        bool may = name && members->open;
+        if (name && strlen(name) != json_string_length(value)) /* U+0000: no name of ours has it */
+            continue;
+        for (size_t k = 0; k < members->num_patterns && name && !may; k++)
+            may = dfa_accepts(members->patterns[k].dfa, name, strlen(name));
+        if (may && add_name(members, name, false))
+            return -1;
+    }
+    return 0;
+}
+
+/* What names must be that nobody lists. */
+static int read_free(struct schema_members *members)
+{
+    const struct schema_document *document = &members->compiler->document;
+    const struct schema_parts *asked = &members->asked_names;
+    unsigned types;
+    for (size_t i = 0; i < asked->count; i++) {
+        const struct schema_part *part = &asked->items[i];
+        if (schema_value_types(document, part, &types))
+            return -1;
+        members->closed |= !(types & SCHEMA_STRING);
+        for (int k = 0; k < 2; k++)
+            if (json_object_get(part->schema, k == 0 ? "anyOf" : "oneOf"))
+                return schema_refuse(
+                    document, part->place, k == 0 ? "anyOf" : "oneOf", ERROR_UNSUPPORTED,
+                    "expected one of at most %d names here, got free ones", SCHEMA_MOST_FINITE);
+    }
+    return schema_string_names(document, asked, &members->others, &members->has_others);
+}
+
+static int read_asked(struct schema_members *members)
+{
+    const struct schema_document *document = &members->compiler->document;
+    for (size_t i = 0; i < members->parts->count; i++) {
+        const struct schema_part *part = &members->parts->items[i];
+        members->asked |= json_object_get(part->schema, "propertyNames") != NULL;
+        if (schema_parts_add_member(document, &members->asked_names, part, "propertyNames"))
+            return -1;
+    }
+    if (!members->asked || members->asked_names.count == 0) {
+        members->closed = members->asked_names.never;
+        return 0;
+    }
+    bool finite;
+    json_t *list = json_array();
+    if (!list || json_array_append_new(members->compiler->made, list))
+        return error_set(document->err, ERROR_NO_MEMORY, "no memory for a schema");
+    if (schema_finite(document, &members->asked_names, list, &finite))
+        return -1;
+    if (!finite)
+        return read_free(members);
+    members->closed = true;
+    return add_listed(members, list);
+}
+
 int schema_members_read(struct schema_members *members, struct schema_compiler *compiler,
                         const struct schema_parts *parts)
 {
@@ -83,7 +166,8 @@ int schema_members_read(struct schema_members *members, struct schema_compiler *
     members->known = json_object();
     if (!members->known)
         return error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
-    return read_names(members) || read_patterns(members) ? -1 : 0;
+    members->open = is_open(parts);
+    return read_names(members) || read_patterns(members) || read_asked(members) ? -1 : 0;
 }
 
 void schema_members_clear(struct schema_members *members)
@@ -91,6 +175,7 @@ void schema_members_clear(struct schema_members *members)
     json_decref(members->known);
     free(members->names);
     free(members->required);
+    dfa_clear(&members->others);
 }
 
 size_t schema_members_must(const struct schema_members *members)
@@ -143,7 +228,16 @@ int schema_members_named(const struct schema_members *members, size_t index,
         return -1;
     for (size_t i = 0; i < members->num_patterns; i++)
         matches[i] = dfa_accepts(members->patterns[i].dfa, name, strlen(name));
-    return member_parts(members, name, matches, member);
+    if (member_parts(members, name, matches, member))
+        return -1;
+    json_t *text = members->asked ? json_string(name) : NULL;
+    bool fits = true;
+    int failed =
+        text ? schema_value_fits(&members->compiler->document, text, &members->asked_names, &fits)
+             : 0;
+    json_decref(text);
+    member->never |= !fits;
+    return failed;
 }
 
 int schema_members_other(const struct schema_members *members, const bool *matches,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members that a schema's objects may have: their names, and what each value must satisfy. */
+/* The members that a schema's objects may have: their names, and what each value must satisfy.
+ * Names that propertyNames lists, as of an enum, are as good as those of properties. */
 #ifndef ENGINE_GRAMMAR_SCHEMA_MEMBERS_H
 #define ENGINE_GRAMMAR_SCHEMA_MEMBERS_H
 
@@ -23,6 +24,12 @@ struct schema_members {
     const char **names; /* [num_names]: those of properties, then the other required ones */
     bool *required;     /* [num_names] */
     size_t num_names, names_capacity, required_capacity;
+    bool open;   /* other names may come */
+    bool asked;  /* by propertyNames: what names must satisfy */
+    bool closed; /* by propertyNames: no others may come, not even those of a pattern */
+    struct schema_parts asked_names;
+    struct dfa others; /* what propertyNames leaves of other names, where has_others */
+    bool has_others;
     json_t *known; /* by name: its index */
     struct schema_name_pattern patterns[SCHEMA_MOST_PATTERNS];
     size_t num_patterns;

@@ -13,28 +13,10 @@ enum { MOST_GROUPS = 64 };
 /* An object while it is compiled. */
 struct object {
     struct schema_members members;
-    bool open;     /* names that nobody mentions may come */
     int groups;    /* of names, by the patterns that they match */
     uint32_t key;  /* where a member may begin behind all names */
     uint32_t done; /* behind its value */
 };
-
-/* Names that nobody mentions come where some schema says what they are, or where none has any
- * properties. */
-static bool is_open(const struct schema_parts *parts)
-{
-    bool asked = false, mentioned = false;
-    for (size_t i = 0; i < parts->count; i++) {
-        const json_t *schema = parts->items[i].schema;
-        const json_t *rest = json_object_get(schema, "additionalProperties");
-        if (json_is_false(rest))
-            return false;
-        asked |= rest != NULL;
-        mentioned |=
-            json_object_get(schema, "properties") || json_object_get(schema, "patternProperties");
-    }
-    return asked || !mentioned;
-}
 
 /* "name": value, from `from` to `to`. */
 static int add_member(struct object *object, size_t index, uint32_t from, uint32_t to)
@@ -88,6 +70,14 @@ static int other_names(const struct object *object, struct dfa *out)
         dfa_clear(&all);
     }
     dfa_clear(&names);
+    if (!failed && object->members.has_others) {
+        struct dfa both;
+        failed = dfa_combine(&both, out, &object->members.others, false,
+                             object->members.compiler->document.work, err);
+        dfa_clear(out);
+        if (!failed)
+            *out = both;
+    }
     return failed;
 }
 
@@ -99,7 +89,7 @@ static int add_group(struct object *object, const struct dfa *dfa, const bool *m
     bool any = false;
     for (size_t i = 0; i < object->members.num_patterns; i++)
         any |= matches[i];
-    if (!any && !object->open)
+    if (!any && !object->members.open)
         return 0;
     if (++object->groups > MOST_GROUPS)
         return schema_refuse(
@@ -150,13 +140,20 @@ static int split(struct object *object, const struct dfa *dfa, size_t index, boo
     return 0;
 }
 
+/* Whether names may come that are not listed. */
+static bool has_others(const struct object *object)
+{
+    return !object->members.closed && (object->members.num_patterns > 0 || object->members.open);
+}
+
 static int add_others(struct object *object)
 {
     bool matches[SCHEMA_MOST_PATTERNS] = {false};
-    if (object->members.num_patterns == 0 && !object->open)
+    if (!has_others(object))
         return 0;
     if (object->members.num_patterns == 0 && object->members.num_names == 0)
-        return add_group(object, NULL, matches);
+        return add_group(object, object->members.has_others ? &object->members.others : NULL,
+                         matches);
     struct dfa others;
     char text[SCHEMA_PLACE_BYTES];
     if (other_names(object, &others))
@@ -214,11 +211,155 @@ static int add_members(struct object *object, uint32_t from, uint32_t to)
     return add_others(object);
 }
 
+/* --- Members that are counted --- */
+
+enum { MOST_COUNTED = 1 << 14 }; /* names times counts */
+
+struct counts {
+    int64_t least, most; /* members; most < 0: no limit */
+    size_t top;          /* counts go so far: there they stay, or with `most` end */
+};
+
+/* Whether what is required does not answer for minProperties, and all there is for maxProperties.
+ */
+static bool reads_counts(const struct object *object, struct counts *counts)
+{
+    const struct schema_members *members = &object->members;
+    int64_t required = 0, names = (int64_t)members->num_names;
+    for (size_t i = 0; i < members->num_names; i++)
+        required += members->required[i];
+    counts->least = schema_counts(members->parts, "minProperties", false);
+    counts->most = schema_counts(members->parts, "maxProperties", true);
+    int64_t top = counts->most >= 0 ? counts->most : counts->least;
+    counts->top = (size_t)(top < names ? top : names);
+    return counts->least > required ||
+           (counts->most >= 0 && (has_others(object) || names > counts->most));
+}
+
+static int refuse_counts(const struct object *object, const char *key, const char *expected,
+                         int64_t most)
+{
+    const struct schema_parts *parts = object->members.parts;
+    size_t at = 0;
+    while (at + 1 < parts->count && !json_object_get(parts->items[at].schema, key))
+        at++;
+    return schema_refuse(&object->members.compiler->document, parts->items[at].place, key,
+                         ERROR_UNSUPPORTED, "expected %s %lld, got more", expected,
+                         (long long)most);
+}
+
+/* Members behind the listed ones as a rule, which counts all but the first. Nobody knows whether
+ * their names differ, so towards minProperties they are one. */
+static uint32_t add_list_of_others(struct object *object)
+{
+    struct builder *builder = object->members.compiler->builder;
+    uint32_t list = builder_rule(builder), comma = builder_state(builder);
+    object->done = builder_state(builder);
+    if (builder_failed(builder))
+        return 0;
+    object->key = builder->rules[list].start;
+    uint32_t final = builder->rules[list].final;
+    builder_range(builder, object->done, comma, ',', ',', EDGE_COUNTS);
+    json_rules_space(builder, comma, object->key);
+    builder_jump(builder, object->done, final);
+    return add_others(object) ? 0 : list;
+}
+
+/* Member `index` of the names. key: [top + 1], where it may begin by the count of those before it;
+ * next: the same of the one behind. */
+static int count_member(struct object *object, const struct counts *counts, size_t index,
+                        const uint32_t *key, uint32_t *next, uint32_t close)
+{
+    struct builder *builder = object->members.compiler->builder;
+    size_t must = schema_members_must(&object->members);
+    uint32_t rule = builder_rule(builder);
+    if (builder_failed(builder) ||
+        add_member(object, index, builder->rules[rule].start, builder->rules[rule].final))
+        return -1;
+    for (size_t came = 0; came <= counts->top; came++)
+        next[came] = builder_state(builder);
+    for (size_t came = 0; came <= counts->top && !builder_failed(builder); came++) {
+        size_t now = came < counts->top ? came + 1 : came;
+        if (!object->members.required[index])
+            builder_jump(builder, key[came], next[came]);
+        if (came == counts->top && counts->most >= 0)
+            break;
+        uint32_t done = builder_state(builder), comma = builder_state(builder);
+        json_rules_call(builder, key[came], done, rule);
+        builder_byte(builder, done, comma, ',');
+        json_rules_space(builder, comma, next[now]);
+        if (index + 1 >= must && (int64_t)now >= counts->least)
+            json_rules_space(builder, done, close);
+    }
+    return builder_failed(builder) ? -1 : 0;
+}
+
+/* All of it. key, next: room for counts->top + 1 states. */
+static int add_counted(struct object *object, const struct counts *counts, uint32_t *key,
+                       uint32_t *next, uint32_t from, uint32_t to)
+{
+    struct builder *builder = object->members.compiler->builder;
+    const size_t names = object->members.num_names;
+    uint32_t open = builder_state(builder), close = builder_state(builder);
+    uint32_t done = builder_state(builder);
+    for (size_t came = 0; came <= counts->top; came++)
+        key[came] = builder_state(builder);
+    builder_byte(builder, from, open, '{');
+    json_rules_space(builder, open, key[0]);
+    builder_byte(builder, close, to, '}');
+    json_rules_space(builder, done, close);
+    uint32_t start = key[0];
+    for (size_t i = 0; i < names; i++) {
+        if (count_member(object, counts, i, key, next, close))
+            return -1;
+        memcpy(key, next, (counts->top + 1) * sizeof *key);
+    }
+    if (schema_members_must(&object->members) == 0 && counts->least <= 0)
+        builder_jump(builder, start, close);
+    if (!has_others(object))
+        return 0;
+    uint32_t list = add_list_of_others(object);
+    for (size_t came = 0; came <= counts->top && !builder_failed(builder); came++) {
+        int64_t count = (int64_t)came + 1;
+        if (count >= counts->least && (counts->most < 0 || count <= counts->most))
+            builder_call(builder, key[came], done, list, 0,
+                         counts->most < 0 ? AUTOMATON_NO_LIMIT : (int32_t)(counts->most - count));
+    }
+    return builder_failed(builder) ? -1 : 0;
+}
+
+static void add_counted_members(struct object *object, const struct counts *counts, uint32_t from,
+                                uint32_t to)
+{
+    struct schema_members *members = &object->members;
+    int64_t possible = (int64_t)members->num_names + has_others(object);
+    if (has_others(object) && counts->least > possible) {
+        refuse_counts(
+            object, "minProperties",
+            "names that are listed, as by properties or an enum in propertyNames, but for "
+            "one: no grammar knows whether free names differ; so at most",
+            possible);
+        return;
+    }
+    if ((members->num_names + 1) * (counts->top + 1) > MOST_COUNTED) {
+        refuse_counts(object, counts->most >= 0 ? "maxProperties" : "minProperties",
+                      "a product of names and counts of at most", MOST_COUNTED);
+        return;
+    }
+    uint32_t *key = calloc(2 * (counts->top + 1), sizeof *key);
+    if (key)
+        add_counted(object, counts, key, key + counts->top + 1, from, to);
+    else
+        error_set(members->compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
+    free(key);
+}
+
 void schema_object(struct schema_compiler *compiler, const struct schema_parts *parts,
                    uint32_t from, uint32_t to)
 {
-    static const char *const keys[] = {"properties", "required", "additionalProperties",
-                                       "patternProperties"};
+    static const char *const keys[] = {"properties",        "required",      "additionalProperties",
+                                       "patternProperties", "propertyNames", "minProperties",
+                                       "maxProperties"};
     if (!schema_has_any(parts, keys, sizeof keys / sizeof *keys)) {
         json_rules_call(compiler->builder, from, to, json_rules_id(compiler->builder, RULE_OBJECT));
         return;
@@ -228,9 +369,13 @@ void schema_object(struct schema_compiler *compiler, const struct schema_parts *
         error_set(compiler->document.err, ERROR_NO_MEMORY, "no memory for a schema");
         return;
     }
-    object->open = is_open(parts);
-    if (schema_members_read(&object->members, compiler, parts) == 0)
-        add_members(object, from, to);
+    struct counts counts;
+    if (schema_members_read(&object->members, compiler, parts) == 0) {
+        if (reads_counts(object, &counts))
+            add_counted_members(object, &counts, from, to);
+        else
+            add_members(object, from, to);
+    }
     schema_members_clear(&object->members);
     free(object);
 }

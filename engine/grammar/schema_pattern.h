@@ -4,7 +4,7 @@
 #define ENGINE_GRAMMAR_SCHEMA_PATTERN_H
 
 #include "engine/grammar/dfa.h"
-#include "engine/grammar/schema_parts.h"
+#include "engine/grammar/schema_document.h"
 
 struct schema_pattern; /* in the document's arena */
 enum { SCHEMA_PATTERN_SLOTS = 256 };

@@ -43,7 +43,7 @@ static int read_patterns(const struct schema_document *document, const struct sc
                       schema_pattern(document, part->place, "pattern", json_string_value(value),
                                      json_string_length(value), true)))
             return -1;
-        if (schema_has(part, "format", &value) &&
+        if (schema_has(part, "format", &value) && schema_format_known(json_string_value(value)) &&
             intersect(document, part->place, text,
                       schema_format(document, part->place, json_string_value(value))))
             return -1;
@@ -99,6 +99,34 @@ static int bar(const struct schema_document *document, const struct schema_parts
     text->own = left;
     text->all = &text->own;
     return 0;
+}
+
+int schema_string_names(const struct schema_document *document, const struct schema_parts *parts,
+                        struct dfa *out, bool *asks)
+{
+    struct text text = {0};
+    struct dfa any;
+    char where[SCHEMA_PLACE_BYTES];
+    int64_t least = schema_counts(parts, "minLength", false);
+    int64_t most = schema_counts(parts, "maxLength", true);
+    *asks = false;
+    int failed = read_patterns(document, parts, &text);
+    if (!failed && (least > 0 || most >= 0))
+        failed = add_lengths(document, parts->items[0].place, &text, least < 0 ? 0 : least, most);
+    if (!failed && text.all && text.all != &text.own) { /* a copy, since it is the document's */
+        failed = dfa_lengths(&any, 0, -1, document->work, document->err) ||
+                 intersect(document, parts->items[0].place, &text, &any);
+        if (failed)
+            error_prefix(document->err, "%s", schema_place_text(parts->items[0].place, where));
+        else
+            dfa_clear(&any);
+    }
+    *asks = !failed && text.all;
+    if (*asks)
+        *out = text.own;
+    else
+        dfa_clear(&text.own);
+    return failed ? -1 : 0;
 }
 
 void schema_string(struct schema_compiler *compiler, const struct schema_parts *parts,

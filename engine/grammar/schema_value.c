@@ -2,6 +2,7 @@
 #include "engine/grammar/schema_value.h"
 
 #include "engine/grammar/schema_compiler.h"
+#include "engine/grammar/schema_decimal.h"
 #include "engine/grammar/schema_format.h"
 #include "engine/text/unicode.h"
 
@@ -99,7 +100,7 @@ static int compare_numbers(const json_t *a, const json_t *b)
     return (x > y) - (x < y);
 }
 
-static bool same_value(const json_t *a, const json_t *b)
+bool schema_value_same(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? compare_numbers(a, b) == 0 : json_equal(a, b);
 }
@@ -160,11 +161,21 @@ static int fits_choice(const struct schema_document *document, const json_t *val
 
 static bool fits_number(const json_t *number, const struct schema_part *part)
 {
+    static const struct {
+        const char *key, *exclusive;
+        int sign; /* of what the number may not be, compared with the limit */
+    } limits[] = {{"minimum", "exclusiveMinimum", -1}, {"maximum", "exclusiveMaximum", 1}};
     const json_t *limit;
-    return !(schema_has(part, "minimum", &limit) && compare_numbers(number, limit) < 0) &&
-           !(schema_has(part, "maximum", &limit) && compare_numbers(number, limit) > 0) &&
-           !(schema_has(part, "exclusiveMinimum", &limit) && compare_numbers(number, limit) <= 0) &&
-           !(schema_has(part, "exclusiveMaximum", &limit) && compare_numbers(number, limit) >= 0);
+    for (int i = 0; i < 2; i++) {
+        const json_t *other = json_object_get(part->schema, limits[i].exclusive);
+        if (json_is_number(other) && compare_numbers(number, other) * limits[i].sign >= 0)
+            return false;
+        if (schema_has(part, limits[i].key, &limit) &&
+            compare_numbers(number, limit) * limits[i].sign >= (json_is_true(other) ? 0 : 1))
+            return false;
+    }
+    return !schema_has(part, "multipleOf", &limit) ||
+           schema_decimal_is_multiple(schema_decimal_read(number), schema_decimal_read(limit));
 }
 
 static int fits_text(const struct schema_document *document, const json_t *value,
@@ -178,7 +189,8 @@ static int fits_text(const struct schema_document *document, const json_t *value
     static const char *const keys[] = {"pattern", "format"};
     for (int i = 0; i < 2 && *fits; i++) {
         const json_t *asked;
-        if (!schema_has(part, keys[i], &asked))
+        if (!schema_has(part, keys[i], &asked) ||
+            (i == 1 && !schema_format_known(json_string_value(asked))))
             continue;
         const struct dfa *dfa =
             i == 0 ? schema_pattern(document, part->place, keys[i], json_string_value(asked),
@@ -191,6 +203,19 @@ static int fits_text(const struct schema_document *document, const json_t *value
     return 0;
 }
 
+/* Whether a list has no value twice. */
+static int fits_unique(const struct schema_document *document, const json_t *list,
+                       const struct schema_part *part, bool *fits)
+{
+    for (size_t i = 0; i < json_array_size(list) && *fits; i++) {
+        if (schema_work(document, part->place, i * size_of(json_array_get(list, i))))
+            return -1;
+        for (size_t k = 0; k < i && *fits; k++)
+            *fits = !schema_value_same(json_array_get(list, i), json_array_get(list, k));
+    }
+    return 0;
+}
+
 static int fits_list(const struct schema_document *document, const json_t *value,
                      const struct schema_part *part, int depth, bool *fits)
 {
@@ -199,6 +224,9 @@ static int fits_list(const struct schema_document *document, const json_t *value
     int64_t count = (int64_t)json_array_size(value);
     int64_t least = schema_count(part, "minItems"), most = schema_count(part, "maxItems");
     *fits = count >= least && (most < 0 || count <= most);
+    if (json_is_true(json_object_get(part->schema, "uniqueItems")) &&
+        fits_unique(document, value, part, fits))
+        return -1;
     for (size_t i = 0; i < json_array_size(value) && *fits; i++) {
         const json_t *schema = i < json_array_size(prefix) ? json_array_get(prefix, i) : items;
         if (schema && fits_schema(document, json_array_get(value, i), schema, part,
@@ -237,6 +265,19 @@ static int fits_member(const struct schema_document *document, const char *name,
                : fits_schema(document, value, rest, part, "additionalProperties", depth, fits);
 }
 
+/* A member's name, as a string. */
+static int fits_name(const struct schema_document *document, const char *name,
+                     const struct schema_part *part, int depth, bool *fits)
+{
+    const json_t *names = json_object_get(part->schema, "propertyNames");
+    json_t *text = names ? json_string(name) : NULL;
+    if (names && !text)
+        return error_set(document->err, ERROR_NO_MEMORY, "no memory for a schema");
+    int failed = names ? fits_schema(document, text, names, part, "propertyNames", depth, fits) : 0;
+    json_decref(text);
+    return failed;
+}
+
 static int fits_object(const struct schema_document *document, const json_t *value,
                        const struct schema_part *part, int depth, bool *fits)
 {
@@ -245,11 +286,16 @@ static int fits_object(const struct schema_document *document, const json_t *val
         return -1;
     for (size_t i = 0; i < json_array_size(required); i++)
         *fits = *fits && json_object_get(value, json_string_value(json_array_get(required, i)));
+    int64_t count = (int64_t)json_object_size(value), most = schema_count(part, "maxProperties");
+    *fits = *fits && count >= schema_count(part, "minProperties") && (most < 0 || count <= most);
     const char *name;
     json_t *member;
-    json_object_foreach(
-        (json_t *)value, name,
-        member) if (*fits && fits_member(document, name, member, part, depth, fits)) return -1;
+    json_object_foreach((json_t *)value, name, member)
+    {
+        if (*fits && (fits_name(document, name, part, depth, fits) ||
+                      (*fits && fits_member(document, name, member, part, depth, fits))))
+            return -1;
+    }
     return 0;
 }
 
@@ -259,8 +305,8 @@ static bool fits_enum(const json_t *value, const struct schema_part *part)
     const json_t *constant = json_object_get(part->schema, "const");
     bool any = !list || part->listed;
     for (size_t i = 0; i < json_array_size(list) && !any; i++)
-        any = same_value(value, json_array_get(list, i));
-    return any && (!constant || same_value(value, constant));
+        any = schema_value_same(value, json_array_get(list, i));
+    return any && (!constant || schema_value_same(value, constant));
 }
 
 static int fits_one(const struct schema_document *document, const json_t *value,
@@ -318,25 +364,13 @@ int schema_value_string(const char *text, size_t length, bool tame, struct text_
     return failed || text_buffer_append(out, "\"", 1, err) ? -1 : 0;
 }
 
-/* The shortest number that reads back as the same. */
-static int append_number(const json_t *value, struct text_buffer *out, struct error *err)
-{
-    char text[40];
-    int length = 0;
-    if (json_is_integer(value))
-        length = snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    for (int digits = 1; json_is_real(value) && digits <= 17; digits++) {
-        length = snprintf(text, sizeof text, "%.*g", digits, json_real_value(value));
-        if (strtod(text, NULL) == json_real_value(value))
-            break;
-    }
-    return text_buffer_append(out, text, (size_t)length, err);
-}
-
 int schema_value_text(const json_t *value, bool tame, struct text_buffer *out, struct error *err)
 {
-    if (json_is_number(value))
-        return append_number(value, out, err);
+    if (json_is_number(value)) {
+        char number[SCHEMA_DECIMAL_TEXT];
+        int length = schema_decimal_text(value, number);
+        return text_buffer_append(out, number, (size_t)length, err);
+    }
     if (json_is_string(value))
         return schema_value_string(json_string_value(value), json_string_length(value), tame, out,
                                    err);

@@ -25,6 +25,9 @@ int schema_value_types(const struct schema_document *document, const struct sche
 int schema_value_fits(const struct schema_document *document, const json_t *value,
                       const struct schema_parts *parts, bool *fits);
 
+/* Whether two are the same; 1 and 1.0 are. */
+bool schema_value_same(const json_t *a, const json_t *b);
+
 /* Appends the value as JSON; `tame`: as json_rules.h has it. */
 int schema_value_text(const json_t *value, bool tame, struct text_buffer *out, struct error *err);
 /* The same for a string: with its quotes and the shortest escapes. */

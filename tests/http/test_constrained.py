@@ -12,12 +12,14 @@ import openai
 import pydantic
 import pytest
 from constraints import check_json, check_regex, random_regex, random_schema
+from schema_types import REFUSED, faults_of, random_library_schema, refused_keyword
 from harness import check_error, read_frames, text_of, wait_until
 from stress_helpers import size
 
 # Their full size is for `make test-stress`, on two models if they are there.
 SCHEMAS = size("SCHEMAS", 50, 10, 1000)
 REGEXES = size("REGEXES", 20, 5, 200)
+WRITTEN = size("WRITTEN", 40, 5, 300)
 SECOND = harness.ROOT / "models" / "smollm2-135m-instruct"
 MODELS = [harness.shipped_model(), *([SECOND] if SCHEMAS > 50 and SECOND.is_dir() else [])]
 
@@ -118,7 +120,11 @@ TOO_LARGE = re.compile(r"an automaton of \d+ states can read|at most \d+ states|
                        "the grammar is ambiguous")
 
 
-def write_many(server, field, make, check_text, count):
+def is_too_large(message):
+    return TOO_LARGE.search(message)
+
+
+def write_many(server, field, make, check_text, count, may_refuse=is_too_large):
     """One text of each of so many random forms. Only max_tokens may cut it off; a likely EOS keeps
     texts without bound short. A few expressions are too large for an automaton, or have too many
     readings of their text, and are refused."""
@@ -130,7 +136,7 @@ def write_many(server, field, make, check_text, count):
         reply = server.post("/v1/completions", {
             "prompt": PROMPT, "max_tokens": 600, "temperature": 1, "seed": number, "logit_bias": likely,
             field: form}, timeout=600 * harness.SLOWNESS)
-        if reply.status_code == 400 and TOO_LARGE.search(reply.json()["error"]["message"]):
+        if reply.status_code == 400 and may_refuse(reply.json()["error"]["message"]):
             return "refused"
         assert reply.status_code == 200, (form, reply.text)
         choice, = reply.json()["choices"]
@@ -161,6 +167,15 @@ def test_random_schemas(any_model):
     write_many(any_model, "guided_json", random_schema, check_json, SCHEMAS)
 
 
+def check_written(text, schema):
+    assert not faults_of(text, schema), (text, schema)
+
+
+def test_schemas_as_pydantic_and_zod_write_them(any_model):
+    write_many(any_model, "guided_json", random_library_schema, check_written, WRITTEN,
+               lambda message: refused_keyword(message) in (None, *REFUSED))
+
+
 def test_random_regexes(any_model):
     write_many(any_model, "guided_regex", random_regex, check_regex, REGEXES)
 
@@ -173,8 +188,11 @@ def test_random_regexes(any_model):
     ("invalid_value", {"guided_choice": [7]}, "guided_choice: "),
     ("invalid_value", {"guided_json": {"properties": {"a": {"pattern": "("}}, "type": "object"}},
      "properties.a"),
-    ("invalid_value", {"guided_json": {"properties": {"b": {"uniqueItems": True}}}},
+    ("invalid_value", {"guided_json": {"properties": {"b": {"uniqueItems": 1}}}},
      "properties.b.uniqueItems"),
+    ("unsupported_parameter", {"guided_json": {"properties": {"b": {"uniqueItems": True}}}},
+     "properties.b.uniqueItems"),
+    ("unsupported_parameter", {"guided_json": {"not": {"const": 1}}}, "not"),
     ("invalid_value", {"response_format": {"type": "json_schema", "json_schema": {
         "name": "x", "schema": {"type": "objekt"}}}}, "objekt"),
     ("invalid_value", {"guided_json": "{"}, "guided_json: "),
@@ -345,6 +363,17 @@ def test_a_session_is_constrained_where_it_is_asked_to_be(server):
                             temperature=0)
     assert whole["choices"][0]["text"] == second["choices"][0]["text"]
     assert server.http.delete("/v1/sessions/form").status_code == 204
+
+
+def test_what_is_not_enforced_is_counted(server):
+    schema = {"type": "string", "format": "uri", "maxLength": 3, "x-order": 1, "description": "d"}
+    names = ("format", "x-", "nullable")
+    before = [server.metric("regla_schema_annotations_total", keyword=name) for name in names]
+    for _ in range(2):
+        choice, = write(server, {"guided_json": schema})
+        assert len(json.loads(choice["text"])) <= 3
+    after = [server.metric("regla_schema_annotations_total", keyword=name) for name in names]
+    assert [b - a for a, b in zip(before, after)] == [2, 2, 0]
 
 
 # The cache of grammars

@@ -237,7 +237,7 @@ def test_none_stays_none(writing):
         "type": "function", "function": {"name": "f", "parameters": []}}]},
      "tools[1].function.parameters: $: expected a schema"),
     ("invalid_value", "tools", {"tool_choice": "required", "tools": [{"type": "function", "function": {
-        "name": "f", "parameters": {"properties": {"a": {"uniqueItems": True}}}}}]},
+        "name": "f", "parameters": {"properties": {"a": {"uniqueItems": 1}}}}}]},
      "tools[0].function.parameters: $.properties.a.uniqueItems"),
 ])
 def test_refused(writing, code, param, fields, words):

@@ -5,12 +5,15 @@
     tests/.venv/bin/python tests/scripts/check_grammar.py build/dev/grammar_driver
 
 The library jsonschema holds each text against its schema, and Python's re each against its
-expression. The driver compares masks with what the automaton says of each token by itself. Prints
-counts; ends with 1 when something is wrong.
+expression. The driver compares masks with what the automaton says of each token by itself. Schemas as
+pydantic and zod write them come besides (tests/http/schema_types.py), of which at most 5 % may be
+refused. Prints counts; ends with 1 when something is wrong.
 """
 
 import argparse
+import collections
 import json
+import pathlib
 import random
 import re
 import subprocess
@@ -18,8 +21,11 @@ import sys
 
 import jsonschema
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "http"))
+from schema_types import REFUSED, faults_of, random_library_schema, refused_keyword
+
 TOKENIZERS = ["models/regla-books-7.7m", "tests/data/tokenizer/llama.json"]
-FORMATS = ["date", "time", "date-time", "uuid", "email", "ipv4"]
+FORMATS = ["date", "time", "date-time", "uuid", "email", "ipv4", "ipv6"]
 PATTERNS = ["^[a-z]{1,5}$", "^(foo|bar)-\\d{2}$", "[A-Z]", "x$", "^\\w+\\s?\\w*$", "^[^\"\\\\]{0,6}$",
             "^\\d+(\\.\\d+)?$", "a|b", "^[\"\\\\/]+$"]
 
@@ -40,7 +46,7 @@ class Schemas:
         return schema
 
     def schema(self, depth):
-        kinds = [self.string, self.integer, self.values, self.plain, self.plain]
+        kinds = [self.string, self.integer, self.number, self.values, self.plain, self.plain]
         if depth > 0:
             kinds += [self.container] * 5 + [self.any_of, self.all_of]
         kind = self.rng.choice(kinds)
@@ -81,6 +87,18 @@ class Schemas:
             schema[self.rng.choice(["maximum", "exclusiveMaximum"])] = above
         return schema
 
+    def number(self):
+        schema = {"type": self.rng.choice(["number", "number", "integer"])}
+        low = self.rng.choice([0, 0.5, -1, -10.25, 1e-7, 99.999, -1e16, 123456.789, 0.30000000000000004])
+        if self.rng.random() < 0.6:
+            schema[self.rng.choice(["minimum", "exclusiveMinimum"])] = low
+        if self.rng.random() < 0.6:
+            above = low + self.rng.choice([1.5, 2, 9.75, 123.456, 1e5])
+            schema[self.rng.choice(["maximum", "exclusiveMaximum"])] = above
+        if self.rng.random() < 0.3:  # as doubles, exact
+            schema["multipleOf"] = self.rng.choice([1, 3, 7, 0.5, 0.25, 2.5, 60])
+        return schema
+
     def value(self, depth=1):
         some = [None, True, 0, -3, 2.5, 1e30, "a", "é\"\\\n", ""]
         if depth > 0 and self.rng.random() < 0.3:
@@ -114,6 +132,13 @@ class Schemas:
         if self.rng.random() < 0.4:
             schema["additionalProperties"] = self.rng.choice(
                 [False, True, {"type": "integer"}, {"type": "string", "maxLength": 3}])
+        if self.rng.random() < 0.15:
+            schema["propertyNames"] = self.rng.choice(
+                [{"type": "string"}, {"enum": ["a", "id", "zz"]}, {"maxLength": 4}, {"pattern": "^[a-z]*$"}])
+        if self.rng.random() < 0.15:
+            schema["minProperties"] = self.rng.randint(0, 1 + len(names))
+        if self.rng.random() < 0.15:
+            schema["maxProperties"] = self.rng.randint(0, 4)
         if self.rng.random() < 0.2:
             schema["patternProperties"] = {
                 pattern: {"type": self.rng.choice(["integer", "null", "string"])}
@@ -122,10 +147,13 @@ class Schemas:
 
     def array(self, depth):
         schema = {"type": "array"}
-        if self.rng.random() < 0.8:
+        if self.rng.random() < 0.2:
+            schema |= {"uniqueItems": True, "items": self.rng.choice(
+                [self.values(), {"type": "boolean"}, {"enum": list(range(12))}])}
+        elif self.rng.random() < 0.8:
             schema["items"] = self.child(depth)
         recurs = isinstance(schema.get("items"), dict) and "$ref" in schema["items"]
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.3 and "uniqueItems" not in schema:
             schema["prefixItems"] = [self.schema(0) for _ in range(self.rng.randint(1, 3))]
             if self.rng.random() < 0.3:
                 schema["items"] = False
@@ -198,7 +226,7 @@ def check_schemas(driver, count, texts, seed):
         tally["schemas"] += 1
         if "error" in answer:
             tally["refused"] += 1
-            if "none can" not in answer["error"] and "only leads to" not in answer["error"]:
+            if not re.search("none can|only leads to|minProperties|at most 15 digits", answer["error"]):
                 tally["wrong"] += 1
                 print(json.dumps(schema), answer["error"])
             continue
@@ -215,6 +243,36 @@ def check_schemas(driver, count, texts, seed):
             if faults:
                 tally["wrong"] += 1
                 print(json.dumps(schema), repr(text), faults[0], sep="\n  ")
+    return tally
+
+
+def check_written(driver, count, texts, seed):
+    tally = {"written": 0, "refused": 0, "without values": 0, "texts": 0, "cut": 0, "masks": 0, "wrong": 0}
+    keywords = collections.Counter()
+    for i in range(count):
+        schema = random_library_schema(random.Random(seed * 1000003 + i))
+        answer = driver.ask(kind="json_schema", spec=schema, seed=i, texts=texts, tokens=600, every=40)
+        tally["written"] += 1
+        if "error" in answer:
+            keyword = refused_keyword(answer["error"])
+            tally["refused" if keyword else "without values"] += 1
+            keywords[keyword] += 1
+            if keyword and keyword not in REFUSED:
+                tally["wrong"] += 1
+                print(json.dumps(schema), answer["error"], sep="\n  ")
+            continue
+        tally["cut"] += answer["cut"]
+        tally["masks"] += answer["masks"]
+        for text in answer["texts"]:
+            tally["texts"] += 1
+            faults = faults_of(text, schema)
+            if faults:
+                tally["wrong"] += 1
+                print(json.dumps(schema), repr(text), faults[0], sep="\n  ")
+    print(f"seed {seed}, refused by keyword:", dict(keywords))
+    if tally["refused"] > count / 20:
+        tally["wrong"] += 1
+        print(f"expected at most 5 % refused, got {tally['refused']} of {count}")
     return tally
 
 
@@ -244,6 +302,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("driver")
     parser.add_argument("--schemas", type=int, default=1000)
+    parser.add_argument("--written", type=int, default=300, help="schemas of pydantic and zod")
     parser.add_argument("--expressions", type=int, default=200)
     parser.add_argument("--texts", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
@@ -253,6 +312,7 @@ def main():
     for tokenizer in options.tokenizer or TOKENIZERS:
         driver = Driver(options.driver, tokenizer)
         for tally in (check_schemas(driver, options.schemas, options.texts, options.seed),
+                      check_written(driver, options.written, options.texts, options.seed),
                       check_expressions(driver, options.expressions, options.texts, options.seed)):
             print(tokenizer, " ".join(f"{key} {value}" for key, value in tally.items()))
             wrong += tally["wrong"]
