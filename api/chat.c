@@ -15,6 +15,7 @@
 enum { DEFAULT_MAX_TOKENS = 2048 };
 /* What a rendering may take, and more for each byte of the request. */
 enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_BYTE = 64 };
+static const double BASE_SECONDS = 0.25, SECONDS_OF_BYTE = 0.5e-6;
 
 /* The template. */
 
@@ -162,6 +163,7 @@ static int run_template(char **text, size_t *text_length, const json_t *context,
     struct error error = ERROR_INIT;
     struct rendering rendering = {0};
     struct jinja_limits limits = {.steps = BASE_STEPS + STEPS_OF_BYTE * (int64_t)length,
+                                  .seconds = BASE_SECONDS + SECONDS_OF_BYTE * (double)length,
                                   .memory = BASE_BYTES + BYTES_OF_BYTE * length,
                                   .reserve = reserve,
                                   .context = &rendering};

@@ -7,11 +7,14 @@
 
 #include <string.h>
 
-size_t access_offset(const struct string *string, size_t character)
+size_t access_offset(struct run *run, const struct string *string, size_t character)
 {
     if (string->characters == string->length)
         return character;
+    if (character >= string->characters)
+        return string->length;
     size_t at = 0, length;
+    heap_work(&run->heap, character);
     for (; character > 0; character--) {
         utf8_decode(string->bytes + at, &length);
         at += length;
@@ -165,8 +168,7 @@ static int64_t index_of(int64_t index, int64_t count)
 
 static struct value character(struct run *run, const struct string *string, int64_t index)
 {
-    size_t at = access_offset(string, (size_t)index), length;
-    heap_work(&run->heap, string->characters == string->length ? 0 : at);
+    size_t at = access_offset(run, string, (size_t)index), length;
     utf8_decode(string->bytes + at, &length);
     return value_part(&run->heap, string, at, at + length);
 }
@@ -210,6 +212,40 @@ static int64_t bound(struct run *run, struct value value, int64_t absent, int64_
     return index < least ? least : index > most ? most : index;
 }
 
+/* The byte that is so many characters on from `at`. */
+static size_t moved(struct run *run, const struct string *string, size_t at, int64_t by)
+{
+    size_t length;
+    if (string->characters == string->length)
+        return at + (size_t)by;
+    heap_work(&run->heap, (size_t)(by < 0 ? -by : by));
+    for (; by > 0; by--) {
+        utf8_decode(string->bytes + at, &length);
+        at += length;
+    }
+    for (; by < 0; by++)
+        at = utf8_previous(string->bytes, at);
+    return at;
+}
+
+/* Each by-th character from `start` to before `stop`. */
+static struct value every(struct run *run, const struct string *string, int64_t start, int64_t stop,
+                          int64_t by)
+{
+    struct output own, *before = output_begin(run, &own);
+    bool any = by > 0 ? start < stop : start > stop;
+    size_t at = any ? access_offset(run, string, (size_t)start) : 0, length;
+    while (any) {
+        utf8_decode(string->bytes + at, &length);
+        output_part(run, string, at, at + length);
+        if (__builtin_add_overflow(start, by, &start))
+            break;
+        any = by > 0 ? start < stop : start > stop;
+        at = any ? moved(run, string, at, by) : at;
+    }
+    return output_take(run, before);
+}
+
 struct value access_slice(struct run *run, struct value value, struct value from, struct value to,
                           struct value step)
 {
@@ -228,23 +264,17 @@ struct value access_slice(struct run *run, struct value value, struct value from
     int64_t start = bound(run, from, by > 0 ? 0 : count - 1, count, least, most);
     int64_t stop = bound(run, to, by > 0 ? count : -1, count, least, most);
     if (is_string && by == 1) {
-        size_t begin = access_offset(value.string, (size_t)start);
-        size_t end = start < stop ? access_offset(value.string, (size_t)stop) : begin;
-        heap_work(heap, end);
+        size_t begin = access_offset(run, value.string, (size_t)start);
+        size_t end = start < stop ? access_offset(run, value.string, (size_t)stop) : begin;
         return as_marked(run, value, value_part(heap, value.string, begin, end));
     }
-    const struct list *items = is_string ? value_items(heap, value) : value.list;
+    if (is_string)
+        return as_marked(run, value, every(run, value.string, start, stop, by));
     struct list *chosen = value_new_list(heap, 0);
-    struct output own, *before = output_begin(run, &own);
     for (int64_t i = start; by > 0 ? i < stop : i > stop;) {
-        struct value item = items->items[i];
-        if (is_string)
-            output_string(run, item.string);
-        else
-            value_push(heap, chosen, item);
+        value_push(heap, chosen, value.list->items[i]);
         if (__builtin_add_overflow(i, by, &i))
             break;
     }
-    struct value text = output_take(run, before);
-    return is_string ? as_marked(run, value, text) : value_list(value.kind, chosen);
+    return value_list(value.kind, chosen);
 }

@@ -15,6 +15,6 @@ struct value access_slice(struct run *run, struct value value, struct value from
                           struct value step);
 
 /* The bytes of the character of that index, which is in [0, characters]. */
-size_t access_offset(const struct string *string, size_t character);
+size_t access_offset(struct run *run, const struct string *string, size_t character);
 
 #endif

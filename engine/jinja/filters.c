@@ -156,8 +156,10 @@ static BUILTIN(absolute)
 static bool read_number(struct run *run, const struct string *string, int base, bool real,
                         struct value *number)
 {
+    enum { PASSES = 8 }; /* so often such a text is gone through */
     const struct string *bare = strings_stripped(run, string, NULL, true, true).string;
     char *end;
+    heap_work(&run->heap, PASSES * bare->length);
     if (bare->length == 0 || strlen(bare->bytes) != bare->length)
         return false;
     if (strchr(bare->bytes, '_') || (real && strpbrk(bare->bytes, "xXpP(")))

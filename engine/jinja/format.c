@@ -47,6 +47,7 @@ static void write_fill(struct run *run, const struct spec *spec, size_t times)
 static void write_padded(struct run *run, const struct spec *spec, const char *sign,
                          const char *body, size_t length, const struct string *string)
 {
+    heap_work(&run->heap, length);
     size_t used = strlen(sign) + utf8_characters(body, length);
     size_t pad = (size_t)spec->width > used ? (size_t)spec->width - used : 0;
     char align = spec->align ? spec->align : string ? '<' : '>';
@@ -300,6 +301,7 @@ struct value format_percent(struct run *run, const struct string *format, struct
     if (format->markup)
         refuse(run, format);
     while (p.at < format->length) {
+        heap_work(&run->heap, 0);
         const char *sign = memchr(format->bytes + p.at, '%', format->length - p.at);
         size_t end = sign ? (size_t)(sign - format->bytes) : format->length;
         output_part(run, format, p.at, end);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/jinja/heap.h"
 
+#include "engine/base/clock.h"
 #include "engine/text/unicode.h"
 
 #include <stdarg.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 16 << 10, MOST_DEPTH = 300, BYTES_OF_STEP = 64 };
+enum { CHUNK_BYTES = 16 << 10, MOST_DEPTH = 300, BYTES_OF_STEP = 64, STEPS_BETWEEN_CHECKS = 4096 };
 
 struct heap_chunk {
     _Alignas(16) struct heap_chunk *next;
@@ -37,6 +38,8 @@ void *heap_alloc(struct heap *heap, size_t count, size_t size)
     if (size != 0 && count > SIZE_MAX / 4 / size)
         heap_fail(heap, ERROR_NO_MEMORY, "%zu items of %zu bytes", count, size);
     size_t bytes = (count * size + 15) & ~(size_t)15;
+    if (bytes >= BYTES_OF_STEP)
+        heap_work(heap, bytes); /* it is zeroed */
     if (bytes > heap->left)
         add_chunk(heap, bytes);
     void *memory = heap->at;
@@ -58,12 +61,30 @@ void heap_clear(struct heap *heap)
     heap->left = heap->used = 0;
 }
 
+void heap_begin_time(struct heap *heap, double most_seconds)
+{
+    heap->most_seconds = most_seconds;
+    heap->began = clock_nanos(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static void check_time(struct heap *heap)
+{
+    double seconds = (double)(clock_nanos(CLOCK_THREAD_CPUTIME_ID) - heap->began) * 1e-9;
+    if (seconds > heap->most_seconds)
+        heap_fail(heap, ERROR_INVALID, "the template takes more than %.2f s of processor time",
+                  heap->most_seconds);
+}
+
 void heap_work(struct heap *heap, size_t work)
 {
     int64_t steps = 1 + (int64_t)(work / BYTES_OF_STEP);
     if (heap->steps < steps)
         heap_fail(heap, ERROR_INVALID, "the template takes too many steps");
     heap->steps -= steps;
+    if (heap->most_seconds > 0 && (heap->unchecked += steps) > STEPS_BETWEEN_CHECKS) {
+        heap->unchecked = 0;
+        check_time(heap);
+    }
 }
 
 void heap_enter(struct heap *heap)

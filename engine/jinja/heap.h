@@ -20,8 +20,11 @@ struct heap { /* zero-initialise, then set limit */
     size_t used, limit;                            /* bytes of all chunks */
     bool (*reserve)(void *context, int64_t bytes); /* NULL, or whom to ask for them */
     void *reserve_context;
-    int64_t steps; /* left; heap_work takes them */
-    int depth;     /* of what calls itself now */
+    int64_t steps;       /* left; heap_work takes them */
+    double most_seconds; /* of this thread's processor time; 0: no limit */
+    int64_t began;       /* nanoseconds of that clock */
+    int64_t unchecked;   /* steps since it was looked at */
+    int depth;           /* of what calls itself now */
     jmp_buf out;
     struct error *err;
     const char *name, *source; /* of the template, for messages; [length] */
@@ -37,7 +40,11 @@ struct heap { /* zero-initialise, then set limit */
 void *heap_alloc(struct heap *heap, size_t count, size_t size);
 void heap_clear(struct heap *heap);
 
-/* Takes steps for `work` bytes or items; heap_work(heap, 0) takes one. Fails when none are left. */
+/* From now on heap_work fails too after so many seconds of this thread's processor time. */
+void heap_begin_time(struct heap *heap, double most_seconds);
+
+/* Takes steps for `work` bytes or items, before they are worked on; heap_work(heap, 0) takes one.
+ * Fails when none are left. */
 void heap_work(struct heap *heap, size_t work);
 
 /* Around a function that may call itself: fails when it is nested too deeply. */

@@ -138,6 +138,7 @@ int jinja_render(const struct jinja *template, const json_t *context,
     struct run run = {.context = context, .origin = origin, .now = now};
     run.heap.limit = limits->memory;
     run.heap.steps = limits->steps;
+    heap_begin_time(&run.heap, limits->seconds);
     run.heap.reserve = limits->reserve;
     run.heap.reserve_context = limits->context;
     run.heap.err = err;

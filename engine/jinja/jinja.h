@@ -4,8 +4,8 @@
  *
  * Templates are hostile files. What is not known is an error with line and column: while the
  * template is compiled if it can be seen there, else when it is reached. A rendering is bounded in
- * steps, depth and memory. A compiled template never changes: many threads may render it at once.
- * chat-templates.md says what is known. */
+ * steps, time, depth and memory. A compiled template never changes: many threads may render it at
+ * once. chat-templates.md says what is known. */
 #ifndef ENGINE_JINJA_JINJA_H
 #define ENGINE_JINJA_JINJA_H
 
@@ -29,8 +29,9 @@ void jinja_free(struct jinja *template);
 bool jinja_mentions(const struct jinja *template, const char *name);
 
 struct jinja_limits {
-    int64_t steps; /* a node of the template, or some dozens of bytes or items at work on */
-    size_t memory; /* bytes of all values and texts, the rendered one too */
+    int64_t steps;  /* a node of the template, or some dozens of bytes or items at work on */
+    double seconds; /* of the thread's processor time; 0: no limit */
+    size_t memory;  /* bytes of all values and texts, the rendered one too */
     /* NULL, or whom to ask for that memory as it is taken. At the end it is given back, as a
      * negative number. False: none is left, which is an ERROR_NO_MEMORY. */
     bool (*reserve)(void *context, int64_t bytes);

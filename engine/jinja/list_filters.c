@@ -6,6 +6,7 @@
 #include "engine/jinja/operators.h"
 #include "engine/jinja/print.h"
 #include "engine/jinja/strings.h"
+#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,9 +62,18 @@ static struct value attribute(struct run *run, struct value item, struct value p
     }
 }
 
+static struct value end_character(struct run *run, const struct string *string, size_t at)
+{
+    size_t length;
+    utf8_decode(string->bytes + at, &length);
+    return value_part(&run->heap, string, at, at + length);
+}
+
 BUILTIN(filters_first)
 {
     BUILTIN_UNUSED;
+    if (self.kind == VALUE_STRING && self.string->length > 0)
+        return end_character(run, self.string, 0);
     const struct list *items = value_items(&run->heap, self);
     return items->count > 0 ? items->items[0]
                             : value_undefined(&run->heap, "there is no first item");
@@ -74,6 +84,9 @@ BUILTIN(filters_last)
     BUILTIN_UNUSED;
     if (self.kind == VALUE_ITERATOR)
         heap_fail(&run->heap, ERROR_INVALID, "'generator' object is not reversible");
+    if (self.kind == VALUE_STRING && self.string->length > 0)
+        return end_character(run, self.string,
+                             utf8_previous(self.string->bytes, self.string->length));
     const struct list *items = value_items(&run->heap, self);
     return items->count > 0 ? items->items[items->count - 1]
                             : value_undefined(&run->heap, "there is no last item");
@@ -282,6 +295,7 @@ static void merge_sort(struct run *run, const struct value *keys, size_t *order,
     size_t half = count / 2, left = 0, right = half;
     merge_sort(run, keys, order, spare, half, reverse);
     merge_sort(run, keys, order + half, spare, count - half, reverse);
+    heap_work(&run->heap, count * sizeof *order);
     for (size_t i = 0; i < count; i++) {
         bool from_right = left == half;
         if (left < half && right < count) {

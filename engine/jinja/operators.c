@@ -3,6 +3,7 @@
 
 #include "engine/jinja/format.h"
 #include "engine/jinja/lexer.h"
+#include "engine/jinja/search.h"
 
 #include <math.h>
 #include <string.h>
@@ -146,6 +147,7 @@ static void write_escaped(struct run *run, const struct string *string)
     static const char *const ENTITIES[] = {
         ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['\''] = "&#39;", ['"'] = "&#34;"};
     size_t begin = 0;
+    heap_work(&run->heap, string->length);
     for (size_t at = 0; at < string->length && !string->markup; at++) {
         size_t c = (unsigned char)string->bytes[at];
         const char *entity = c < sizeof ENTITIES / sizeof *ENTITIES ? ENTITIES[c] : NULL;
@@ -210,6 +212,7 @@ static bool repeats(struct value value)
 
 struct value operators_binary(struct run *run, int op, struct value a, struct value b)
 {
+    heap_work(&run->heap, 0);
     if (value_is_int(a) && value_is_int(b))
         return with_ints(run, op, value_as_int(a), value_as_int(b));
     if (value_is_number(a) && value_is_number(b))
@@ -248,17 +251,6 @@ struct value operators_plus(struct run *run, struct value value)
 
 /* Comparisons. */
 
-size_t operators_find(struct run *run, const struct string *string, const struct string *part,
-                      size_t from)
-{
-    if (from > string->length || part->length > string->length - from)
-        return SIZE_MAX;
-    const char *begin = string->bytes + from;
-    const char *found = memmem(begin, string->length - from, part->bytes, part->length);
-    heap_work(&run->heap, part->length + (found ? (size_t)(found - begin) : string->length - from));
-    return found ? (size_t)(found - string->bytes) : SIZE_MAX;
-}
-
 bool operators_in(struct run *run, struct value item, struct value container)
 {
     struct heap *heap = &run->heap;
@@ -267,7 +259,9 @@ bool operators_in(struct run *run, struct value item, struct value container)
         if (item.kind != VALUE_STRING)
             heap_fail(heap, ERROR_INVALID, "'in <string>' requires string as left operand, not %s",
                       value_type(item));
-        return operators_find(run, container.string, item.string, 0) != SIZE_MAX;
+        const size_t length = container.string->length;
+        search_charge(run, item.string, 0, length);
+        return search_first(run, container.string, item.string, 0, length) != SIZE_MAX;
     }
     if (container.kind == VALUE_DICT) {
         if (!value_hashable(heap, item))

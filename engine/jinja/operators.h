@@ -12,8 +12,4 @@ struct value operators_plus(struct run *run, struct value value);
 bool operators_compare(struct run *run, enum comparison comparison, struct value a, struct value b);
 bool operators_in(struct run *run, struct value item, struct value container);
 
-/* The first place of `part` in bytes [length] from `from` on, or SIZE_MAX. */
-size_t operators_find(struct run *run, const struct string *string, const struct string *part,
-                      size_t from);
-
 #endif

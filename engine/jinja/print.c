@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* As much as so many bytes: its digits are tried one after the other. */
+enum { PRINT_FLOAT_WORK = 4096 };
+
 void print_text(struct run *run, const char *text)
 {
     output_own(run, text, strlen(text));
@@ -40,6 +43,7 @@ int print_float(char text[PRINT_FLOAT_SIZE], double number)
 static void print_number(struct run *run, struct value value)
 {
     char text[PRINT_FLOAT_SIZE];
+    heap_work(&run->heap, value.kind == VALUE_FLOAT ? PRINT_FLOAT_WORK : 0);
     if (value.kind == VALUE_FLOAT)
         print_float(text, value.real);
     else
@@ -65,6 +69,7 @@ static void print_escape(struct run *run, const struct string *string, size_t at
 
 static void print_quoted(struct run *run, const struct string *string)
 {
+    heap_work(&run->heap, string->length);
     if (string->markup)
         print_text(run, "Markup(");
     bool apostrophe = memchr(string->bytes, '\'', string->length) != NULL;
@@ -217,6 +222,7 @@ static void json_newline(struct run *run, const struct print_json *how, int leve
 static void json_float(struct run *run, double number)
 {
     char text[PRINT_FLOAT_SIZE];
+    heap_work(&run->heap, PRINT_FLOAT_WORK);
     print_float(text, number);
     print_text(run, isnan(number)   ? "NaN"
                     : isinf(number) ? (number < 0 ? "-Infinity" : "Infinity")
@@ -244,6 +250,7 @@ static const struct dict_entry *sorted(struct run *run, const struct dict *dict)
     struct dict_entry *entries = heap_alloc(heap, dict->count, sizeof *entries);
     for (size_t i = 0; i < dict->count; i++) {
         size_t at = i;
+        heap_work(heap, sizeof *entries);
         for (; at > 0 && value_compare(heap, dict->entries[i].key, entries[at - 1].key, "<") < 0;
              at--) {
             heap_work(heap, 0);

@@ -4,7 +4,7 @@
 #include "engine/jinja/builtins.h"
 #include "engine/jinja/characters.h"
 #include "engine/jinja/format.h"
-#include "engine/jinja/operators.h"
+#include "engine/jinja/search.h"
 #include "engine/jinja/strings.h"
 #include "engine/text/unicode.h"
 
@@ -97,9 +97,8 @@ static bool window(struct run *run, const struct string *string, const struct va
         limits[1] = count;
     if (limits[0] > limits[1])
         return false;
-    heap_work(&run->heap, string->length);
-    *begin = access_offset(string, (size_t)limits[0]);
-    *end = access_offset(string, (size_t)limits[1]);
+    *begin = access_offset(run, string, (size_t)limits[0]);
+    *end = access_offset(run, string, (size_t)limits[1]);
     return true;
 }
 
@@ -107,9 +106,10 @@ static bool matches(struct run *run, const struct string *string, struct value p
                     size_t end, bool at_end)
 {
     const struct string *wanted = strings_given(run, part, at_end ? "endswith" : "startswith");
-    if (wanted->length > end - begin)
+    bool fits = wanted->length <= end - begin;
+    heap_work(&run->heap, fits ? wanted->length : 0);
+    if (!fits)
         return false;
-    heap_work(&run->heap, wanted->length);
     size_t at = at_end ? end - wanted->length : begin;
     return memcmp(string->bytes + at, wanted->bytes, wanted->length) == 0;
 }
@@ -140,21 +140,6 @@ static BUILTIN(endswith)
     return begins_or_ends(run, self, given, true);
 }
 
-/* The last place of the part in bytes [begin, end), or SIZE_MAX. */
-static size_t find_last(struct run *run, const struct string *string, const struct string *part,
-                        size_t begin, size_t end)
-{
-    if (part->length > end - begin)
-        return SIZE_MAX;
-    for (size_t at = end - part->length + 1; at-- > begin;) {
-        bool begins = part->length == 0 || string->bytes[at] == part->bytes[0];
-        heap_work(&run->heap, begins ? part->length : 0);
-        if (begins && memcmp(string->bytes + at, part->bytes, part->length) == 0)
-            return at;
-    }
-    return SIZE_MAX;
-}
-
 /* The index of the part, or -1. */
 static int64_t position(struct run *run, struct value self, const struct value *given, bool last)
 {
@@ -162,10 +147,12 @@ static int64_t position(struct run *run, struct value self, const struct value *
     size_t begin, end;
     if (!window(run, self.string, given + 1, &begin, &end))
         return -1;
-    size_t at = last ? find_last(run, self.string, part, begin, end)
-                     : operators_find(run, self.string, part, begin);
-    if (at == SIZE_MAX || at + part->length > end)
+    search_charge(run, part, begin, end);
+    size_t at = last ? search_last(run, self.string, part, begin, end)
+                     : search_first(run, self.string, part, begin, end);
+    if (at == SIZE_MAX)
         return -1;
+    heap_work(&run->heap, at);
     return (int64_t)utf8_characters(self.string->bytes, at);
 }
 
@@ -208,10 +195,10 @@ static BUILTIN(count)
     int64_t found = 0;
     if (!window(run, self.string, given + 1, &begin, &end))
         return value_int(0);
+    search_charge(run, part, begin, end);
     if (part->length == 0)
         return value_int((int64_t)utf8_characters(self.string->bytes + begin, end - begin) + 1);
-    while ((begin = operators_find(run, self.string, part, begin)) != SIZE_MAX &&
-           begin + part->length <= end) {
+    while ((begin = search_first(run, self.string, part, begin, end)) != SIZE_MAX) {
         found++;
         begin += part->length;
     }
@@ -309,8 +296,10 @@ static BUILTIN(split)
         return value_list(VALUE_LIST, split_at_space(run, self.string, most));
     const struct string *between = separator(run, given[0]);
     struct list *parts = value_new_list(&run->heap, 0);
-    size_t at = 0, found;
-    while (most-- != 0 && (found = operators_find(run, self.string, between, at)) != SIZE_MAX) {
+    size_t at = 0, found, length = self.string->length;
+    search_charge(run, between, 0, length);
+    while (most-- != 0 &&
+           (found = search_first(run, self.string, between, at, length)) != SIZE_MAX) {
         value_push(&run->heap, parts, text_of(run, self.string, at, found));
         at = found + between->length;
     }
@@ -327,7 +316,8 @@ static BUILTIN(rsplit)
     const struct string *between = separator(run, given[0]);
     struct list *parts = value_new_list(&run->heap, 0);
     size_t end = self.string->length, found;
-    while (most-- != 0 && (found = find_last(run, self.string, between, 0, end)) != SIZE_MAX) {
+    search_charge(run, between, 0, end);
+    while (most-- != 0 && (found = search_last(run, self.string, between, 0, end)) != SIZE_MAX) {
         value_push(&run->heap, parts, text_of(run, self.string, found + between->length, end));
         end = found;
     }
@@ -339,8 +329,9 @@ static struct value partition_at(struct run *run, struct value self, struct valu
 {
     const struct string *between = separator(run, given), *string = self.string;
     struct list *parts = value_new_list(&run->heap, 3);
-    size_t at = last ? find_last(run, string, between, 0, string->length)
-                     : operators_find(run, string, between, 0);
+    search_charge(run, between, 0, string->length);
+    size_t at = last ? search_last(run, string, between, 0, string->length)
+                     : search_first(run, string, between, 0, string->length);
     struct value nothing = value_text(&run->heap, "");
     if (at == SIZE_MAX) {
         for (int i = 0; i < 3; i++)
@@ -441,9 +432,11 @@ static BUILTIN(zfill)
 
 /* Questions. */
 
+enum { TABLE_WORK = 2 }; /* to look a character up takes as long as so many bytes more */
+
 static struct value all(struct run *run, struct value self, bool (*is)(uint32_t c))
 {
-    heap_work(&run->heap, self.string->length);
+    heap_work(&run->heap, TABLE_WORK * self.string->length);
     for (size_t at = 0, length; at < self.string->length; at += length)
         if (!is(utf8_decode(self.string->bytes + at, &length)))
             return value_bool(false);
@@ -507,7 +500,7 @@ static struct value one_case(struct run *run, struct value self, bool (*is)(uint
                              bool (*other)(uint32_t))
 {
     bool found = false;
-    heap_work(&run->heap, self.string->length);
+    heap_work(&run->heap, 2 * TABLE_WORK * self.string->length);
     for (size_t at = 0, length; at < self.string->length; at += length) {
         uint32_t c = utf8_decode(self.string->bytes + at, &length);
         if (other(c))

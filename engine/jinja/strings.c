@@ -2,8 +2,8 @@
 #include "engine/jinja/strings.h"
 
 #include "engine/jinja/characters.h"
-#include "engine/jinja/operators.h"
 #include "engine/jinja/print.h"
+#include "engine/jinja/search.h"
 #include "engine/text/unicode.h"
 
 #include <string.h>
@@ -64,8 +64,9 @@ struct value strings_cased(struct run *run, const struct string *string, enum st
     return output_take(run, before);
 }
 
-static bool is_one_of(const struct string *chars, uint32_t c)
+static bool is_one_of(struct run *run, const struct string *chars, uint32_t c)
 {
+    heap_work(&run->heap, chars ? chars->length : 0);
     if (!chars)
         return characters_is_space(c);
     for (size_t at = 0, length; at < chars->length; at += length)
@@ -78,14 +79,12 @@ struct value strings_stripped(struct run *run, const struct string *string,
                               const struct string *chars, bool left, bool right)
 {
     size_t begin = 0, end = string->length, length;
-    while (left && begin < end && is_one_of(chars, utf8_decode(string->bytes + begin, &length))) {
+    while (left && begin < end &&
+           is_one_of(run, chars, utf8_decode(string->bytes + begin, &length)))
         begin += length;
-        heap_work(&run->heap, chars ? chars->length : 0);
-    }
     while (right && end > begin) {
         size_t start = utf8_previous(string->bytes, end);
-        heap_work(&run->heap, chars ? chars->length : 0);
-        if (!is_one_of(chars, utf8_decode(string->bytes + start, &length)))
+        if (!is_one_of(run, chars, utf8_decode(string->bytes + start, &length)))
             break;
         end = start;
     }
@@ -97,8 +96,9 @@ struct value strings_replaced(struct run *run, const struct string *string,
 {
     struct output own, *before = output_begin(run, &own);
     size_t at = 0;
+    search_charge(run, from, 0, string->length);
     while (most != 0) {
-        size_t found = operators_find(run, string, from, at);
+        size_t found = search_first(run, string, from, at, string->length);
         if (found == SIZE_MAX)
             break;
         output_part(run, string, at, found);
@@ -138,6 +138,7 @@ struct list *strings_lines(struct run *run, const struct string *string, bool ke
 {
     struct list *lines = value_new_list(&run->heap, 0);
     size_t begin = 0, length;
+    heap_work(&run->heap, string->length);
     for (size_t at = 0; at < string->length; at += length) {
         size_t end = line_end(string, at);
         utf8_decode(string->bytes + at, &length);

@@ -14,12 +14,12 @@ enum { SMALL_DICT = 8 };
 
 struct string *value_own(struct heap *heap, const char *bytes, size_t length)
 {
+    heap_work(heap, length);
     struct string *string = heap_alloc(heap, 1, sizeof *string + length + 1);
     string->length = length;
     if (length > 0)
         memcpy(string->bytes, bytes, length);
     string->characters = utf8_characters(bytes, length);
-    heap_work(heap, length);
     return string;
 }
 
@@ -271,17 +271,22 @@ static bool equal(struct heap *heap, struct value a, struct value b)
 
 bool value_equal(struct heap *heap, struct value a, struct value b)
 {
-    heap_work(heap, a.kind == VALUE_STRING ? a.string->length : 0);
+    bool texts = a.kind == VALUE_STRING && b.kind == VALUE_STRING;
+    heap_work(heap, texts && a.string->length == b.string->length ? a.string->length : 0);
     heap_enter(heap);
     bool result = equal(heap, a, b);
     heap_leave(heap);
     return result;
 }
 
+static size_t shorter_length(const struct string *a, const struct string *b)
+{
+    return a->length < b->length ? a->length : b->length;
+}
+
 static int compare_strings(const struct string *a, const struct string *b)
 {
-    size_t shorter = a->length < b->length ? a->length : b->length;
-    int order = memcmp(a->bytes, b->bytes, shorter);
+    int order = memcmp(a->bytes, b->bytes, shorter_length(a, b));
     if (order)
         return order < 0 ? -1 : 1;
     return (a->length > b->length) - (a->length < b->length);
@@ -289,12 +294,12 @@ static int compare_strings(const struct string *a, const struct string *b)
 
 int value_compare(struct heap *heap, struct value a, struct value b, const char *op)
 {
+    bool texts = a.kind == VALUE_STRING && b.kind == VALUE_STRING;
+    heap_work(heap, texts ? shorter_length(a.string, b.string) : 0);
     if (value_is_number(a) && value_is_number(b))
         return compare_numbers(a, b);
-    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
-        heap_work(heap, a.string->length);
+    if (texts)
         return compare_strings(a.string, b.string);
-    }
     if (a.kind == b.kind && (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE)) {
         for (size_t i = 0; i < a.list->count && i < b.list->count; i++)
             if (!value_equal(heap, a.list->items[i], b.list->items[i])) {
