@@ -16,9 +16,12 @@ static int parse_tokenize_text(const json_t *fields, size_t length,
             return api_error_set(err, API_INVALID_VALUE, "messages",
                                  "messages is not allowed with prompt");
         request->add_special_tokens = false;
+        if (request->unrendered)
+            return 0;
         return chat_render(&request->prompt, &request->length, NULL, fields, length, NULL, limits,
                            err);
     }
+    request->unrendered = false;
     if (!request_field(fields, "prompt"))
         return api_error_set(err, API_MISSING_PARAMETER, "prompt", "prompt is required");
     return request_text(fields, "prompt", &request->prompt, &request->length, err);
@@ -37,10 +40,10 @@ static int parse_tokenize_fields(const json_t *fields, size_t length,
     return 0;
 }
 
-int tokenize_parse(struct tokenize_request *request, const char *body, size_t length,
+int tokenize_parse(struct tokenize_request *request, const char *body, size_t length, bool renders,
                    const struct completion_limits *limits, struct api_error *err)
 {
-    *request = (struct tokenize_request){.add_special_tokens = true};
+    *request = (struct tokenize_request){.add_special_tokens = true, .unrendered = !renders};
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;

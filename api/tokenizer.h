@@ -14,10 +14,12 @@ struct tokenize_request {
     size_t length;           /* bytes */
     bool add_special_tokens; /* default true */
     bool return_token_strs;  /* default false */
+    bool unrendered;         /* it has messages, and no prompt yet */
 };
 
-/* Like completion_parse. The prompt of `messages` is the text that the chat template makes. */
-int tokenize_parse(struct tokenize_request *request, const char *body, size_t length,
+/* Like completion_parse. The prompt of `messages` is the text that the chat template makes; without
+ * `renders` there is none then. */
+int tokenize_parse(struct tokenize_request *request, const char *body, size_t length, bool renders,
                    const struct completion_limits *limits, struct api_error *err);
 void tokenize_request_clear(struct tokenize_request *request);
 

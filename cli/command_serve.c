@@ -105,7 +105,8 @@ static const struct option ITEMS[] = {
      "threads of the HTTP event loops; as many once more where some addresses have TLS and others "
      "have not"},
     {"tokenizer-threads", OPTION_INTEGER, FIELD(tokenizer_threads), "threads", "2", 1, 256, NULL,
-     "threads that tokenize prompts"},
+     "threads that tokenize long prompts, and as many that render long chats; one more of each is "
+     "kept for short ones"},
     {"max-running", OPTION_INTEGER, FIELD(max_running), "texts", "128", 1, 65536, NULL,
      "most texts that are advanced at once; each of n and best_of is one, and all of one prompt "
      "run together, even if they are more"},

@@ -243,7 +243,8 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
     if (chat)
         take_chat(service, chat);
     if (take_model(server, model, err) ||
-        worker_pool_create(&service->workers, options->tokenizer_threads, err) ||
+        worker_pool_create(&service->workers, "regla-tokenize", options->tokenizer_threads, err) ||
+        worker_pool_create(&service->renderers, "regla-render", options->tokenizer_threads, err) ||
         http_start(&server->http, service, &listening, err))
         return -1;
     log_message(LOG_LEVEL_INFO, "listening on %s, loading the model", http_addresses(server->http));
@@ -542,10 +543,12 @@ size_t server_free(struct server *server)
     if (!server)
         return 0;
     struct service *service = &server->service;
+    worker_pool_stop(service->renderers);
     worker_pool_stop(service->workers);
     scheduler_stop(service->scheduler);
     http_stop(server->http);
     credentials_close(server->credentials);
+    worker_pool_free(service->renderers);
     worker_pool_free(service->workers);
     double left = server->end_by - clock_seconds() - LAST_SECONDS;
     states_close(service, server->end_by == 0 || left > SAVE_SECONDS ? SAVE_SECONDS : left);

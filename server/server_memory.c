@@ -19,13 +19,13 @@ int server_memory_check_weights(const struct model *model, const struct engine_o
     return bytes > 0 ? memory_check((int64_t)bytes, "the weights alone", err) : 0;
 }
 
-/* All of the server's beside those that compute, of which one is the engine's: HTTP's, the workers,
- * and the store's, the watcher's, the acceptor's, that which reads keys again, the log's, the
- * signals', main. */
+/* All of the server's beside those that compute, of which one is the engine's: HTTP's, two pools of
+ * workers with one more each, and the store's, the watcher's, the acceptor's, that which reads keys
+ * again, the log's, the signals', main. */
 static int num_threads(const struct server_memory_options *options)
 {
     enum { OTHER_THREADS = 7 };
-    return options->http_threads + options->tokenizer_threads + OTHER_THREADS;
+    return options->http_threads + 2 * (options->tokenizer_threads + 1) + OTHER_THREADS;
 }
 
 /* Whether memory counts for a limit as soon as it is asked for. Otherwise it does once it is

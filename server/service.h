@@ -62,6 +62,8 @@ struct service {
     struct admission admission;
     struct registry registry;
     struct worker_pool *workers;
+    struct worker_pool
+        *renderers; /* of chat templates, whose rendering is bounded but may be long */
     struct scheduler *scheduler;
 
     struct engine *engine;

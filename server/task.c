@@ -40,9 +40,22 @@ struct work *task_work(struct task *task, void (*run_kind)(struct task *task))
     return &task->work;
 }
 
-void task_to_workers(struct task *task, void (*run_kind)(struct task *task))
+static void to_pool(struct worker_pool *pool, struct task *task,
+                    void (*run_kind)(struct task *task), size_t bytes)
 {
-    worker_submit(task->service->workers, task_work(task, run_kind));
+    struct work *work = task_work(task, run_kind);
+    work->bytes = bytes;
+    worker_submit(pool, work);
+}
+
+void task_to_workers(struct task *task, void (*run_kind)(struct task *task), size_t bytes)
+{
+    to_pool(task->service->workers, task, run_kind, bytes);
+}
+
+void task_to_renderers(struct task *task, void (*run_kind)(struct task *task), size_t bytes)
+{
+    to_pool(task->service->renderers, task, run_kind, bytes);
 }
 
 bool task_reserve(struct task *task, int64_t bytes)

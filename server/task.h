@@ -13,7 +13,7 @@
 
 /* A body of so many bytes is parsed in about a millisecond, whatever it holds. Longer ones are left
  * to the workers: they would hold up all other connections of the event loop. */
-enum { TASK_SHORT_BODY_BYTES = 32 * 1024 };
+enum { TASK_SHORT_BODY_BYTES = WORK_SHORT_BYTES };
 
 struct task {
     struct ticket ticket; /* first: a request knows its task by it */
@@ -34,7 +34,9 @@ void *task_create(size_t size, struct service *service, void (*destroy)(struct t
 /* What runs next, for a thread's queue (worker_submit, scheduler_post); the queue takes over the
  * reference of the thread that worked on the task until now. */
 struct work *task_work(struct task *task, void (*run)(struct task *task));
-void task_to_workers(struct task *task, void (*run)(struct task *task));
+/* bytes: what it works on, by which long work is told from short. Only renderers render. */
+void task_to_workers(struct task *task, void (*run)(struct task *task), size_t bytes);
+void task_to_renderers(struct task *task, void (*run)(struct task *task), size_t bytes);
 
 /* Takes so many bytes more of the budget for bodies and replies, until the task is destroyed.
  * False: there is no room for them. */

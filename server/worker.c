@@ -6,45 +6,80 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct lane {
+    struct work *head, *tail;
+};
+
 struct worker_pool {
+    const char *name;
     pthread_mutex_t lock;
     pthread_cond_t filled;
-    struct work *head, *tail;
+    struct lane brief, lengthy;
+    uint64_t submitted;
+    int at_length, most_at_length; /* threads that do long work */
     bool closing;
     int num_threads;
     pthread_t threads[];
 };
 
+static bool is_long(const struct work *work)
+{
+    return work->bytes > WORK_SHORT_BYTES;
+}
+
+/* The lane with the oldest work that may be done now; NULL: there is none. */
+static struct lane *next_lane(struct worker_pool *pool)
+{
+    const struct work *work = pool->brief.head, *other = pool->lengthy.head;
+    if (!other || pool->at_length == pool->most_at_length)
+        return work ? &pool->brief : NULL;
+    return work && work->order < other->order ? &pool->brief : &pool->lengthy;
+}
+
+static struct work *take(struct lane *lane)
+{
+    struct work *work = lane->head;
+    lane->head = work->next;
+    if (!lane->head)
+        lane->tail = NULL;
+    return work;
+}
+
+/* Long work that is left waiting goes to who does long work now. */
 static void *worker_main(void *context)
 {
     struct worker_pool *pool = context;
-    pthread_setname_np(pthread_self(), "regla-tokenize");
+    struct lane *lane;
+    pthread_setname_np(pthread_self(), pool->name);
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        while (!pool->head && !pool->closing)
+        while (!(lane = next_lane(pool)) && !pool->closing)
             pthread_cond_wait(&pool->filled, &pool->lock);
-        struct work *work = pool->head;
-        if (!work)
+        if (!lane)
             break;
-        pool->head = work->next;
-        if (!pool->head)
-            pool->tail = NULL;
+        struct work *work = take(lane);
+        bool lengthy = is_long(work);
+        pool->at_length += lengthy;
         pthread_mutex_unlock(&pool->lock);
         work->run(work);
         pthread_mutex_lock(&pool->lock);
+        pool->at_length -= lengthy;
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
-int worker_pool_create(struct worker_pool **out, int threads, struct error *err)
+int worker_pool_create(struct worker_pool **out, const char *name, int threads, struct error *err)
 {
-    struct worker_pool *pool = calloc(1, sizeof *pool + (size_t)threads * sizeof *pool->threads);
+    struct worker_pool *pool =
+        calloc(1, sizeof *pool + ((size_t)threads + 1) * sizeof *pool->threads);
     if (!pool)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %d threads", threads);
+    pool->name = name;
+    pool->most_at_length = threads;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->filled, NULL);
-    for (int i = 0; i < threads; i++) {
+    for (int i = 0; i < threads + 1; i++) {
         int code = pthread_create(&pool->threads[i], NULL, worker_main, pool);
         if (code) {
             worker_pool_free(pool);
@@ -85,11 +120,13 @@ void worker_submit(struct worker_pool *pool, struct work *work)
     pthread_mutex_lock(&pool->lock);
     bool closing = pool->closing;
     if (!closing) {
-        if (pool->tail)
-            pool->tail->next = work;
+        struct lane *lane = is_long(work) ? &pool->lengthy : &pool->brief;
+        work->order = pool->submitted++;
+        if (lane->tail)
+            lane->tail->next = work;
         else
-            pool->head = work;
-        pool->tail = work;
+            lane->head = work;
+        lane->tail = work;
         pthread_cond_signal(&pool->filled);
     }
     pthread_mutex_unlock(&pool->lock);

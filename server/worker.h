@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool of threads that does what would hold up an event loop: parse long bodies, tokenize, write
- * long replies. First come, first served. */
+/* A pool of threads that does what would hold up an event loop: parse long bodies, render chat
+ * templates, tokenize, write long replies. First come, first served, but that long work never has
+ * all threads: one is left for what is short. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
 #include "engine/base/error.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
+/* Work on more bytes is long. So many take some milliseconds. */
+enum { WORK_SHORT_BYTES = 32 * 1024 };
+
 struct work {
     void (*run)(struct work *work); /* on a thread of the pool; it may free `work` */
-    struct work *next;              /* the pool's */
+    size_t bytes;                   /* that it works on */
+    struct work *next;              /* the pool's, as what follows */
+    uint64_t order;
 };
 
 struct worker_pool;
 
-int worker_pool_create(struct worker_pool **out, int threads, struct error *err);
+/* At most `threads` do long work at once; there is one more. name: of the threads, borrowed. */
+int worker_pool_create(struct worker_pool **out, const char *name, int threads, struct error *err);
 /* Runs what is queued, then ends the threads. Work that is submitted later runs in its caller's
  * thread. May be called twice, and with NULL. */
 void worker_pool_stop(struct worker_pool *pool);

@@ -7,7 +7,7 @@
 
 static const struct completion_format FORMAT = {
     .id_prefix = "chatcmpl-",
-    .parse_works = true,
+    .renders = true,
     .parse = chat_parse,
     .encode = chat_reply_encode,
     .choice_frame = chat_choice_frame,

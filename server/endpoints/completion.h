@@ -15,7 +15,7 @@ struct replay_reply;
  * completion_reply.h, sse.h say what each does). */
 struct completion_format {
     const char *id_prefix; /* of the ids of its replies: "cmpl-" */
-    bool parse_works;      /* parse takes long: it is a worker's, however short the body */
+    bool renders;          /* parse renders a chat template: only renderers do that */
     int (*parse)(struct completion_request *request, const char *body, size_t length,
                  const struct completion_limits *limits, struct api_error *err);
     void (*encode)(struct strbuf *buf, const struct reply_head *head,

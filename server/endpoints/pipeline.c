@@ -20,9 +20,15 @@ static struct completion *of_task(struct task *task)
     return (struct completion *)task;
 }
 
-static void to_workers(struct completion *completion, void (*run)(struct task *task))
+static void to_workers(struct completion *completion, void (*run)(struct task *task), size_t bytes)
 {
-    task_to_workers(&completion->job.task, run);
+    task_to_workers(&completion->job.task, run, bytes);
+}
+
+static void to_renderers(struct completion *completion, void (*run)(struct task *task),
+                         size_t bytes)
+{
+    task_to_renderers(&completion->job.task, run, bytes);
 }
 
 static void to_engine(struct completion *completion, void (*run)(struct task *task))
@@ -50,7 +56,7 @@ static void done(struct completion *completion)
     ticket_wake(ticket);
     ticket_unlock(ticket);
     if (left)
-        to_workers(completion, run_rest);
+        to_workers(completion, run_rest, 0);
     else
         ticket_release(ticket);
 }
@@ -107,10 +113,9 @@ static bool streams(const struct job *job)
 static void reply(struct completion *completion)
 {
     struct job *job = &completion->job;
-    bool elsewhere = completion->replay ||
-                     (job->task.error.code == API_OK && job_reply_bytes(job) > LONG_REPLY_BYTES);
-    if (!streams(job) && elsewhere)
-        to_workers(completion, run_encode);
+    size_t bytes = job->task.error.code == API_OK ? job_reply_bytes(job) : 0;
+    if (!streams(job) && (completion->replay || bytes > LONG_REPLY_BYTES))
+        to_workers(completion, run_encode, bytes);
     else
         done(completion);
 }
@@ -136,7 +141,7 @@ static void settled(struct job *job)
     for (size_t i = 0; well && i < job->asked.request.num_prompts; i++)
         histogram_observe(&metrics->prompt_choices, job->asked.request.n);
     if (well && chat_job(job) && atomic_load(&job->shared.miss) == MISS_DIVERGED)
-        to_workers(completion, run_locate);
+        to_renderers(completion, run_locate, chat_job_bytes(job));
     else
         reply(completion);
 }
@@ -183,7 +188,7 @@ static void finish(struct job *job)
     if (!job->bound.session)
         settled(job);
     else if (chat_job(job))
-        to_workers(completion_of(job), run_record);
+        to_workers(completion_of(job), run_record, chat_job_bytes(job));
     else
         settle(job);
 }
@@ -252,6 +257,22 @@ static void run_prepare(struct task *task)
         accept(job);
 }
 
+/* The text of a chat with a session. */
+static void run_render(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct job *job = &completion->job;
+    struct api_error err = {0};
+    if (ticket_cancelled(&task->ticket))
+        job_fail_cancelled(job);
+    else if (chat_job_render(job, &err))
+        job_fail(job, &err);
+    if (job->failed)
+        to_engine(completion, run_finish);
+    else
+        to_workers(completion, run_prepare, prompt_bytes(job));
+}
+
 static void on_lease_back(void *context, const struct api_error *err)
 {
     (void)err;
@@ -270,8 +291,10 @@ static void bind(void *context, const struct api_error *not_there)
         job_fail_cancelled(job);
     else if (session_job_bind(job, &err))
         job_fail(job, &err);
-    if (!job->failed)
-        to_workers(completion, run_prepare);
+    if (!job->failed && chat_job(job))
+        to_renderers(completion, run_render, chat_job_bytes(job));
+    else if (!job->failed)
+        to_workers(completion, run_prepare, prompt_bytes(job));
     else if (!session_ask_undo(job->task.service->sessions, job->asked.owner,
                                job->asked.request.session_id, on_lease_back, completion))
         finish(job);
@@ -352,8 +375,17 @@ static void run_parse(struct task *task)
     } else if (session_job(&completion->job)) {
         to_engine(completion, run_bind);
     } else {
-        to_workers(completion, run_prepare);
+        to_workers(completion, run_prepare, prompt_bytes(&completion->job));
     }
+}
+
+static void to_parse(struct completion *completion)
+{
+    size_t length = completion->job.task.body.length;
+    if (completion->format->renders)
+        to_renderers(completion, run_parse, length);
+    else
+        to_workers(completion, run_parse, length);
 }
 
 /* Whether another server has the request, or its reply. */
@@ -368,7 +400,7 @@ static void on_asked(void *context, struct replay_reply *kept, const struct api_
     else if (err)
         refuse(completion, err);
     else
-        to_workers(completion, run_parse);
+        to_parse(completion);
 }
 
 void pipeline_start(struct completion *completion)
@@ -378,8 +410,8 @@ void pipeline_start(struct completion *completion)
     if (completion->replay &&
         replay_ask(task->service->replay, completion->replay, on_asked, completion))
         return;
-    if (completion->format->parse_works || task->body.length > TASK_SHORT_BODY_BYTES)
-        to_workers(completion, run_parse);
+    if (completion->format->renders || task->body.length > TASK_SHORT_BODY_BYTES)
+        to_parse(completion);
     else
         run_parse(task);
 }
@@ -419,5 +451,5 @@ void pipeline_leave(struct completion *completion)
     if (!over || !completion->stream || !completion->replay)
         return;
     ticket_hold(ticket);
-    to_workers(completion, run_rest);
+    to_workers(completion, run_rest, 0);
 }

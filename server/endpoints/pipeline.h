@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves a completion from thread to thread. Only this module knows which stage comes next:
  *
- *   parse    HTTP thread; of long work a worker     the body becomes a completion_request
+ *   parse    HTTP thread; if long a worker;         the body becomes a completion_request
+ *            of a chat a renderer                   and messages become a text
  *   enter    the same                               a place in the queue, a name in the registry
  *   bind     engine thread, with a session          what it holds goes before the prompt
+ *   render   renderer, of a chat with a session     messages behind what it holds become a text
  *   prepare  worker                                 tokenizes, cuts, measures
  *   admit    engine thread, with a session          weighs it against the owner's quota
  *   run      engine thread                          the scheduler's (schedule/scheduler.h)
  *   settle   engine thread, with a session          its tokens are on disk
+ *   locate   renderer, of some chats                where its text left what was known
  *   reply    worker, if it is long or to be kept    JSON; else the HTTP thread makes it
  *
  * A stage that fails sets the job's error and goes to the end, which gives back what the job has

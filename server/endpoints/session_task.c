@@ -54,7 +54,7 @@ void session_task_finish(struct session_task *task)
 {
     /* /metrics shows what was freed before the client is told */
     scheduler_publish(task->task.service->scheduler);
-    task_to_workers(&task->task, run_encode);
+    task_to_workers(&task->task, run_encode, 0);
 }
 
 static void on_lease_back(void *context, const struct api_error *err)
@@ -196,7 +196,7 @@ static int start(struct http_request *request, const struct session_task_kind *k
     http_attach(request, &base->ticket);
     ticket_hold(&base->ticket);
     if (kind->prepare)
-        task_to_workers(base, run_prepare);
+        task_to_workers(base, run_prepare, base->body.length);
     else
         to_engine(base);
     return 0;

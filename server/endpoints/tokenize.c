@@ -9,8 +9,14 @@
 
 struct text_task {
     struct task task;
+    struct tokenize_request wanted; /* of /tokenize */
     int64_t admitted_tokens;
 };
+
+static struct text_task *of_task(struct task *task)
+{
+    return (struct text_task *)task;
+}
 
 static void no_room(struct task *task)
 {
@@ -31,7 +37,7 @@ static void account_for_reply(struct task *task)
 static void finish(struct task *task)
 {
     account_for_reply(task);
-    admission_leave(&task->service->admission, ((struct text_task *)task)->admitted_tokens);
+    admission_leave(&task->service->admission, of_task(task)->admitted_tokens);
     task_done(task);
 }
 
@@ -50,19 +56,43 @@ static void encode(struct task *task, const struct tokenize_request *wanted)
 }
 
 /* The reply is made with the memory that tokenizing has given back. */
-static void run_tokenize(struct task *task)
+static void run_encode(struct task *task)
 {
-    struct tokenize_request wanted = {0};
-    int64_t work = 0;
-    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
-        tokenize_parse(&wanted, task->body.data, task->body.length, &task->service->limits,
-                       &task->error) == 0 &&
-        (work = prompt_encode_begin(task->service, wanted.length, "prompt", &task->error)) >= 0)
-        encode(task, &wanted);
-    tokenize_request_clear(&wanted);
+    struct tokenize_request *wanted = &of_task(task)->wanted;
+    int64_t work = prompt_encode_begin(task->service, wanted->length, "prompt", &task->error);
+    if (work >= 0)
+        encode(task, wanted);
+    tokenize_request_clear(wanted);
     if (work > 0)
         prompt_encode_end(task->service, work);
     finish(task);
+}
+
+/* Whether it has gone well, and the client is still there. */
+static bool parse(struct task *task, bool renders)
+{
+    return ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+           tokenize_parse(&of_task(task)->wanted, task->body.data, task->body.length, renders,
+                          &task->service->limits, &task->error) == 0;
+}
+
+/* On a renderer: the body once more, with the text of its messages. */
+static void run_render(struct task *task)
+{
+    if (parse(task, true))
+        task_to_workers(task, run_encode, of_task(task)->wanted.length);
+    else
+        finish(task);
+}
+
+static void run_tokenize(struct task *task)
+{
+    if (!parse(task, false))
+        finish(task);
+    else if (of_task(task)->wanted.unrendered)
+        task_to_renderers(task, run_render, task->body.length);
+    else
+        run_encode(task);
 }
 
 static void run_detokenize(struct task *task)
@@ -104,7 +134,7 @@ static int start(struct http_request *request, void (*run)(struct task *task),
     http_take_body(request, &task->body, &task->reserved);
     http_attach(request, &task->ticket);
     ticket_hold(&task->ticket);
-    task_to_workers(task, run);
+    task_to_workers(task, run, task->body.length);
     return 0;
 }
 

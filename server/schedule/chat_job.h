@@ -12,18 +12,24 @@ static inline bool chat_job(const struct job *job)
     return job->asked.request.chat.text != NULL;
 }
 
+/* What a rendering or a turn of it goes through. */
+static inline size_t chat_job_bytes(const struct job *job)
+{
+    return job->asked.request.chat.length + job->chat.turns_length;
+}
+
 /* Engine thread: takes the turns of the session that the job is bound to, or reads (NULL: it is an
  * empty one). API_SESSION_NOT_CHAT: it holds tokens that belong to no turn. */
 int chat_job_take(struct job *job, const struct session *session, struct api_error *err);
 
-/* A worker, of a chat with a session: makes the text of its prompt. It is what the template puts
+/* A renderer, of a chat with a session: makes the text of its prompt. It is what the template puts
  * behind the text of the turns; where that text is another now, it is the whole text. */
 int chat_job_render(struct job *job, struct api_error *err);
 
 /* A worker, before the session of a chat is settled: makes the turns that it is to hold. */
 void chat_job_record(struct job *job);
 
-/* A worker, at the end: finds the message at which the job's text has left what the tree knew. */
+/* A renderer, at the end: finds the message at which the job's text has left what the tree knew. */
 void chat_job_locate(struct job *job);
 
 #endif

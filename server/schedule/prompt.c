@@ -5,7 +5,6 @@
 #include "engine/text/unicode.h"
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
-#include "server/schedule/chat_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -451,10 +450,18 @@ static int prepare_grammar(struct job *job, struct api_error *err)
                         err);
 }
 
+size_t prompt_bytes(const struct job *job)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
+        const struct completion_prompt *prompt = &job->asked.request.prompts[i];
+        bytes += prompt->text ? prompt->length : prompt->num_ids;
+    }
+    return bytes;
+}
+
 int prompt_prepare(struct job *job, struct api_error *err)
 {
-    if (chat_job(job) && job->asked.request.session_id && chat_job_render(job, err))
-        return -1;
     for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
         if (ticket_cancelled(&job->task.ticket))
             return 0;

@@ -14,6 +14,8 @@ int64_t prompt_encode_begin(struct service *service, size_t length, const char *
                             struct api_error *err);
 void prompt_encode_end(struct service *service, int64_t work);
 
+/* Bytes and ids of its prompts, before they are prepared. */
+size_t prompt_bytes(const struct job *job);
 /* Fills job->prepared. A job that is cancelled meanwhile is left as it is. */
 int prompt_prepare(struct job *job, struct api_error *err);
 

@@ -113,7 +113,7 @@ static void fuzz_tokenizer(const char *body, size_t length)
     struct tokenize_request tokenize;
     struct api_error err = {0};
     struct strbuf buf = {0};
-    if (tokenize_parse(&tokenize, body, length, &limits, &err) == 0) {
+    if (tokenize_parse(&tokenize, body, length, true, &limits, &err) == 0) {
         detokenize_reply_encode(&buf, tokenize.prompt, tokenize.length);
         require_json(buf.data, buf.length);
         tokenize_request_clear(&tokenize);

@@ -5,6 +5,8 @@ chat API's shape."""
 import json
 import shutil
 import struct
+import threading
+import time
 
 import openai
 import pytest
@@ -271,6 +273,37 @@ def test_a_template_that_never_ends(server_factory, tmp_path):
     server = server_factory(chat_template=path)
     assert "the template takes" in refuse(server, "invalid_value", "messages")
     assert server.get("/health").status_code == 200
+
+
+@pytest.mark.builds("dev")  # of time; what the threads share, other chats test
+def test_others_do_not_wait_for_a_slow_template(server_factory, tmp_path):
+    """Three chats hold each as long as a rendering may take; short requests are done meanwhile."""
+    path = tmp_path / "slow.jinja"
+    path.write_text("{% set a = messages[0].content %}{% set b = a[:a|length//2] ~ 'b' %}"
+                    "{% if a|length > 99 %}{% for i in range(99999) %}{% set x = a.find(b) %}{% endfor %}"
+                    "{% endif %}hi")
+    server = server_factory(chat_template=path)
+    replies, waits, began = [], [], time.monotonic()
+    short = (("/v1/completions", {"prompt": "It", "max_tokens": 1}), ("/tokenize", {"prompt": "It"}),
+             (CHAT, {"messages": MESSAGES, "max_tokens": 1}), ("/tokenize", {"messages": MESSAGES}))
+
+    def long_chat():
+        replies.append(server.post(CHAT, {"messages": [{"role": "user", "content": "a" * 800_000}]}))
+    chats = [threading.Thread(target=long_chat) for _ in range(3)]
+    for thread in chats:
+        thread.start()
+    while any(thread.is_alive() for thread in chats):
+        for path, body in short:
+            sent = time.monotonic()
+            assert server.post(path, body).status_code == 200
+            waits.append(time.monotonic() - sent)
+    took = time.monotonic() - began
+    for reply in replies:
+        check_error(reply, 400, "invalid_value", "messages")
+        assert "slow.jinja: line 1" in reply.json()["error"]["message"]
+        assert "of processor time" in reply.json()["error"]["message"]
+    assert max(waits) < took / 3, (max(waits), took)
+    assert len(waits) >= 12
 
 
 def test_templates_take_of_the_memory_of_bodies(server_factory, tmp_path):

@@ -145,9 +145,9 @@ Test(memory, what_counts_already_is_not_taken_off_twice)
         options.store = true;
         cr_expect_eq(server_memory_taken(&options, &info, untouched[i]), connections + 2 * STACK);
     }
-    /* With the store's: the watcher's, the acceptor's, that which reads keys again, the log's, the
-     * signals', main. */
-    int64_t threads = 2 + 4 + 3 + 7;
+    /* With those that render, and the store's: the watcher's, the acceptor's, that which reads keys
+     * again, the log's, the signals', main. */
+    int64_t threads = 2 + 2 * (4 + 1) + 3 + 7;
     for (size_t i = 0; i < sizeof touched / sizeof *touched; i++) {
         info.device = "cpu";
         cr_expect_eq(server_memory_taken(&options, &info, touched[i]),

@@ -33,7 +33,7 @@ Test(tokenizer_api, tokenize_defaults_and_fields)
 {
     struct tokenize_request r;
     const char *body = "{\"prompt\":\"a\\u0000b\"}";
-    cr_assert_eq(tokenize_parse(&r, body, strlen(body), &limits, NULL), 0);
+    cr_assert_eq(tokenize_parse(&r, body, strlen(body), true, &limits, NULL), 0);
     cr_assert_eq(r.length, 3);
     cr_expect_eq(memcmp(r.prompt, "a\0b", 4), 0);
     cr_expect(r.add_special_tokens);
@@ -41,7 +41,7 @@ Test(tokenizer_api, tokenize_defaults_and_fields)
     tokenize_request_clear(&r);
     body = "{\"model\":\"tiny\",\"prompt\":\"\",\"add_special_tokens\":false,"
            "\"return_token_strs\":true,\"messages\":null}";
-    cr_assert_eq(tokenize_parse(&r, body, strlen(body), &limits, NULL), 0);
+    cr_assert_eq(tokenize_parse(&r, body, strlen(body), true, &limits, NULL), 0);
     cr_expect_eq(r.length, 0);
     cr_expect_not(r.add_special_tokens);
     cr_expect(r.return_token_strs);
@@ -67,7 +67,7 @@ Test(tokenizer_api, tokenize_violations)
         struct tokenize_request r;
         struct api_error err = {0};
         const char *body = cases[i].body;
-        cr_assert_eq(tokenize_parse(&r, body, strlen(body), &limits, &err), -1, "%s", body);
+        cr_assert_eq(tokenize_parse(&r, body, strlen(body), true, &limits, &err), -1, "%s", body);
         cr_expect_eq(err.code, cases[i].code, "%s", body);
         cr_expect_str_eq(err.param, cases[i].param);
     }
