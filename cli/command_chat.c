@@ -38,13 +38,16 @@ static const struct option items[] = {
 
 static const char HELP[] =
     "A line is a message. /reset forgets the conversation, but not the system prompt; /help says "
-    "this.\nCtrl-C ends a reply, Ctrl-D ends the chat.\n";
+    "this.\nCtrl-C ends a reply; Ctrl-D, /exit or /quit ends the chat.\n";
+static const char HINT[] = "Ctrl-D, /exit or /quit ends the chat; /help helps.\n";
 
 const struct options command_chat_options = {
     .usage = "regla chat MODEL [--system TEXT] [options]",
-    .summary = "Chats with MODEL, a directory or a GGUF file: a line is a message. /reset forgets "
-               "the\nconversation, /help helps. Ctrl-C ends a reply, Ctrl-D the chat. Each turn "
-               "computes only\nwhat is new, as far as the template leaves the history as it was.",
+    .summary =
+        "Chats with MODEL, a directory or a GGUF file: a line is a message. /reset forgets "
+        "the\nconversation, /help helps. Ctrl-C ends a reply; Ctrl-D, /exit or /quit the chat. "
+        "Each turn\ncomputes only what is new, as far as the template leaves the history as "
+        "it was.",
     .items = items,
     .count = sizeof items / sizeof *items,
     .operands = OPERANDS_FILES,
@@ -57,6 +60,7 @@ struct conversation {
     struct chat_template template;
     struct generation generation;
     json_t *fields; /* of a request: messages, and what belongs to them */
+    bool over;      /* a line has ended the conversation */
     int32_t turn;
     /* What the model has read. */
     char *text; /* [text_length]: all of it, with the last reply */
@@ -308,7 +312,10 @@ static int take_line(struct conversation *chat, const char *line, size_t length,
         return reset(chat, err);
     if (strcmp(line, "/help") == 0)
         return generation_write(HELP, sizeof HELP - 1, err);
-    return error_set(err, ERROR_INVALID, "expected /reset or /help, got %.40s", line);
+    chat->over = strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0;
+    if (chat->over)
+        return 0;
+    return error_set(err, ERROR_INVALID, "expected /reset, /help, /exit or /quit, got %.40s", line);
 }
 
 /* Reads lines until the end of standard input. On a terminal an error ends the turn, else the chat.
@@ -318,14 +325,15 @@ static int converse(struct conversation *chat, struct error *err)
     bool terminal = isatty(STDIN_FILENO);
     char *line = NULL;
     size_t capacity = 0;
-    int result = 0;
-    while (result == 0) {
+    int result = terminal ? generation_write(HINT, sizeof HINT - 1, err) : 0;
+    while (result == 0 && !chat->over) {
         if (terminal && generation_write("> ", 2, err) != 0)
             break;
         ssize_t length = getline(&line, &capacity, stdin);
         if (length < 0)
             break;
-        length -= length > 0 && line[length - 1] == '\n';
+        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r'))
+            length--;
         line[length] = 0;
         result = take_line(chat, line, (size_t)length, err);
         if (result != 0 && terminal) {

@@ -67,6 +67,12 @@ def test_reset_and_help(template):
     assert first == again and second[0] > first[0]
 
 
+@pytest.mark.parametrize("line", ["/exit", "/quit", "/quit\r"])
+def test_a_line_ends_the_chat(template, line):
+    result = run(f"a\n{line}\nb\n", HYBRID, "--chat-template", template(PLAIN), *GREEDY)
+    assert result.returncode == 0 and len(figures(result)) == 1, result.stderr
+
+
 def test_a_template_that_rewrites(template):
     """Drops what the last reply had before its </think>: only that and what follows is read again."""
     path = template(DROPS.replace("{{ m.content }}{% endif %}</",
@@ -131,6 +137,7 @@ def test_on_a_terminal(template):
 
     try:
         wait_until(lambda: shows(b"> "), "the prompt")
+        assert b"/exit or /quit" in seen
         os.write(ours, b"no\n")
         wait_until(lambda: seen.count(b"> ") > 1 or shows(b"> ", len(seen)), "another prompt")
         os.write(ours, b"hello\n")
