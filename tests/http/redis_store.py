@@ -152,9 +152,10 @@ class Cluster:
         return self.nodes[0].ask("CLUSTER", "KEYSLOT", key)
 
     def holder(self, slot):
-        """Index of the node that has it."""
-        ports = {port: i for i, port in enumerate(node.port for node in self.nodes)}
-        return next(ports[where[1]] for first, last, where, *_ in self.nodes[0].ask("CLUSTER", "SLOTS")
+        """Index of the node that has it, by its id: newer ones tell a port for connections like the
+        one that asks alone, and these nodes have none."""
+        ids = [node.id.encode() for node in self.nodes]
+        return next(ids.index(where[2]) for first, last, where, *_ in self.nodes[0].ask("CLUSTER", "SLOTS")
                     if first <= slot <= last)
 
     def begin_to_move(self, slot):
