@@ -196,6 +196,7 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_end(&line);
 }
 
+/* Whoever sees it counted finds its line among those that are written (log_writer.h). */
 void generate_end(struct http_request *request)
 {
     struct metrics *metrics = &request->service->metrics;
@@ -212,15 +213,15 @@ void generate_end(struct http_request *request)
         struct job *job = &completion->job;
         enum outcome outcome = outcome_of(request, job, done);
         take_request_id(request, job);
-        metrics_request(metrics, status, outcome);
-        atomic_fetch_add(&metrics->unknown_fields, job->asked.request.num_unknown);
         log_job(request, job, done, outcome);
+        atomic_fetch_add(&metrics->unknown_fields, job->asked.request.num_unknown);
+        metrics_request(metrics, status, outcome);
     } else {
+        http_log(request);
         metrics_request(metrics, status,
                         status == 499       ? OUTCOME_CANCELLED
                         : request->replayed ? OUTCOME_REPLAYED
                                             : OUTCOME_ERROR);
-        http_log(request);
     }
     if (completion)
         pipeline_leave(completion);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/checkpoint_meta.h"
 
+#include "engine/bits.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +10,12 @@
 enum { BUILD_SIZE = 160 };
 
 /* What the bits of a state depend on, besides the model: only a server that computes the same bits
- * goes on from its files. */
+ * goes on from its files, whatever its version. */
 static void build_of(const struct engine *engine, char build[BUILD_SIZE])
 {
     const struct engine_info *info = engine_info(engine);
     const bool rounds = info->activations != ACTIVATIONS_F32;
-    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, %s %s%s%s", REGLA_VERSION,
+    snprintf(build, BUILD_SIZE, "regla bits %d, weights %s, KV %s, %s %s%s%s", ENGINE_BITS,
              weight_format_name(info->weights), kv_format_name(info->kv), info->device,
              info->instruction_set, rounds ? ", activations " : "",
              rounds ? activation_format_name(info->activations) : "");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The META section of a checkpoint's file: the build whose bits it has, the owner and the salt of
- * its space. Each ends with a newline, except the salt, which may hold any bytes. */
+/* The META section of a checkpoint's file: what its bits depend on (engine/bits.h), the owner and
+ * the salt of its space. Each ends with a newline, except the salt, which may hold any bytes. */
 #ifndef SERVER_STATES_CHECKPOINT_META_H
 #define SERVER_STATES_CHECKPOINT_META_H
 
@@ -12,7 +12,7 @@
 char *checkpoint_meta_encode(const struct engine *engine, const struct space *space,
                              size_t *length);
 /* The space that a file names, with a reference that the caller gives back. NULL: the file is of no
- * use here, because another build wrote it or it holds more than a state. */
+ * use here, because its bits are others or it holds more than a state. */
 struct space *checkpoint_meta_space(const struct engine *engine, struct spaces *spaces,
                                     const struct store_found *found);
 

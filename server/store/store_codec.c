@@ -43,7 +43,7 @@ int store_codec_take(const struct store_op *op, const struct engine *engine, con
         return error_set(err, ERROR_INVALID, "its tokens are others");
     if (op->prefix && (file.meta.size != op->meta_length ||
                        memcmp(op->meta, file.meta.bytes, op->meta_length) != 0))
-        return error_set(err, ERROR_INVALID, "it is of another build or space");
+        return error_set(err, ERROR_INVALID, "it is of other bits or another space");
     if (op->logits_out != NULL && !file.logits.present)
         return error_set(err, ERROR_INVALID, "expected logits, got none");
     if (op->image_out != NULL && file.state.present)

@@ -37,17 +37,6 @@ static struct engine *open_case(const char *path, struct engine_options options)
     return engine;
 }
 
-static bool has_set(const char *set)
-{
-    const struct engine_options options = {
-        .threads = 1, .instruction_set = set, .state_memory_bytes = (size_t)32 << 20};
-    struct engine *engine = NULL;
-    if (engine_open(&engine, GOLDEN_DIRECTORY "regla", &options, NULL) != 0)
-        return false;
-    engine_close(engine);
-    return true;
-}
-
 /* Feeds the prompt and follows `greedy`; the worst error of all log-probabilities. */
 static double worst_error(struct engine *engine, const struct expected *expected, const char *name)
 {
@@ -116,7 +105,7 @@ static enum weight_format weights_of(const char *path)
 /* Which sets a machine has: test_instruction_set.c. */
 static void need_set(const char *set)
 {
-    if (!has_set(set))
+    if (!golden_has_set(set))
         cr_skip_test("no %s on this machine", set);
 }
 
@@ -170,16 +159,6 @@ Test(golden, every_case_is_right_on_the_portable_kernels)
     check_values(sets[3]);
 }
 
-/* Tokens from a small generator: text `which`, position i. */
-static int32_t token_at(int which, int i, int32_t vocab)
-{
-    uint32_t x = (uint32_t)which * 2654435761u + (uint32_t)i * 40503u + 12345u;
-    x ^= x >> 15;
-    x *= 2246822519u;
-    x ^= x >> 13;
-    return (int32_t)(x % (uint32_t)vocab);
-}
-
 struct text {
     struct state *state;
     int32_t tokens[LONG_TEXT];
@@ -191,7 +170,7 @@ static void start_text(struct text *text, struct engine *engine, int which, int 
     struct error err = ERROR_INIT;
     *text = (struct text){.length = length, .chunk = chunk};
     for (int i = 0; i < length; i++)
-        text->tokens[i] = token_at(which, i, engine_info(engine)->vocab_size);
+        text->tokens[i] = golden_token(which, i, engine_info(engine)->vocab_size);
     cr_assert(state_create(&text->state, engine, length, &err) == 0, "%s", err.message);
 }
 
@@ -344,7 +323,7 @@ static void check_format(enum weight_format weights)
 {
     check_all_bits(NULL, weights, 2, one_chunk, 1);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (has_set(sets[i]))
+        if (golden_has_set(sets[i]))
             check_all_bits(sets[i], weights, 3, one_chunk, 1);
 }
 
@@ -503,7 +482,7 @@ Test(golden, processors_agree_on_bits)
             if (s == 1) /* avx512 does not multiply bytes */
                 continue;
 #endif
-            if (!has_set(sets[s]))
+            if (!golden_has_set(sets[s]))
                 continue;
             uint64_t hash = hash_of(cases[i].name, sets[s], cases[i].weights);
             cr_expect(hash == expected[s], "%s in %s on %s: %#llx", cases[i].name,
@@ -547,7 +526,7 @@ Test(golden, auto_activations_are_those_that_info_names)
                                                  WEIGHTS_Q8};
     const char *const all[] = {NULL, tile_sets[1]};
     for (int i = 0; i < 2 * (int)(sizeof formats / sizeof *formats); i++)
-        if (has_set(all[i % 2]))
+        if (golden_has_set(all[i % 2]))
             check_auto(all[i % 2], formats[i / 2]);
 }
 

@@ -2,7 +2,9 @@
 /* The tree of states over a store: what is written, found again and removed, within its budgets. */
 #include "tests/unit/state_trees.h"
 
+#include "engine/bits.h"
 #include "engine/engine.h"
+#include "server/states/checkpoint_meta.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -194,6 +196,29 @@ Test(state_tree_files, files_of_another_build_are_removed)
     close_tree();
     instruction_set = NULL;
     remove_directory(directory);
+}
+
+/* The number of the bits decides (engine/bits.h), and not the version. */
+Test(state_tree_files, a_state_of_other_bits_is_of_no_use)
+{
+    struct spaces spaces = {0};
+    size_t length;
+    open_tree(1, 1, ROOM);
+    char number[32], *meta = checkpoint_meta_encode(engine, space, &length);
+    cr_assert_not_null(meta);
+    struct store_found file = {
+        .kind = STORE_CHECKPOINT, .meta = meta, .meta_length = length, .count = 1, .position = 1};
+    struct space *same = checkpoint_meta_space(engine, &spaces, &file);
+    cr_expect_not_null(same);
+    spaces_release(&spaces, same);
+    cr_expect_null(strstr(meta, REGLA_VERSION), "%s", meta);
+    snprintf(number, sizeof number, "bits %d,", ENGINE_BITS);
+    char *at = strstr(meta, number);
+    cr_assert_not_null(at, "%s", meta);
+    at[strlen(number) - 2]++;
+    cr_expect_null(checkpoint_meta_space(engine, &spaces, &file));
+    free(meta);
+    close_tree();
 }
 
 Test(state_tree_files, the_budget_of_the_disk_holds)
