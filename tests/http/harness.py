@@ -114,6 +114,23 @@ class Server:
     def tail(self, characters=4000):
         return self.log_path.read_text(errors="replace")[-characters:]
 
+    def whole_log(self):
+        """The log, once all is in it that was said before: a thread of its own writes it. But the
+        line of a request is said once its reply is out (wait_logged)."""
+        if self.process.poll() is None:
+            assert self.tells_start, "requests are not logged"
+            mark = f"mark-{time.monotonic_ns()}"
+            self.get("/nothing", headers={"X-Request-Id": mark})
+            self.wait_logged(mark)
+        return self.tail(1 << 30)
+
+    def wait_logged(self, *words):
+        """The first line of the log that has all of them, once it is there."""
+        def line():
+            return next((line for line in self.tail(1 << 30).splitlines()
+                         if all(word in line for word in words)), None)
+        return wait_until(line, lambda: f"{words} in a line of the log: {self.tail()}")
+
     def get(self, path, **options):
         return self.http.get(path, **options)
 
@@ -157,6 +174,12 @@ class Server:
         wanted = set(labels.items())
         return sum(value for (name, pairs), value in self.metrics().items()
                    if name == metric_name and wanted <= pairs)
+
+    def wait_metric(self, value, metric_name, **labels):
+        """Until it has this value: a request is counted once its reply is out."""
+        wait_until(lambda: self.metric(metric_name, **labels) == value,
+                   lambda: f"{metric_name} {labels}: expected {value}, "
+                           f"got {self.metric(metric_name, **labels)}")
 
     def busy(self):
         """What is not at rest: running and waiting requests, and bytes of texts in use."""

@@ -315,7 +315,7 @@ def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_facto
         error = harness.check_error(broken.get(path), 503)
         assert error["code"] == "engine_failed"
     assert broken.refuse(503, prompt=PROMPT)["code"] == "engine_failed"
-    assert "unspecified launch failure" in broken.tail()
+    broken.wait_logged("unspecified launch failure")
     broken.stop()
     after = server_factory(environment=ON_DEVICE, state_dir=folder)
     position = after.get("/v1/sessions/kept").json()["position"]

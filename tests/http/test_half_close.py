@@ -30,7 +30,8 @@ def last_reply(connection):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_whole_request_is_answered(server, stream, when):
     with server.connect() as connection:
-        connection.sendall(request_bytes("/v1/completions", {**LONG, "stream": stream}))
+        name = f"whole-{stream}-{len(when)}"
+        connection.sendall(request_bytes("/v1/completions", {**LONG, "stream": stream, "request_id": name}))
         if when == "while it runs":
             wait_until(lambda: server.metric("regla_requests_running") > 0, "it runs")
         connection.shutdown(socket.SHUT_WR)
@@ -42,8 +43,7 @@ def test_a_whole_request_is_answered(server, stream, when):
         assert len(frames) > 100 // SLOWNESS
     else:
         assert json.loads(body)["usage"]["completion_tokens"] == LONG["max_tokens"]
-    server.wait_idle()
-    assert "outcome=length" in server.tail()
+    server.wait_logged(f"id={name} ", "outcome=length")
 
 
 @pytest.mark.parametrize("path, body, method", [
@@ -80,13 +80,13 @@ def test_a_request_that_takes_its_time_is_answered(server_factory):
 def test_one_that_has_left_is_noticed(server, version, stream):
     """Before HTTP/1.1 there were no interim replies, so who closes its half is gone."""
     connection = server.connect()
-    request = request_bytes("/v1/completions", {**ENDLESS, "stream": stream})
+    name = f"left-{stream}-{version}"
+    request = request_bytes("/v1/completions", {**ENDLESS, "stream": stream, "request_id": name})
     connection.sendall(request.replace(b"HTTP/1.1", b"HTTP/" + version.encode(), 1))
     wait_until(lambda: server.metric("regla_requests_running") > 0, "it runs")
     connection.close()
     wait_until(lambda: server.metric("regla_requests_running") == 0, "it is cancelled", 2)
-    server.wait_idle()
-    assert "outcome=cancelled" in server.tail()
+    server.wait_logged(f"id={name} ", "outcome=cancelled")
 
 
 def test_one_that_closes_its_half_and_then_leaves(server):

@@ -92,7 +92,7 @@ class Prometheus:
 
 def traffic(server):
     """Requests of every length, the least that it holds; one that finds its prompt in the
-    cache, sessions, and errors."""
+    cache, sessions, and errors. How many they are."""
     with ThreadPoolExecutor(len(LENGTHS)) as pool:
         for reply in [pool.submit(server.complete, prompt=[40, 41, 42], ignore_eos=True,
                                   max_tokens=8193 if length == "inf" else int(length) // 2 + 1)
@@ -101,6 +101,7 @@ def traffic(server):
     for _ in range(2):
         server.complete(prompt=[50] * 100, max_tokens=2, session_id="a")
     server.refuse(400, prompt="x", temperature=9)
+    return len(LENGTHS) + 3
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +111,8 @@ def prometheus(server, tmp_path_factory):
     running = Prometheus(tmp_path_factory.mktemp("prometheus"), server)
     try:
         running.wait("no scrape", lambda: running.value('up{job="regla"}') == 1)
-        traffic(server)
-        server.wait_idle()
-        ended = server.metric("regla_requests_total")
+        ended = server.metric("regla_requests_total") + traffic(server)
+        server.wait_metric(ended, "regla_requests_total")
         running.wait("the traffic was not seen",
                      lambda: running.value("sum(regla_requests_total)") == ended)
         yield running

@@ -127,7 +127,8 @@ class Faults:
             self.go_on()
         finally:
             self.replicas.cables.plug(index)
-        assert self.replicas.servers[index].tail(10**7).count("the store is away") > away
+        wait_until(lambda: self.replicas.servers[index].tail(10**7).count("the store is away") > away,
+                   "its log says so")
         assert self.replicas.servers[index].process.poll() is None
         wait_until(lambda: self.replicas.servers[index].get("/v1/sessions").status_code == 200,
                    "the store is back")
