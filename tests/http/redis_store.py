@@ -15,6 +15,7 @@ from session_helpers import GREEDY
 from unpacked import REDIS
 
 LEASE = 2 * harness.SLOWNESS
+TURN_SECONDS = 200 * harness.SLOWNESS  # for hangs: what LONG takes is longer where others compute, too
 # A turn that lasts until it is cut off, and one of some seconds.
 ENDLESS = {"max_tokens": 1000000, "ignore_eos": True, "temperature": 0}
 LONG = {"max_tokens": 20000 // harness.SLOWNESS, "logprobs": None, "return_token_ids": False,
@@ -258,7 +259,7 @@ class FakeRedis:
 
 def turn(server, name, **fields):
     return server.post("/v1/completions", {"session_id": name, "prompt": [5, 6, 7],
-                                           "max_tokens": 4, **GREEDY, **fields})
+                                           "max_tokens": 4, **GREEDY, **fields}, timeout=TURN_SECONDS)
 
 
 def position(server, name):
@@ -274,7 +275,7 @@ def in_background(function):
     thread.start()
 
     def result():
-        thread.join(60 * harness.SLOWNESS)
+        thread.join(TURN_SECONDS)
         assert results, "it has not ended"
         return results[0]
     return result
