@@ -7,7 +7,7 @@
 #include "engine/grammar/nfa.h"
 
 enum {
-    DFA_MOST_STATES = 1 << 14,
+    DFA_MOST_STATES = 1 << 16,
     DFA_MOST_CLASSES = 1 << 10,
     DFA_MOST_WORK = 1 << 26,
     DFA_MOST_MEMBERS = 1 << 22, /* of the sets of states that become its states */

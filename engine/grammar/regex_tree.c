@@ -12,7 +12,8 @@ struct parser {
     struct regex_tree *tree;
     const char *text; /* [length] */
     size_t length, at;
-    int depth;
+    int depth, aheads; /* groups around this; lookaheads */
+    bool wide;         /* in what must not follow: . and shorthands mean the most they may */
     struct error *err;
 };
 
@@ -206,7 +207,7 @@ static int read_class_part(struct parser *parser, struct charset *set, bool nega
     if (read_class_item(parser, &shorthand, &first))
         return -1;
     if (shorthand)
-        return charset_add_shorthand(set, shorthand, negated, parser->err);
+        return charset_add_shorthand(set, shorthand, negated != parser->wide, parser->err);
     last = first;
     if (follows(parser, "-") && !follows(parser, "-]") && parser->at + 1 < parser->length) {
         parser->at++;
@@ -243,8 +244,10 @@ static struct regex_node *read_group(struct parser *parser)
 {
     static const struct {
         const char *begin, *what;
-    } others[] = {{"?=", "a lookahead"},   {"?!", "a lookahead"},     {"?<=", "a lookbehind"},
-                  {"?<!", "a lookbehind"}, {"?>", "an atomic group"}, {"?P=", "a backreference"}};
+    } others[] = {{"?<=", "a lookbehind"},
+                  {"?<!", "a lookbehind"},
+                  {"?>", "an atomic group"},
+                  {"?P=", "a backreference"}};
     if (parser->depth >= REGEX_MOST_DEPTH) {
         refuse(parser, "a group that deep in others");
         return NULL;
@@ -254,7 +257,17 @@ static struct regex_node *read_group(struct parser *parser)
             refuse(parser, others[i].what);
             return NULL;
         }
-    if (take(parser, "?P<") || take(parser, "?<")) {
+    struct regex_node *ahead = NULL;
+    if (follows(parser, "?=") || follows(parser, "?!")) {
+        if (++parser->aheads > REGEX_MOST_AHEAD) {
+            refuse(parser, "more than 32 lookaheads");
+            return NULL;
+        }
+        ahead = node(parser, follows(parser, "?=") ? REGEX_AHEAD : REGEX_NOT_AHEAD);
+        if (!ahead)
+            return NULL;
+        parser->at += 2;
+    } else if (take(parser, "?P<") || take(parser, "?<")) {
         while (parser->at < parser->length && parser->text[parser->at] != '>')
             parser->at++;
         if (!take(parser, ">")) {
@@ -266,20 +279,28 @@ static struct regex_node *read_group(struct parser *parser)
         return NULL;
     }
     parser->depth++;
+    bool flips = ahead && ahead->kind == REGEX_NOT_AHEAD;
+    parser->wide = parser->wide != flips;
     struct regex_node *inside = read_choice(parser);
+    parser->wide = parser->wide != flips;
     parser->depth--;
     if (inside && !take(parser, ")")) {
         expect(parser, "')'");
         return NULL;
     }
-    return inside;
+    if (!inside || !ahead)
+        return inside;
+    regex_tree_append(ahead, inside);
+    return ahead;
 }
 
 static struct regex_node *read_dot(struct parser *parser)
 {
     struct charset set = {0};
-    if (charset_add(&set, '\n', '\n', parser->err) || charset_add(&set, '\r', '\r', parser->err) ||
-        charset_add(&set, 0x2028, 0x2029, parser->err) || charset_negate(&set, parser->err)) {
+    if (charset_add(&set, '\n', '\n', parser->err) ||
+        (!parser->wide && (charset_add(&set, '\r', '\r', parser->err) ||
+                           charset_add(&set, 0x2028, 0x2029, parser->err))) ||
+        charset_negate(&set, parser->err)) {
         charset_clear(&set);
         return NULL;
     }
@@ -302,7 +323,7 @@ static struct regex_node *read_character(struct parser *parser)
         failed = 0;
     }
     if (!failed)
-        failed = shorthand ? charset_add_shorthand(&set, shorthand, false, parser->err)
+        failed = shorthand ? charset_add_shorthand(&set, shorthand, parser->wide, parser->err)
                            : charset_add(&set, c, c, parser->err);
     if (failed) {
         charset_clear(&set);
@@ -406,8 +427,8 @@ static struct regex_node *read_repeated(struct parser *parser)
         return atom;
     if (found < 0)
         return NULL;
-    if (atom->kind == REGEX_START || atom->kind == REGEX_END) {
-        refuse(parser, "a repeated ^ or $");
+    if (atom->kind != REGEX_SET && atom->kind != REGEX_CHOICE) {
+        refuse(parser, "a repeated ^, $ or lookahead");
         return NULL;
     }
     struct regex_node *repeat = node(parser, REGEX_REPEAT);

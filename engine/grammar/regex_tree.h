@@ -5,7 +5,12 @@
 
 #include "engine/grammar/charset.h"
 
-enum { REGEX_MOST_BYTES = 1 << 14, REGEX_MOST_DEPTH = 100, REGEX_MOST_REPEAT = 1 << 14 };
+enum {
+    REGEX_MOST_BYTES = 1 << 14,
+    REGEX_MOST_DEPTH = 100,
+    REGEX_MOST_REPEAT = 1 << 14,
+    REGEX_MOST_AHEAD = 32
+};
 
 enum regex_kind {
     REGEX_SEQUENCE, /* of its children */
@@ -14,6 +19,8 @@ enum regex_kind {
     REGEX_SET,      /* one character */
     REGEX_START,    /* ^ */
     REGEX_END,      /* $ */
+    REGEX_AHEAD,    /* what follows begins with its only child */
+    REGEX_NOT_AHEAD,
 };
 
 struct regex_node {

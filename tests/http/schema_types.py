@@ -166,6 +166,12 @@ FORMATS = [
     {"format": "base64", "contentEncoding": "base64",
      "pattern": r"^$|^(?:[0-9a-zA-Z+/]{4})*(?:(?:[0-9a-zA-Z+/]{2}==)|(?:[0-9a-zA-Z+/]{3}=))?$"},
     {"format": "e164", "pattern": r"^\+[1-9]\d{6,14}$"}, {"format": "lowercase", "pattern": "^[^A-Z]*$"},
+    {"format": "email", "pattern": r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@"
+                                   r"([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"},
+    {"format": "hostname", "pattern": r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+                                      r"(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"},
+    {"format": "duration", "pattern": r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?"
+                                      r"(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"},
     {"pattern": "^ab.*"}, {"pattern": ".*-end$"}, {"allOf": [{"pattern": "a"}, {"pattern": "^[a-f]*$"}]},
 ]
 

@@ -203,6 +203,10 @@ def expression(rng, depth=2):
     return "".join(parts)
 
 
+def lookahead(rng):
+    return rng.choice(["(?!", "(?=", "(?!.*", "(?=.*"]) + expression(rng, 0) + rng.choice([")", "$)"])
+
+
 class Driver:
     def __init__(self, program, tokenizer):
         self.process = subprocess.Popen([program, tokenizer], stdin=subprocess.PIPE,
@@ -280,13 +284,14 @@ def check_expressions(driver, count, texts, seed):
     tally = {"expressions": 0, "refused": 0, "texts": 0, "cut": 0, "masks": 0, "wrong": 0}
     for i in range(count):
         rng = random.Random(seed * 1000003 + i)
-        pattern = expression(rng)
+        pattern = lookahead(rng) + expression(rng, 1) if rng.random() < 0.2 else expression(rng)
         answer = driver.ask(kind="regex", spec=pattern, seed=i, texts=texts, tokens=300, every=20)
         tally["expressions"] += 1
         if "error" in answer:
             tally["refused"] += 1
-            tally["wrong"] += 1
-            print(repr(pattern), answer["error"])
+            if not re.search("none can|states", answer["error"]) or "(?" not in pattern:
+                tally["wrong"] += 1
+                print(repr(pattern), answer["error"])
             continue
         tally["cut"] += answer["cut"]
         tally["masks"] += answer["masks"]

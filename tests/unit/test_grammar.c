@@ -27,6 +27,14 @@ static const struct grammar_case REGEXES[] = {
     {"a{,b{x}", "a{,b{x}", "a"},
     {"{x}a{2}?{b", "{x}aa{b", "aa"},
     {"", "", "a"},
+    {"(?!ab)[a-c]{2}", "ac" S "bb" S "ba", "ab" S "a"},
+    {"(?=.*\\d)(?=.*[a-z])[^ ]{3}", "a1-" S "1aa", "aaa" S "111" S "a1" S "a 1"},
+    {"x(?:y|(?!b$)(?=[bc])[a-c]+)", "xy" S "xc" S "xba", "x" S "xb" S "xa"},
+    {"a(?:(?!b)\\w(?=c).)?", "a" S "axc", "abc" S "axd"},
+    {"(?!(?!ab)).*", "ab" S "abc", "" S "a" S "ba"},
+    /* what must not follow may mean more than what must: Unicode's digits, and a last line break */
+    {"(?!\\d)[^x]|(?!a$)[ab]\n?", "b" S "b\n" S "-", "1" S "\xD9\xA3" S "a\n"},
+    {"(?=\\d)[^x]", "1", "\xD9\xA3"},
     {"(a*)*b|(a|a)*", "aab" S "" S "aaa", "ba"},
 };
 
@@ -67,7 +75,10 @@ static const struct {
     {GRAMMAR_REGEX, "({2})", "offset 1: expected something to repeat, got '{'"},
     {GRAMMAR_REGEX, "a|{2}", "offset 2: expected something to repeat, got '{'"},
     {GRAMMAR_REGEX, "a*+", "offset 2: a possessive quantifier is not supported"},
-    {GRAMMAR_REGEX, "(?=a)", "offset 1: a lookahead is not supported"},
+    {GRAMMAR_REGEX, "((?=a)b)*", "offset 2: a lookahead in what is repeated, or in a group that "},
+    {GRAMMAR_REGEX, "((?!a).)c", "offset 2: a lookahead in what is repeated, or in a group that "},
+    {GRAMMAR_REGEX, "(?=a)*b", "offset 6: a repeated ^, $ or lookahead is not supported"},
+    {GRAMMAR_REGEX, "a(?=^b)", "offset 4: ^ and $ are supported at the beginning and the end only"},
     {GRAMMAR_REGEX, "(?<!a)", "offset 1: a lookbehind is not supported"},
     {GRAMMAR_REGEX, "(?i)a", "offset 1: such a group (?...) is not supported"},
     {GRAMMAR_REGEX, "(a)\\1", "offset 4: a backreference is not supported"},

@@ -210,12 +210,12 @@ Test(grammar_limits, refusals_name_the_place)
     static char text[LENGTH + 1];
     grammar_texts_open(&texts, GRAMMAR_MODEL);
     expect_bounded(&texts, GRAMMAR_JSON_SCHEMA,
-                   json_pack("{s:{s:s,s:i}}", "items", "pattern", "^a*$", "maxLength", 20000),
-                   "$.items: expected an expression that an automaton of 16384 states");
+                   json_pack("{s:{s:s,s:i}}", "items", "pattern", "^a*$", "maxLength", 70000),
+                   "$.items: expected an expression that an automaton of 65536 states");
     expect_bounded(&texts, GRAMMAR_JSON_SCHEMA,
                    json_pack("{s:{s:[{s:s},{s:s}]}}", "items", "allOf", "pattern",
                              "^[a-d]*[ab][a-d]{8}$", "pattern", "^[a-d]*[ac][a-d]{8}$"),
-                   "$.items.allOf[1]: expected an expression that an automaton of 16384 states");
+                   "$.items.allOf[1]: expected an expression that an automaton of 65536 states");
     json_t *list = json_array(), *names = json_object();
     memset(text, 'a', LENGTH);
     for (int i = 0; i < STRINGS; i++) {

@@ -169,6 +169,33 @@ static const struct grammar_case FORMATS[] = {
     {"{\"enum\":[\"a\",1],\"format\":\"uri\"}", "\"a\"" S "1", "2"},
 };
 
+#define EMAIL                                                                                    \
+    "^(?!\\\\.)(?!.*\\\\.\\\\.)([A-Za-z0-9_'+\\\\-\\\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9" \
+    "\\\\-]*\\\\.)+[A-Za-z]{2,}$"
+
+static const struct grammar_case PATTERNS[] = {
+    /* zod: z.email(), z.iso.duration(), z.hostname(); pydantic: Decimal */
+    {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"" EMAIL "\"}",
+     "\"a.b+c@example.org\"", "\".a@b.cd\"" S "\"a..b@c.de\"" S "\"a@b\"" S "\"a@b.c\""},
+    {"{\"pattern\":\"^P(?:(\\\\d+W)|(?!.*W)(?=\\\\d|T\\\\d)(\\\\d+Y)?(\\\\d+M)?(\\\\d+D)?(T(?="
+     "\\\\d)("
+     "\\\\d+H)?(\\\\d+M)?(\\\\d+([.,]\\\\d+)?S)?)?)$\",\"type\":\"string\"}",
+     "\"P3W\"" S "\"P1D\"" S "\"P1YT2.5S\"" S "\"PT1H\"", "\"P\"" S "\"PT\"" S "\"P1DT\""},
+    {"{\"type\":\"string\",\"pattern\":\"^(?=.{1,20}\\\\.?$)[a-z0-9]+(?:\\\\.[a-z0-9]+)*\\\\.?$\"}",
+     "\"a.example.org.\"" S "\"a\"", "\"\"" S "\".a\"" S "\"abcdefghijklmnopqrstu\""},
+    {"{\"type\":\"string\",\"pattern\":\"^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$\"}",
+     "\"1\"" S "\"-0.5\"" S "\".5\"", "\"\"" S "\"-\"" S "\".\"" S "\"+.\""},
+    {"{\"type\":\"string\",\"pattern\":\"^(?=.*[A-Z])(?=.*\\\\d)[!-~]{4,8}$\"}", "\"aB3.\"",
+     "\"ab3.\"" S "\"aB.c\"" S "\"B3a\""},
+    {"{\"type\":\"string\",\"pattern\":\"a(?!b)\"}", "\"a\"" S "\"xac\"" S "\"aba\"",
+     "\"ab\"" S "\"b\""},
+};
+
+Test(grammar_written, patterns_with_lookaheads)
+{
+    grammar_texts_expect_all(GRAMMAR_JSON_SCHEMA, PATTERNS, sizeof PATTERNS / sizeof *PATTERNS);
+}
+
 Test(grammar_written, formats)
 {
     grammar_texts_expect_all(GRAMMAR_JSON_SCHEMA, FORMATS, sizeof FORMATS / sizeof *FORMATS);
