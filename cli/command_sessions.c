@@ -302,7 +302,7 @@ int command_sessions(int argc, char **argv)
                 status = command_failed(argv[0], &err);
         }
     }
-    names_clear(&call.keys);
+    names_wipe(&call.keys);
     options_clear(&command_sessions_options, &options);
     return status;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/options.h"
 
+#include "engine/base/blanks.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -318,16 +320,47 @@ static int parse_flag(const struct options *options, void *values, int argc, cha
     return set_value(option, values, argv[++*index], place, err);
 }
 
+/* Whether blanks around the value are a part of it. */
+static bool is_verbatim(const struct option *option)
+{
+    return option->unit &&
+           (strcmp(option->unit, "TEXT") == 0 || strcmp(option->unit, "REGEX") == 0);
+}
+
+/* Files from which others take a variable end with a line end, or begin with a mark. */
+static int trim_variable(const char *name, struct error *err)
+{
+    const char *text = getenv(name), *value = text;
+    size_t length = text ? blanks_trim(&value, strlen(text)) : 0;
+    if (!text || (value == text && text[length] == 0))
+        return 0;
+    char *trimmed = strndup(value, length);
+    int result = trimmed && setenv(name, trimmed, 1) == 0
+                     ? 0
+                     : error_set(err, ERROR_NO_MEMORY, "out of memory");
+    free(trimmed);
+    return result;
+}
+
+/* An empty text may be meant: who has no use for it says so. */
+static bool may_be_empty(const struct option *option)
+{
+    return option->type == OPTION_TEXT || option->type == OPTION_LIST;
+}
+
 static int apply_environment(const struct options *options, void *values, struct error *err)
 {
     for (size_t i = 0; i < options->count; i++) {
         const struct option *option = &options->items[i];
         char name[OPTION_NAME_SIZE];
         option_environment(option, name);
+        if (!is_verbatim(option) && trim_variable(name, err))
+            return -1;
         const char *text = getenv(name);
         /* Kubernetes gives every pod beside a service named "regla" REGLA_PORT=tcp://...; that is
          * not meant for us. */
-        if (!text || (option->type == OPTION_INTEGER && strncmp(text, "tcp://", 6) == 0))
+        if (!text || (option->type == OPTION_INTEGER && strncmp(text, "tcp://", 6) == 0) ||
+            (!*text && !may_be_empty(option)))
             continue;
         if (option->type == OPTION_LIST) /* without the default */
             ((struct option_list *)((char *)values + option->offset))->count = 0;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Command-line flags from one table: parses them and the environment, sets defaults, prints --help.
  *
- * Each flag is also an environment variable (--max-queue: REGLA_MAX_QUEUE); the flag wins. Values
- * are written into a plain struct of the command, at each option's offset. */
+ * Each flag is also an environment variable (--max-queue: REGLA_MAX_QUEUE); the flag wins. Blanks,
+ * line ends and byte order marks around a variable count for nothing, but for what is a TEXT or a
+ * REGEX; an empty one is as if it were not there, but for texts and lists, which may be empty.
+ * Values are written into a plain struct of the command, at each option's offset. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 

@@ -38,8 +38,9 @@ if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
 endif()
 configure_file(${DEPLOY}/systemd/regla.service.in regla.service @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/regla.service DESTINATION lib/systemd/system COMPONENT regla)
+# It may get a password: systemd reads it as root.
 install(FILES ${DEPLOY}/systemd/regla.default RENAME regla
-        DESTINATION ${SETTINGS} COMPONENT regla)
+        DESTINATION ${SETTINGS} COMPONENT regla PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ)
 install(DIRECTORY ${DEPLOY}/prometheus ${DEPLOY}/grafana ${DEPLOY}/proxy
         DESTINATION ${CMAKE_INSTALL_DATADIR}/regla COMPONENT regla)
 install(FILES README.md CHANGELOG.md LICENSE api/api.md ${CMAKE_BINARY_DIR}/openapi.json

@@ -1,25 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/names.h"
 
+#include "engine/base/blanks.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-int names_add(struct names *names, const char *text, size_t length, struct error *err)
+/* Room for one more. Doubles where it grows: there may be many. */
+static int grow(struct names *names, struct error *err)
 {
-    while (length && strchr(" \t\r\n", text[length - 1]))
-        length--;
-    while (length && strchr(" \t", *text)) {
-        text++;
-        length--;
-    }
-    if (length == 0)
+    if (names->count & (names->count - 1)) /* neither 0 nor a power of two */
         return 0;
-    char **items = realloc(names->items, (names->count + 1) * sizeof *items);
+    char **items = realloc(names->items, (names->count ? 2 * names->count : 1) * sizeof *items);
     if (!items)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a list");
     names->items = items;
-    items[names->count] = strndup(text, length);
-    if (!items[names->count])
+    return 0;
+}
+
+int names_add(struct names *names, const char *text, size_t length, struct error *err)
+{
+    length = blanks_trim(&text, length);
+    if (length == 0)
+        return 0;
+    if (grow(names, err))
+        return -1;
+    names->items[names->count] = strndup(text, length);
+    if (!names->items[names->count])
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a list");
     names->count++;
     return 0;
@@ -43,4 +50,19 @@ void names_clear(struct names *names)
         free(names->items[i]);
     free(names->items);
     *names = (struct names){0};
+}
+
+void names_wipe_from(struct names *names, size_t first)
+{
+    for (; names->count > first; names->count--) {
+        char *item = names->items[names->count - 1];
+        explicit_bzero(item, strlen(item));
+        free(item);
+    }
+}
+
+void names_wipe(struct names *names)
+{
+    names_wipe_from(names, 0);
+    names_clear(names);
 }

@@ -14,10 +14,13 @@ struct names {
     size_t count;
 };
 
-/* Adds a text without the white space around it; an empty one is none. */
+/* Adds a text without blanks (blanks.h) around it; an empty one is none. */
 int names_add(struct names *names, const char *text, size_t length, struct error *err);
 /* Adds all texts of the lists [count]. */
 int names_add_lists(struct names *names, const char *const *lists, size_t count, struct error *err);
 void names_clear(struct names *names);
+/* Of secrets: removes texts, of which nothing stays in memory; all, or those from `first` on. */
+void names_wipe(struct names *names);
+void names_wipe_from(struct names *names, size_t first);
 
 #endif

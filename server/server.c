@@ -248,7 +248,7 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
         http_start(&server->http, service, &listening, err))
         return -1;
     log_message(LOG_LEVEL_INFO, "listening on %s, loading the model", http_addresses(server->http));
-    if (credentials_auth(server->credentials)->keys.count == 0 && http_is_exposed(server->http))
+    if (auth_count(credentials_auth(server->credentials)) == 0 && http_is_exposed(server->http))
         log_message(LOG_LEVEL_WARN,
                     "without --api-key: whoever reaches this address may use the server");
     return 0;
@@ -335,22 +335,17 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
 }
 
 /* Without API keys everybody is one owner, of the empty key. */
-static int name_owners(void *context, const struct names *keys, struct error *err)
+static int name_owner(void *context, const char *key, struct error *err)
 {
     struct service *service = context;
     char tag[STORE_OWNER_SIZE];
-    int result = 0;
+    if (service->store)
+        store_owner_tag(service->store, key, tag);
     pthread_mutex_lock(&service->owners_lock);
     struct names *owners = &service->owners;
-    for (size_t i = owners->count; i < keys->count || i == 0; i++) {
-        const char *key = keys->count ? keys->items[i] : "";
-        if (service->store)
-            store_owner_tag(service->store, key, tag);
-        else
-            snprintf(tag, sizeof tag, "%zu", i);
-        if ((result = names_add(owners, tag, strlen(tag), err)))
-            break;
-    }
+    if (!service->store)
+        snprintf(tag, sizeof tag, "%zu", owners->count);
+    int result = names_add(owners, tag, strlen(tag), err);
     pthread_mutex_unlock(&service->owners_lock);
     return result;
 }
@@ -428,7 +423,7 @@ int server_load(struct server *server, struct error *err)
     if (states_open(service, &keeping, err))
         return -1;
     replay_attach(service->replay, service->store, &service->replies_waiting);
-    if (credentials_name(server->credentials, name_owners, service, err))
+    if (credentials_name(server->credentials, name_owner, service, err))
         return -1;
     report_orphans(service);
     if (scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, &pace,

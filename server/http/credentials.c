@@ -22,8 +22,10 @@ struct credentials {
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
     bool asked, closing;
-    int (*name)(void *context, const struct names *keys, struct error *err);
+    credentials_namer *name;
     void *name_context;
+    struct names fresh; /* keys by index: the last ones, which had no name when they came */
+    size_t named;       /* of these */
 };
 
 static void release(struct credentials *credentials)
@@ -32,22 +34,33 @@ static void release(struct credentials *credentials)
         return;
     tls_free(credentials->tls);
     auth_clear(&credentials->auth);
-    names_clear(&credentials->given);
+    names_wipe(&credentials->given);
+    names_wipe(&credentials->fresh);
     pthread_mutex_destroy(&credentials->lock);
     pthread_cond_destroy(&credentials->wake);
     free(credentials->key_file);
     free(credentials);
 }
 
-/* With the lock held. */
+/* With the lock held, as the next. What has got a name keeps it, whatever fails after. */
+static int name_keys(struct credentials *credentials, struct error *err)
+{
+    const struct names *fresh = &credentials->fresh;
+    for (; credentials->named < fresh->count; credentials->named++)
+        if (credentials->name(credentials->name_context, fresh->items[credentials->named], err))
+            return -1;
+    names_wipe(&credentials->fresh);
+    credentials->named = 0;
+    return 0;
+}
+
 static int take_keys(struct credentials *credentials, const struct names *keys, struct error *err)
 {
     struct auth *auth = &credentials->auth;
-    if (auth_learn(auth, keys, err) ||
-        (credentials->name && credentials->name(credentials->name_context, &auth->keys, err)))
+    if (auth_learn(auth, keys, &credentials->fresh, err) ||
+        (credentials->name && name_keys(credentials, err)))
         return -1;
-    auth_allow(auth, keys);
-    return 0;
+    return auth_allow(auth, keys, err);
 }
 
 static void reload_keys(struct credentials *credentials)
@@ -64,7 +77,7 @@ static void reload_keys(struct credentials *credentials)
         log_message(LOG_LEVEL_INFO, "reload: %zu API keys", keys.count);
     else
         log_message(LOG_LEVEL_ERROR, "reload: the API keys stay as they were: %s", err.message);
-    names_clear(&keys);
+    names_wipe(&keys);
 }
 
 static void reload(struct credentials *credentials)
@@ -122,7 +135,7 @@ static int read_all(struct credentials *credentials, const struct credential_opt
              names_add_lists(&credentials->given, options->api_keys, options->num_api_keys, err) ==
                  0)
         result = take_keys(credentials, &keys, err);
-    names_clear(&keys);
+    names_wipe(&keys);
     if (result == 0 && options->tls_certificate)
         result = tls_open(&credentials->tls, options->tls_certificate, options->tls_key, err);
     return result;
@@ -140,8 +153,8 @@ int credentials_open(struct credentials **out, const struct credential_options *
     atomic_init(&credentials->users, 1);
     pthread_mutex_init(&credentials->lock, NULL);
     pthread_cond_init(&credentials->wake, NULL);
-    auth_init(&credentials->auth);
-    if (read_all(credentials, options, err) || start(credentials, err)) {
+    if (auth_init(&credentials->auth, err) || read_all(credentials, options, err) ||
+        start(credentials, err)) {
         release(credentials);
         return -1;
     }
@@ -186,14 +199,14 @@ struct tls *credentials_tls(struct credentials *credentials)
     return credentials->tls;
 }
 
-int credentials_name(struct credentials *credentials,
-                     int (*name)(void *context, const struct names *keys, struct error *err),
-                     void *context, struct error *err)
+int credentials_name(struct credentials *credentials, credentials_namer *name, void *context,
+                     struct error *err)
 {
     pthread_mutex_lock(&credentials->lock);
-    int result = name(context, &credentials->auth.keys, err);
     credentials->name = name;
     credentials->name_context = context;
+    int result =
+        auth_count(&credentials->auth) == 0 ? name(context, "", err) : name_keys(credentials, err);
     pthread_mutex_unlock(&credentials->lock);
     return result;
 }

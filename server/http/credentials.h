@@ -28,10 +28,11 @@ void credentials_reload(struct credentials *credentials);
 struct auth *credentials_auth(struct credentials *credentials);
 struct tls *credentials_tls(struct credentials *credentials); /* NULL: no TLS */
 
-/* Calls `name` with all keys that there are, now and whenever there are new ones, before they are
- * let in. Not called any more after credentials_close. */
-int credentials_name(struct credentials *credentials,
-                     int (*name)(void *context, const struct names *keys, struct error *err),
-                     void *context, struct error *err);
+/* Calls `name` for each key, in the order of their indices, now and for new ones before they are
+ * let in; for "" if there are none. Afterwards nobody has their texts. Not called any more after
+ * credentials_close. */
+typedef int credentials_namer(void *context, const char *key, struct error *err);
+int credentials_name(struct credentials *credentials, credentials_namer *name, void *context,
+                     struct error *err);
 
 #endif

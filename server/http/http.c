@@ -142,6 +142,24 @@ static void check_origin(struct http_request *request)
                   origin ? "Origin" : "Sec-Fetch-Site", origin ? origin : site, request->method);
 }
 
+static enum MHD_Result forget_key(void *context, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
+{
+    (void)context, (void)kind;
+    if (value && (strcasecmp(name, "Authorization") == 0 || strcasecmp(name, "X-Api-Key") == 0))
+        explicit_bzero((char *)value, strlen(value));
+    return MHD_YES;
+}
+
+/* A key that is taken away later is not to be found in memory that libmicrohttpd has freed. */
+static void take_owner(struct http_request *request)
+{
+    struct auth *auth = credentials_auth(request->server->options.credentials);
+    request->owner =
+        auth_check(auth, http_header(request, "Authorization"), http_header(request, "X-Api-Key"));
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, forget_key, NULL);
+}
+
 /* Refuses what the headers alone tell. The body is then read and thrown away, so that the
  * connection lives on. */
 static void check_headers(struct http_request *request, const char *path)
@@ -151,9 +169,7 @@ static void check_headers(struct http_request *request, const char *path)
     request->route = route_find(options->routes, request->method, path, request->parameter,
                                 sizeof request->parameter, err);
     bool open = request->route && request->route->open;
-    request->owner =
-        auth_check(credentials_auth(options->credentials), http_header(request, "Authorization"),
-                   http_header(request, "X-Api-Key"));
+    take_owner(request);
     if (strcmp(request->method, "OPTIONS") == 0 &&
         route_methods(options->routes, path, request->parameter, sizeof request->parameter)) {
         api_error_clear(err);
@@ -451,7 +467,7 @@ static int set_host_rules(struct http_server *server, struct error *err)
 {
     const struct http_options *options = &server->options;
     struct origin_rules *rules = &server->options.origins;
-    bool keyless = credentials_auth(options->credentials)->keys.count == 0;
+    bool keyless = auth_count(credentials_auth(options->credentials)) == 0;
     if (origin_add_own(&server->own, options->hosts, err))
         return -1;
     rules->own = server->own;

@@ -4,10 +4,10 @@
 #ifndef SERVER_STORE_REDIS_PLACE_H
 #define SERVER_STORE_REDIS_PLACE_H
 
+#include "engine/base/siphash.h"
 #include "engine/model/fingerprint.h"
 #include "server/store/redis_leases.h"
 #include "server/store/redis_link.h"
-#include "server/store/siphash.h"
 #include "server/store/store_accounts.h"
 #include "server/store/store_op.h"
 

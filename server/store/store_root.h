@@ -5,7 +5,7 @@
 #define SERVER_STORE_STORE_ROOT_H
 
 #include "engine/base/error.h"
-#include "server/store/siphash.h"
+#include "engine/base/siphash.h"
 
 #include <stdint.h>
 

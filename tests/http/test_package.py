@@ -137,3 +137,7 @@ def test_install(tmp_path):
             "share/bash-completion/completions/regla", "share/regla/grafana/regla.json",
             "share/regla/prometheus/regla_rules.yml", "share/doc/regla/LICENSE",
             "etc/default/regla"} <= installed
+    settings = tmp_path / "etc/default/regla"  # which may get a password
+    assert settings.stat().st_mode & 0o777 == 0o640
+    unit = (tmp_path / "lib/systemd/system/regla.service").stat()
+    assert unit.st_mode & 0o777 == 0o644

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct values {
-    const char *name;
+    const char *name, *prompt;
     struct option_list keys;
     bool fast, safe;
     int64_t port, memory;
@@ -26,6 +26,7 @@ static const struct option ITEMS[] = {
     {"timeout", OPTION_SECONDS, FIELD(timeout), "seconds", "30", 0.1, 7200, NULL, "patience"},
     {"format", OPTION_CHOICE, FIELD(format), "format", "text", 0, 0, "text|json[:N]", "a format"},
     {"safe", OPTION_FLAG, FIELD(safe), NULL, "true", 0, 0, NULL, "go safely"},
+    {"prompt", OPTION_TEXT, FIELD(prompt), "TEXT", NULL, 0, 0, NULL, "what blanks belong to"},
 };
 static const struct options OPTIONS = {
     .usage = "regla test [options]", .items = ITEMS, .count = sizeof ITEMS / sizeof *ITEMS};
@@ -46,6 +47,9 @@ static int parse(struct values *values, char **argv, struct error *err)
 
 static void clean_environment(void)
 {
+    unsetenv("REGLA_PROMPT");
+    unsetenv("REGLA_FORMAT");
+    unsetenv("REGLA_TIMEOUT");
     unsetenv("REGLA_NAME");
     unsetenv("REGLA_KEY");
     unsetenv("REGLA_FAST");
@@ -151,6 +155,55 @@ Test(options, kubernetes_service_variable_is_no_port)
     setenv("REGLA_PORT", "many", 1);
     cr_assert_eq(PARSE(&values, &err, ), -1);
     cr_assert(strstr(err.message, "REGLA_PORT") && strstr(err.message, "many"), "%s", err.message);
+}
+
+Test(options, what_stands_around_a_variable_is_no_part_of_it)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    setenv("REGLA_PORT", " 9000\r\n", 1);
+    setenv("REGLA_MEMORY_LIMIT",
+           "\xef\xbb\xbf"
+           "64K\n",
+           1);
+    setenv("REGLA_FAST", "true\r", 1);
+    setenv("REGLA_FORMAT", "\tjson:1 ", 1);
+    setenv("REGLA_NAME", " a name\n", 1);
+    setenv("REGLA_KEY", "\n one, two ", 1);
+    setenv("REGLA_PROMPT", " as it is\n", 1);
+    cr_assert_eq(PARSE(&values, &err, ), 0, "%s", err.message);
+    cr_expect_eq(values.port, 9000);
+    cr_expect_eq(values.memory, 65536);
+    cr_expect(values.fast);
+    cr_expect_str_eq(values.format, "json:1");
+    cr_expect_str_eq(values.name, "a name");
+    cr_expect_eq(values.name, getenv("REGLA_NAME"), "commands compare it with the variable");
+    cr_expect_str_eq(values.keys.items[0], "one, two");
+    cr_expect_str_eq(values.prompt, " as it is\n");
+    options_clear(&OPTIONS, &values);
+}
+
+Test(options, an_empty_variable_is_none_or_an_empty_text)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    static const char *const names[] = {"PORT", "MEMORY_LIMIT", "FAST", "FORMAT", "TIMEOUT"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "REGLA_%s", names[i]);
+        setenv(name, i % 2 ? " \n" : "", 1);
+    }
+    setenv("REGLA_NAME", "\n", 1);
+    setenv("REGLA_KEY", "", 1);
+    cr_assert_eq(PARSE(&values, &err, ), 0, "%s", err.message);
+    cr_expect_eq(values.port, 8000);
+    cr_expect_eq(values.memory, 8 << 20);
+    cr_expect_not(values.fast);
+    cr_expect_str_eq(values.format, "text");
+    cr_expect_eq(values.timeout, 30);
+    cr_expect_str_eq(values.name, "");
+    cr_expect_eq(values.keys.count, 1, "whoever takes no empty key can say so");
+    options_clear(&OPTIONS, &values);
 }
 
 static void expect_refusal(char **argv, const char *part, const char *other)

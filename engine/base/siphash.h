@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hashes short strings under a key: SipHash-2-4 with 128 bits of output (Aumasson and Bernstein
  * 2012). Without the key nobody can compute the hash of a string, or test a guess. */
-#ifndef SERVER_STORE_SIPHASH_H
-#define SERVER_STORE_SIPHASH_H
+#ifndef ENGINE_BASE_SIPHASH_H
+#define ENGINE_BASE_SIPHASH_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/store/siphash.h"
+#include "engine/base/siphash.h"
 
 #include "engine/base/bytes.h"
 
