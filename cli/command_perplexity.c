@@ -175,7 +175,7 @@ static int64_t window_size(struct scorer *s, int64_t tokens)
         most = s->options->context;
     if (info->max_positions > 0 && info->max_positions < most)
         most = info->max_positions;
-    int64_t fits = cost_longest_text(s->model.engine);
+    int64_t fits = cost_longest_text(s->model.engine, 0);
     if (fits == 0 || fits > most)
         fits = most;
     bool possible = engine_state_bytes(s->model.engine, fits) <= info->state_memory_bytes;

@@ -108,12 +108,12 @@ static const struct option ITEMS[] = {
      "threads that tokenize long prompts, and as many that render long chats; one more of each is "
      "kept for short ones"},
     {"max-running", OPTION_INTEGER, FIELD(max_running), "texts", "128", 1, 65536, NULL,
-     "most texts that are advanced at once; each of n and best_of is one, and all of one prompt "
-     "run together, even if they are more"},
+     "most texts that are advanced at once; each of n and best_of is one"},
     {"max-queue", OPTION_INTEGER, FIELD(max_queue), "requests", "1024", 0, 1e9, NULL,
-     "most requests that wait to run; more are refused with 429"},
+     "most requests that wait to run; more are refused with 429, but each of k API keys (without "
+     "keys: addresses) may have the k-th part"},
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
-     NULL, "most tokens that wait, by estimate; more are refused with 429"},
+     NULL, "most tokens that wait, by estimate; more are refused with 429, likewise"},
     {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "auto", 1, 1e6, NULL,
      "most open connections, as far as ulimit -n allows; more wait to be accepted; auto: 4096, or "
      "fewer where memory is scarce"},

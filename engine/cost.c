@@ -200,7 +200,7 @@ struct cost_layer cost_of_layer(const struct engine *engine, int layer)
     return cost;
 }
 
-int64_t cost_longest_text(const struct engine *engine)
+int64_t cost_longest_text(const struct engine *engine, size_t kept)
 {
     const struct engine_info *info = engine_info(engine);
     if (info->kv_bytes_per_token == 0)
@@ -210,7 +210,7 @@ int64_t cost_longest_text(const struct engine *engine)
         high = info->max_step_pages * info->kv_page_tokens + 1;
     while (low + 1 < high) {
         int64_t middle = low + (high - low) / 2;
-        if (engine_state_bytes(engine, middle) <= info->state_memory_bytes)
+        if (engine_state_bytes(engine, middle) <= info->state_memory_bytes - kept)
             low = middle;
         else
             high = middle;

@@ -35,8 +35,8 @@ struct cost_layer {
 };
 struct cost_layer cost_of_layer(const struct engine *engine, int layer);
 
-/* The longest text (prompt + generated) in tokens that the state budget holds and a step of the
- * device can take; 0: no limit. */
-int64_t cost_longest_text(const struct engine *engine);
+/* The longest text (prompt + generated) in tokens that the state budget less `kept` bytes holds and
+ * a step of the device can take; 0: no limit. */
+int64_t cost_longest_text(const struct engine *engine, size_t kept);
 
 #endif

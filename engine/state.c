@@ -245,6 +245,11 @@ int64_t state_position(const struct state *state)
     return state->position;
 }
 
+int64_t state_reserved(const struct state *state)
+{
+    return state->max_tokens;
+}
+
 /* How many of a state's pages this count has not met: those above the first that it has, as a clone
  * shares pages from the first on. */
 static int64_t count_pages(const struct state *state)

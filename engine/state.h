@@ -20,6 +20,7 @@ int state_clone(struct state **out, const struct state *state, int64_t max_token
                 struct error *err);
 void state_free(struct state *state);              /* NULL is allowed */
 int64_t state_position(const struct state *state); /* tokens taken so far */
+int64_t state_reserved(const struct state *state); /* most tokens that it may take */
 /* The number of KV pages that the state has at a position, within its reservation. */
 int64_t state_pages(const struct state *state, int64_t position);
 size_t state_bytes(struct state *const *states, size_t count); /* in use; shared pages count once */

@@ -2,6 +2,7 @@
 #include "server/admission.h"
 
 #include <malloc.h>
+#include <stdlib.h>
 
 void admission_init(struct admission *admission, const struct admission_limits *limits)
 {
@@ -11,7 +12,44 @@ void admission_init(struct admission *admission, const struct admission_limits *
 
 void admission_destroy(struct admission *admission)
 {
+    for (int i = 0; i < ADMISSION_BUCKETS; i++)
+        for (struct admission_tenant *at = admission->tenants[i], *next; at; at = next) {
+            next = at->next;
+            free(at);
+        }
     pthread_mutex_destroy(&admission->lock);
+}
+
+/* Where the tenant is linked, or would be. */
+static struct admission_tenant **link_of(struct admission *admission, uint64_t tenant)
+{
+    uint64_t mixed = tenant * 0x9e3779b97f4a7c15u;
+    struct admission_tenant **link = &admission->tenants[mixed >> 56];
+    while (*link && (*link)->tenant != tenant)
+        link = &(*link)->next;
+    return link;
+}
+
+/* What the tenant has. NULL: no memory. */
+static struct admission_tenant *find(struct admission *admission, uint64_t tenant)
+{
+    struct admission_tenant **link = link_of(admission, tenant);
+    if (!*link) {
+        *link = calloc(1, sizeof **link);
+        if (*link)
+            (*link)->tenant = tenant;
+    }
+    return *link;
+}
+
+/* Forgets a tenant that has nothing. */
+static void settle(struct admission *admission, uint64_t tenant)
+{
+    struct admission_tenant **link = link_of(admission, tenant), *at = *link;
+    if (!at || at->requests || at->tokens || at->upload_bytes)
+        return;
+    *link = at->next;
+    free(at);
 }
 
 /* Most places that may be taken: those of the queue, and those of requests that start at once. */
@@ -22,39 +60,60 @@ static int64_t places(const struct admission *admission)
     return limits->max_requests + (admission->saturated || direct < 0 ? 0 : direct);
 }
 
-int admission_enter(struct admission *admission, int64_t tokens, struct api_error *err)
+/* Under the lock. */
+static int enter(struct admission *admission, struct admission_tenant *own, int64_t tokens,
+                 struct api_error *err)
 {
-    int result = 0;
-    pthread_mutex_lock(&admission->lock);
     const struct admission_limits *limits = &admission->limits;
-    if (admission->requests >= places(admission))
-        result = api_error_set(err, API_QUEUE_FULL, NULL,
-                               "the queue is full: %lld requests wait, --max-queue is %lld",
-                               (long long)admission->requests, (long long)limits->max_requests);
-    else if (tokens > limits->max_tokens)
-        result = api_error_set(err, API_CONTEXT_LENGTH, "prompt",
-                               "this request counts as about %lld tokens, which no queue would "
-                               "hold: --max-queue-tokens is %lld",
-                               (long long)tokens, (long long)limits->max_tokens);
-    else if (tokens > limits->max_tokens - admission->tokens)
-        result = api_error_set(err, API_QUEUE_FULL, NULL,
-                               "the queue is full: about %lld tokens wait and this request has "
-                               "about %lld, --max-queue-tokens is %lld",
-                               (long long)admission->tokens, (long long)tokens,
-                               (long long)limits->max_tokens);
-    else {
-        admission->requests++;
-        admission->tokens += tokens;
-    }
+    const int64_t tenants = admission->queued_tenants + (own->requests == 0);
+    if (admission->requests >= places(admission) && own->requests >= limits->max_requests / tenants)
+        return api_error_set(err, API_QUEUE_FULL, NULL,
+                             "the queue is full: %lld requests wait, %lld of them this client's, "
+                             "--max-queue is %lld",
+                             (long long)admission->requests, (long long)own->requests,
+                             (long long)limits->max_requests);
+    if (tokens > limits->max_tokens)
+        return api_error_set(err, API_CONTEXT_LENGTH, "prompt",
+                             "this request counts as about %lld tokens, which no queue would "
+                             "hold: --max-queue-tokens is %lld",
+                             (long long)tokens, (long long)limits->max_tokens);
+    if (tokens > limits->max_tokens - admission->tokens &&
+        tokens > limits->max_tokens / tenants - own->tokens)
+        return api_error_set(err, API_QUEUE_FULL, NULL,
+                             "the queue is full: about %lld tokens wait and this request has "
+                             "about %lld, --max-queue-tokens is %lld",
+                             (long long)admission->tokens, (long long)tokens,
+                             (long long)limits->max_tokens);
+    admission->queued_tenants = tenants;
+    admission->requests++;
+    admission->tokens += tokens;
+    own->requests++;
+    own->tokens += tokens;
+    return 0;
+}
+
+int admission_enter(struct admission *admission, uint64_t tenant, int64_t tokens,
+                    struct api_error *err)
+{
+    pthread_mutex_lock(&admission->lock);
+    struct admission_tenant *own = find(admission, tenant);
+    int result =
+        own ? enter(admission, own, tokens, err)
+            : api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    settle(admission, tenant);
     pthread_mutex_unlock(&admission->lock);
     return result;
 }
 
-void admission_leave(struct admission *admission, int64_t tokens)
+void admission_leave(struct admission *admission, uint64_t tenant, int64_t tokens)
 {
     pthread_mutex_lock(&admission->lock);
+    struct admission_tenant *own = *link_of(admission, tenant);
     admission->requests--;
     admission->tokens -= tokens;
+    own->tokens -= tokens;
+    admission->queued_tenants -= --own->requests == 0;
+    settle(admission, tenant);
     pthread_mutex_unlock(&admission->lock);
 }
 
@@ -81,25 +140,35 @@ void admission_limit_bodies(struct admission *admission, int64_t bytes)
     pthread_mutex_unlock(&admission->lock);
 }
 
-bool admission_upload(struct admission *admission, int64_t held, int64_t bytes)
+bool admission_upload(struct admission *admission, uint64_t tenant, int64_t held, int64_t bytes)
 {
+    enum { PART_OF_SEVERAL = 4, PART_OF_ONE = 8 };
     pthread_mutex_lock(&admission->lock);
     int64_t limit = admission->limits.max_body_bytes;
-    if (admission->upload_bytes > held)
-        limit -= limit / 4;
-    bool fits = bytes <= limit - admission->body_bytes;
+    struct admission_tenant *own = find(admission, tenant);
+    if (own && own->upload_bytes > held)
+        limit -= limit / PART_OF_SEVERAL;
+    else if (admission->upload_bytes > held)
+        limit -= limit / PART_OF_ONE;
+    bool fits = own && bytes <= limit - admission->body_bytes;
     if (fits) {
         admission->body_bytes += bytes;
         admission->upload_bytes += bytes;
+        own->upload_bytes += bytes;
     }
+    settle(admission, tenant);
     pthread_mutex_unlock(&admission->lock);
     return fits;
 }
 
-void admission_received(struct admission *admission, int64_t bytes)
+void admission_received(struct admission *admission, uint64_t tenant, int64_t bytes)
 {
     pthread_mutex_lock(&admission->lock);
+    struct admission_tenant *own = *link_of(admission, tenant);
     admission->upload_bytes -= bytes;
+    if (own)
+        own->upload_bytes -= bytes;
+    settle(admission, tenant);
     pthread_mutex_unlock(&admission->lock);
 }
 

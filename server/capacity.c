@@ -1,15 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/capacity.h"
 
-#include "engine/base/size_text.h"
-#include "engine/cost.h"
 #include "engine/model/model.h"
 #include "server/log.h"
 
-static int64_t texts_that_fit(const struct engine *engine, int64_t tokens)
+#include <stdio.h>
+
+size_t capacity_share(const struct engine *engine)
+{
+    enum { PART = 16, SHORT_TOKENS = 256 };
+    size_t share = engine_info(engine)->state_memory_bytes / PART;
+    return share >= engine_state_bytes(engine, SHORT_TOKENS) ? share : 0;
+}
+
+static const char *human(double bytes, char text[32])
+{
+    static const char *const UNITS[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", bytes, UNITS[unit]);
+    return text;
+}
+
+static int64_t texts_that_fit(const struct engine *engine, int64_t tokens, int64_t longest)
 {
     size_t bytes = engine_state_bytes(engine, tokens);
-    int64_t longest = cost_longest_text(engine);
     if (longest > 0 && tokens > longest)
         return 0;
     return bytes ? (int64_t)(engine_info(engine)->state_memory_bytes / bytes) : INT64_MAX;
@@ -18,11 +36,11 @@ static int64_t texts_that_fit(const struct engine *engine, int64_t tokens)
 /* Whose products a GPU runs, where they are not the engine's own. */
 static void report_products(const struct engine_info *info)
 {
-    char second[SIZE_TEXT];
+    char second[32];
     if (info->products == PRODUCTS_OWN)
         return;
     log_message(LOG_LEVEL_INFO, "products   %s; for them the weights are there once more, %s",
-                products_name(info->products), size_text((double)info->second_bytes, second));
+                products_name(info->products), human((double)info->second_bytes, second));
     log_message(LOG_LEVEL_WARN, "%s", products_caution(info->products));
 }
 
@@ -30,8 +48,7 @@ static void report_model(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
     const struct model *model = engine_model(engine);
-    char weights[SIZE_TEXT], workspace[SIZE_TEXT], pinned[SIZE_TEXT];
-    char state[SIZE_TEXT], kv[SIZE_TEXT], budget[SIZE_TEXT];
+    char weights[32], workspace[32], pinned[32], state[32], kv[32], budget[32];
     log_message(LOG_LEVEL_INFO, "model      %s: family %s, %d layers, %lld parameters, %s",
                 model->name, model->family, model->num_layers, (long long)model->parameters,
                 dtype_name(model->dtype));
@@ -40,21 +57,22 @@ static void report_model(const struct engine *engine)
     if (info->refused_set != NULL)
         log_message(LOG_LEVEL_WARN, "%s", info->refused_set);
     log_message(LOG_LEVEL_INFO, "weights    %s as %s, activations as %s",
-                size_text((double)info->weights_bytes, weights), weight_format_name(info->weights),
+                human((double)info->weights_bytes, weights), weight_format_name(info->weights),
                 activation_format_name(info->activations));
     report_products(info);
     if (info->pinned_bytes > 0)
         log_message(LOG_LEVEL_INFO, "workspace  %s, and %s of the host's for copies",
-                    size_text((double)(info->workspace_bytes - info->second_bytes), workspace),
-                    size_text((double)info->pinned_bytes, pinned));
+                    human((double)(info->workspace_bytes - info->second_bytes), workspace),
+                    human((double)info->pinned_bytes, pinned));
     log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token as %s",
-                size_text((double)info->recurrent_bytes_per_text, state),
-                size_text((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));
+                human((double)info->recurrent_bytes_per_text, state),
+                human((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));
     log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory)",
-                size_text((double)info->state_memory_bytes, budget));
+                human((double)info->state_memory_bytes, budget));
 }
 
-void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts)
+void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts,
+                     int64_t longest)
 {
     static const int64_t LENGTHS[] = {2048, 8192, 32768};
     report_model(engine);
@@ -62,15 +80,15 @@ void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t
     for (int i = 0; i < count; i++) {
         int64_t length = max_model_len ? max_model_len : LENGTHS[i];
         log_message(LOG_LEVEL_INFO, "texts      %lld of %lld tokens fit%s",
-                    (long long)texts_that_fit(engine, length), (long long)length,
+                    (long long)texts_that_fit(engine, length, longest), (long long)length,
                     max_model_len ? " (--max-model-len)" : "");
     }
     int64_t asked = max_model_len ? max_model_len : LENGTHS[0];
-    int64_t fit = texts_that_fit(engine, asked);
+    int64_t fit = texts_that_fit(engine, asked, longest);
     if (fit == 0)
         log_message(LOG_LEVEL_WARN,
                     "not one text of %lld tokens fits the memory for states: the longest has %lld",
-                    (long long)asked, (long long)cost_longest_text(engine));
+                    (long long)asked, (long long)longest);
     else if (fit < max_texts)
         log_message(LOG_LEVEL_WARN,
                     "only %lld of the %lld texts of %lld tokens that may run at once fit: the "

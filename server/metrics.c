@@ -519,7 +519,8 @@ static void vllm_families(struct family *family, const struct metrics *m,
         {"gpu_prefix_cache_queries_total", "counter", "Queries by their old name.",
          (double)atomic_load(&m->looked_up_tokens)},
         {"gpu_prefix_cache_hits_total", "counter", "Hits by their old name.", cached},
-        {"num_preemptions_total", "counter", "0: what runs is never put back.", 0},
+        {"num_preemptions_total", "counter", "Texts that were set aside.",
+         (double)atomic_load(&m->set_aside)},
         {"mm_cache_queries_total", "counter", "0: there is only text.", 0},
         {"mm_cache_hits_total", "counter", "0: there is only text.", 0},
     };
@@ -561,6 +562,9 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
            (double)atomic_load(&m->cached_tokens));
     single(&family, "regla_engine_steps_total", "counter", "Steps of the engine.",
            (double)atomic_load(&m->steps));
+    single(&family, "regla_texts_set_aside_total", "counter",
+           "How often a text that ran was set aside, for another's or for lack of memory.",
+           (double)atomic_load(&m->set_aside));
     single(&family, "regla_engine_step_seconds_total", "counter", "Time in steps of the engine.",
            (double)atomic_load(&m->step_nanos) * 1e-9);
     single(&family, "regla_engine_step_cpu_seconds_total", "counter",

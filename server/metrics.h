@@ -73,7 +73,7 @@ struct metrics {
     _Atomic int64_t running, waiting; /* requests */
     _Atomic uint64_t requests[NUM_STATUSES][NUM_OUTCOMES];
     _Atomic uint64_t prompt_tokens, generated_tokens, cached_tokens;
-    _Atomic uint64_t steps;
+    _Atomic uint64_t steps, set_aside; /* set_aside: texts, each time */
     /* time in the engine's steps: by the clock, and of the processor by the engine thread */
     _Atomic int64_t step_nanos, step_cpu_nanos;
     _Atomic int64_t cause_nanos[NUM_CAUSES];

@@ -330,7 +330,8 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
         pace_measure(pace, service->engine, server->options.max_step_s, err))
         return -1;
     set_fingerprint(service);
-    service->memory_limit_tokens = cost_longest_text(service->engine);
+    service->memory_limit_tokens =
+        cost_longest_text(service->engine, capacity_share(service->engine));
     return 0;
 }
 
@@ -378,10 +379,10 @@ static const char *duration(double seconds, char text[32])
 }
 
 /* Whoever sends the longest text that fits holds so much for so long, by a few short steps. */
-static void report_longest(const struct engine *engine, const struct pace *pace)
+static void report_longest(const struct engine *engine, int64_t longest, const struct pace *pace)
 {
     char time[32];
-    int64_t longest = cost_longest_text(engine), tokens = longest > 0 ? longest : 1000000;
+    int64_t tokens = longest > 0 ? longest : 1000000;
     log_message(LOG_LEVEL_INFO,
                 longest > 0 ? "longest    %lld tokens: %.1f MiB, and about %s to read as a prompt; "
                               "--max-model-len limits it"
@@ -431,9 +432,10 @@ int server_load(struct server *server, struct error *err)
         return -1;
     log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
     server_memory_report(&server->memory, service);
-    capacity_report(service->engine, service->limits.max_model_len, max_running);
+    capacity_report(service->engine, service->limits.max_model_len, max_running,
+                    service->memory_limit_tokens);
     if (service->limits.max_model_len == 0)
-        report_longest(service->engine, &pace);
+        report_longest(service->engine, service->memory_limit_tokens, &pace);
     atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
     log_message(LOG_LEVEL_INFO, "ready: %s on %s", service->model, http_addresses(server->http));
     return 0;

@@ -69,7 +69,7 @@ struct service {
     struct engine *engine;
     struct model_card card;
     struct page_texts page;
-    int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: no limit */
+    int64_t memory_limit_tokens; /* the longest text that is accepted; 0: no limit */
 
     /* The engine thread's while it runs; made before it starts, freed after it has ended. */
     struct store *store;              /* NULL: no --state-dir */

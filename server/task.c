@@ -16,13 +16,15 @@ static void destroy(struct ticket *ticket)
     free(task);
 }
 
-void *task_create(size_t size, struct service *service, void (*destroy_kind)(struct task *task))
+void *task_create(size_t size, struct service *service, uint64_t tenant,
+                  void (*destroy_kind)(struct task *task))
 {
     struct task *task = calloc(1, size);
     if (!task)
         return NULL;
     ticket_init(&task->ticket, destroy);
     task->service = service;
+    task->tenant = tenant;
     task->destroy = destroy_kind;
     return task;
 }
@@ -37,6 +39,7 @@ struct work *task_work(struct task *task, void (*run_kind)(struct task *task))
 {
     task->run = run_kind;
     task->work.run = run;
+    task->work.tenant = task->tenant;
     return &task->work;
 }
 

@@ -19,6 +19,7 @@ struct task {
     struct ticket ticket; /* first: a request knows its task by it */
     struct work work;
     struct service *service;
+    uint64_t tenant;        /* whose it is (tenant.h) */
     struct strbuf body;     /* of the request, until it has been parsed */
     int64_t reserved;       /* bytes of the budget for bodies and replies */
     struct api_error error; /* API_OK: all went well */
@@ -29,7 +30,8 @@ struct task {
 
 /* A zeroed struct of `size` bytes that begins with a task. The caller holds the first reference.
  * destroy frees what the struct holds beyond the task, or is NULL. NULL: out of memory. */
-void *task_create(size_t size, struct service *service, void (*destroy)(struct task *task));
+void *task_create(size_t size, struct service *service, uint64_t tenant,
+                  void (*destroy)(struct task *task));
 
 /* What runs next, for a thread's queue (worker_submit, scheduler_post); the queue takes over the
  * reference of the thread that worked on the task until now. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct lane {
-    struct work *head, *tail;
+    struct work *first; /* of the tenant whose turn it is; by work->turn the others' */
 };
 
 struct worker_pool {
@@ -27,21 +27,43 @@ static bool is_long(const struct work *work)
     return work->bytes > WORK_SHORT_BYTES;
 }
 
-/* The lane with the oldest work that may be done now; NULL: there is none. */
+/* The lane whose next work came first, of those that may be done now; NULL: there is none. */
 static struct lane *next_lane(struct worker_pool *pool)
 {
-    const struct work *work = pool->brief.head, *other = pool->lengthy.head;
+    const struct work *work = pool->brief.first, *other = pool->lengthy.first;
     if (!other || pool->at_length == pool->most_at_length)
         return work ? &pool->brief : NULL;
     return work && work->order < other->order ? &pool->brief : &pool->lengthy;
 }
 
+/* Puts it behind all that its tenant has, and a tenant that had nothing behind all others. */
+static void put(struct lane *lane, struct work *work)
+{
+    struct work **link = &lane->first;
+    while (*link && (*link)->tenant != work->tenant)
+        link = &(*link)->turn;
+    work->next = work->turn = NULL;
+    if (*link) {
+        (*link)->last->next = work;
+        (*link)->last = work;
+    } else {
+        *link = work->last = work;
+    }
+}
+
+/* Takes the first of the tenant whose turn it is. */
 static struct work *take(struct lane *lane)
 {
-    struct work *work = lane->head;
-    lane->head = work->next;
-    if (!lane->head)
-        lane->tail = NULL;
+    struct work *work = lane->first, *rest = work->next;
+    lane->first = work->turn;
+    if (!rest)
+        return work;
+    struct work **link = &lane->first;
+    while (*link)
+        link = &(*link)->turn;
+    rest->last = work->last;
+    rest->turn = NULL;
+    *link = rest;
     return work;
 }
 
@@ -116,17 +138,11 @@ void worker_pool_free(struct worker_pool *pool)
 
 void worker_submit(struct worker_pool *pool, struct work *work)
 {
-    work->next = NULL;
     pthread_mutex_lock(&pool->lock);
     bool closing = pool->closing;
     if (!closing) {
-        struct lane *lane = is_long(work) ? &pool->lengthy : &pool->brief;
         work->order = pool->submitted++;
-        if (lane->tail)
-            lane->tail->next = work;
-        else
-            lane->head = work;
-        lane->tail = work;
+        put(is_long(work) ? &pool->lengthy : &pool->brief, work);
         pthread_cond_signal(&pool->filled);
     }
     pthread_mutex_unlock(&pool->lock);

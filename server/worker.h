@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pool of threads that does what would hold up an event loop: parse long bodies, render chat
- * templates, tokenize, write long replies. First come, first served, but that long work never has
- * all threads: one is left for what is short. */
+ * templates, tokenize, write long replies. Long work never has all threads: one is left for what is
+ * short. Of each kind, and of a tenant (tenant.h), first come, first served; tenants take turns. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
@@ -16,8 +16,11 @@ enum { WORK_SHORT_BYTES = 32 * 1024 };
 struct work {
     void (*run)(struct work *work); /* on a thread of the pool; it may free `work` */
     size_t bytes;                   /* that it works on */
-    struct work *next;              /* the pool's, as what follows */
-    uint64_t order;
+    uint64_t tenant;
+    uint64_t order;    /* the pool's, as what follows */
+    struct work *next; /* of the same tenant */
+    struct work *last; /* of the tenant's first, its last */
+    struct work *turn; /* of the tenant's first, that of the next tenant */
 };
 
 struct worker_pool;

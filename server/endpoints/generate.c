@@ -85,8 +85,9 @@ static int start(struct http_request *request, const struct completion_format *f
         return -1;
     if (request->replied || request->hang_up)
         return 0;
-    struct completion *completion = pipeline_create(
-        service, format, request->request_id, request->request_id_given, request->owner, *replay);
+    struct completion *completion =
+        pipeline_create(service, format, request->request_id, request->request_id_given,
+                        request->owner, request->tenant, *replay);
     if (!completion)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     if (session)

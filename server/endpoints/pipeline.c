@@ -427,9 +427,9 @@ static void destroy(struct task *task)
 
 struct completion *pipeline_create(struct service *service, const struct completion_format *format,
                                    const char *request_id, bool request_id_given, int owner,
-                                   struct replay_entry *replay)
+                                   uint64_t tenant, struct replay_entry *replay)
 {
-    struct completion *completion = task_create(sizeof *completion, service, destroy);
+    struct completion *completion = task_create(sizeof *completion, service, tenant, destroy);
     if (!completion)
         return NULL;
     completion->format = format;

@@ -20,11 +20,12 @@
 
 #include "server/endpoints/completion.h"
 
-/* request_id: borrowed for the call; owner: index of the API key; replay is taken over. NULL: out
+/* request_id: borrowed for the call; owner: index of the API key; tenant: as
+ * tenant.h has it; replay is taken over. NULL: out
  * of memory, replay is the caller's. The caller holds the first reference. */
 struct completion *pipeline_create(struct service *service, const struct completion_format *format,
                                    const char *request_id, bool request_id_given, int owner,
-                                   struct replay_entry *replay);
+                                   uint64_t tenant, struct replay_entry *replay);
 
 /* HTTP thread, with the body in the task: starts the completion, which may be done on return. */
 void pipeline_start(struct completion *completion);

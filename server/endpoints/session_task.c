@@ -181,7 +181,7 @@ static int start(struct http_request *request, const struct session_task_kind *k
         return -1;
     if (request->replied || request->hang_up)
         return 0;
-    struct session_task *task = task_create(kind->size, service, destroy);
+    struct session_task *task = task_create(kind->size, service, request->tenant, destroy);
     if (!task)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     struct task *base = &task->task;

@@ -37,7 +37,7 @@ static void account_for_reply(struct task *task)
 static void finish(struct task *task)
 {
     account_for_reply(task);
-    admission_leave(&task->service->admission, of_task(task)->admitted_tokens);
+    admission_leave(&task->service->admission, task->tenant, of_task(task)->admitted_tokens);
     task_done(task);
 }
 
@@ -122,12 +122,12 @@ static int start(struct http_request *request, void (*run)(struct task *task),
     struct service *service = request->service;
     if (service_check_tokenizer(service, err) || service_check_ready(service, err))
         return -1;
-    struct text_task *text = task_create(sizeof *text, service, NULL);
+    struct text_task *text = task_create(sizeof *text, service, request->tenant, NULL);
     if (!text)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     struct task *task = &text->task;
     text->admitted_tokens = (int64_t)(request->body.length / 4);
-    if (admission_enter(&service->admission, text->admitted_tokens, err)) {
+    if (admission_enter(&service->admission, task->tenant, text->admitted_tokens, err)) {
         ticket_release(&task->ticket);
         return -1;
     }

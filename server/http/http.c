@@ -6,6 +6,7 @@
 #include "server/http/credentials.h"
 #include "server/http/front.h"
 #include "server/log.h"
+#include "server/tenant.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ void http_take_body(struct http_request *request, struct strbuf *body, int64_t *
 {
     *body = request->body;
     *reserved = request->body_reserved;
-    admission_received(&request->service->admission, request->body_reserved);
+    admission_received(&request->service->admission, request->tenant, request->body_reserved);
     request->body = (struct strbuf){0};
     request->body_reserved = 0;
 }
@@ -160,6 +161,16 @@ static void take_owner(struct http_request *request)
     MHD_get_connection_values(request->connection, MHD_HEADER_KIND, forget_key, NULL);
 }
 
+/* Requests without a key that is known are one tenant, where keys are asked for. */
+static uint64_t tenant_of(const struct http_request *request)
+{
+    if (auth_count(credentials_auth(request->server->options.credentials)) > 0)
+        return tenant_of_key(request->owner);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return tenant_of_address(info ? info->client_addr : NULL);
+}
+
 /* Refuses what the headers alone tell. The body is then read and thrown away, so that the
  * connection lives on. */
 static void check_headers(struct http_request *request, const char *path)
@@ -170,6 +181,7 @@ static void check_headers(struct http_request *request, const char *path)
                                 sizeof request->parameter, err);
     bool open = request->route && request->route->open;
     take_owner(request);
+    request->tenant = tenant_of(request);
     if (strcmp(request->method, "OPTIONS") == 0 &&
         route_methods(options->routes, path, request->parameter, sizeof request->parameter)) {
         api_error_clear(err);
@@ -301,7 +313,7 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
 static int reserve_body(struct http_request *request, size_t size)
 {
     while (request->body_reserved < (int64_t)(request->body.length + size)) {
-        if (!admission_upload(&request->service->admission, request->body_reserved,
+        if (!admission_upload(&request->service->admission, request->tenant, request->body_reserved,
                               BODY_STEP_BYTES))
             return api_error_set(&request->error, API_QUEUE_FULL, NULL,
                                  "too many request bodies are being received");

@@ -24,6 +24,7 @@ struct http_request {
     char request_id[REQUEST_ID_SIZE]; /* the client's X-Request-Id, or ours */
     bool request_id_given;
     int owner;         /* index of the API key */
+    uint64_t tenant;   /* tenant.h */
     int slot;          /* in the watcher's table */
     uint64_t received; /* bytes of the body, kept or thrown away */
     struct strbuf body;

@@ -10,8 +10,6 @@
 
 /* After so many failed steps in a row the engine counts as broken. */
 enum { MAX_FAILED_STEPS = 3 };
-/* After so many overlapping steps the scheduler looks around. */
-enum { MAX_STEPS = 16 };
 /* After so many steps of readings (engine/grammar/readings.h) a turn makes no more masks. */
 enum { MASK_WORK = 1 << 21 };
 
@@ -34,12 +32,13 @@ int batch_init(struct batch *batch, struct service *service, struct inbox *inbox
         if (!step->spans || !step->stepped)
             return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
     }
-    return batch_reserve(batch, (size_t)max_texts, err);
+    return batch_reserve(batch, (size_t)max_texts, (size_t)max_texts, err);
 }
 
 void batch_clear(struct batch *batch)
 {
     free(batch->running);
+    free(batch->aside);
     free(batch->rows);
     free(batch->states);
     for (int i = 0; i < 2; i++) {
@@ -48,17 +47,60 @@ void batch_clear(struct batch *batch)
     }
 }
 
-/* Texts that wait for this one within its first `end` tokens lose their leader. */
-static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t end)
+void batch_lose_waiters(struct batch *batch, struct sequence *leader, int64_t end)
 {
-    for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
-        struct prefix *prefix = &batch->running[i]->prefix;
+    for (size_t i = 0; leader->prefix.waiters && i < batch->num_aside; i++) {
+        struct prefix *prefix = &batch->aside[i]->prefix;
         if (prefix->leader != leader || prefix->wait_at > end)
             continue;
         prefix->leader = NULL;
-        prefix->lost = batch->lost = true;
         leader->prefix.waiters--;
     }
+}
+
+/* Puts it where its age has it in the list [count]. */
+static void insert(struct sequence **list, size_t count, struct sequence *sequence)
+{
+    size_t at = count;
+    for (; at > 0 && list[at - 1]->number > sequence->number; at--)
+        list[at] = list[at - 1];
+    list[at] = sequence;
+}
+
+static void take_out(struct sequence **list, size_t count, size_t at)
+{
+    memmove(list + at, list + at + 1, (count - at - 1) * sizeof *list);
+}
+
+void batch_open(struct batch *batch, struct sequence *sequence)
+{
+    struct job *job = sequence->job;
+    insert(batch->aside, batch->num_aside++, sequence);
+    job->run.num_open++;
+    job->run.tenant->open++;
+}
+
+void batch_place(struct batch *batch, struct sequence *sequence)
+{
+    size_t at = 0;
+    while (batch->aside[at] != sequence)
+        at++;
+    take_out(batch->aside, batch->num_aside--, at);
+    insert(batch->running, batch->num_running++, sequence);
+    sequence->job->run.tenant->places++;
+    sequence->placed_at = sequence_length(sequence);
+}
+
+void batch_set_aside(struct batch *batch, size_t at)
+{
+    struct sequence *sequence = batch->running[at];
+    batch_note_bytes(batch, sequence->job);
+    prefix_set_aside(batch->tree, sequence);
+    take_out(batch->running, batch->num_running--, at);
+    sequence->job->run.tenant->places--;
+    batch_lose_waiters(batch, sequence, INT64_MAX);
+    insert(batch->aside, batch->num_aside++, sequence);
+    atomic_fetch_add(&batch->service->metrics.set_aside, 1);
 }
 
 void batch_note_bytes(struct batch *batch, struct job *job)
@@ -72,9 +114,9 @@ void batch_note_bytes(struct batch *batch, struct job *job)
         job->run.peak_state_bytes = bytes;
 }
 
-void batch_close(struct batch *batch, size_t at)
+/* The text is in no list any more. */
+static void close_text(struct batch *batch, struct sequence *sequence)
 {
-    struct sequence *sequence = batch->running[at];
     struct job *job = sequence->job;
     if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
         metrics_text(
@@ -86,16 +128,44 @@ void batch_close(struct batch *batch, size_t at)
                                    .decode_s = sequence->last_token - sequence->first_token,
                                    .state_bytes = job->run.peak_state_bytes});
     prefix_end(batch->tree, sequence);
-    batch->num_running--;
-    memmove(batch->running + at, batch->running + at + 1,
-            (batch->num_running - at) * sizeof *batch->running);
-    job->run.num_running--;
-    lose_waiters(batch, sequence, INT64_MAX);
+    job->run.num_open--;
+    job->run.tenant->open--;
+    batch_lose_waiters(batch, sequence, INT64_MAX);
     sequence_close(sequence);
 }
 
-int batch_reserve(struct batch *batch, size_t count, struct error *err)
+void batch_close(struct batch *batch, size_t at)
 {
+    struct sequence *sequence = batch->running[at];
+    take_out(batch->running, batch->num_running--, at);
+    sequence->job->run.tenant->places--;
+    close_text(batch, sequence);
+}
+
+void batch_close_aside(struct batch *batch, size_t at)
+{
+    struct sequence *sequence = batch->aside[at];
+    take_out(batch->aside, batch->num_aside--, at);
+    close_text(batch, sequence);
+}
+
+/* Each text with a place may be set aside. */
+static int reserve_aside(struct batch *batch, size_t count, struct error *err)
+{
+    if (count <= batch->aside_capacity)
+        return 0;
+    struct sequence **aside = realloc(batch->aside, 2 * count * sizeof(*aside));
+    if (!aside)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
+    batch->aside = aside;
+    batch->aside_capacity = 2 * count;
+    return 0;
+}
+
+int batch_reserve(struct batch *batch, size_t count, size_t more, struct error *err)
+{
+    if (reserve_aside(batch, count + batch->num_aside + more, err))
+        return -1;
     if (count <= batch->capacity)
         return 0;
     size_t capacity = 2 * count;
@@ -114,10 +184,9 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
     return 0;
 }
 
-/* Whether the job's reader is behind. Its texts then pause, and the batch goes on. A reader that
- * takes nothing for too long is cancelled. */
-static bool reader_behind(struct job *job, double now)
+bool batch_pauses(const struct sequence *sequence, double now)
 {
+    struct job *job = sequence->job;
     if (!job->asked.request.stream || job->task.ticket.runs_on)
         return false;
     ticket_lock(&job->task.ticket);
@@ -139,11 +208,12 @@ static bool wants_all(const struct sequence *sequence)
     return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
 }
 
-/* Makes the leader of a text stop where the text waits for it. */
+/* Makes the leader of a text stop where the text waits for it. A leader that is aside waits for
+ * another itself. */
 static void stop_for(struct batch *batch, const struct sequence *sequence)
 {
     const struct sequence *leader = sequence->prefix.leader;
-    if (!leader)
+    if (!leader || !leader->state)
         return;
     struct plan_row *row = &batch->rows[leader->prefix.row];
     int64_t until = sequence->prefix.wait_at - leader->taken;
@@ -158,7 +228,7 @@ static int64_t most_pages(const struct batch *batch, const struct sequence *sequ
     const struct state *state = sequence->state;
     if (!state)
         return 0;
-    int64_t most = prefill ? batch->limits.max_tokens : MAX_STEPS;
+    int64_t most = prefill ? batch->limits.max_tokens : BATCH_MOST_STEPS;
     return state_pages(state, state_position(state) + (prefill && prefill < most ? prefill : most));
 }
 
@@ -185,28 +255,50 @@ static bool make_masks(struct batch *batch)
     return due == 0;
 }
 
+static void make_row(struct batch *batch, struct sequence *sequence, double now,
+                     struct plan_row *row)
+{
+    const struct job *job = sequence->job;
+    int64_t behind = sequence->state ? sequence_behind(sequence) : 0;
+    *row =
+        (struct plan_row){.tenant = job->run.tenant->name,
+                          .served = job->run.tenant->served,
+                          .stepped = sequence->stepped,
+                          .prefill = behind,
+                          .position = behind ? state_position(sequence->state) : sequence->taken};
+    if (!sequence->decoding)
+        row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
+    row->wants_all = wants_all(sequence) && !sequence->decoding;
+    row->wants_none =
+        sequence->decoding || (job->asked.request.max_tokens == 0 && !session_job(job));
+    /* A prompt goes on: others may wait for it. */
+    row->idle =
+        sequence->mask_due || job->failed || (sequence->decoding && batch_pauses(sequence, now));
+    row->pages = most_pages(batch, sequence, row->prefill);
+    if (row->prefill)
+        row->until = prefix_until(batch->tree, sequence);
+}
+
+/* The tokens that the text takes next of those that it has. */
+static const int32_t *next_tokens(const struct sequence *sequence)
+{
+    const struct job_prompt *prompt = sequence->prompt;
+    if (!sequence->decoding)
+        return prompt->ids + sequence->taken;
+    size_t position = (size_t)state_position(sequence->state);
+    return position < prompt->count ? prompt->ids + position
+                                    : sequence->prefix.ids.ids + (position - prompt->count);
+}
+
 static void make_plan(struct batch *batch, struct step *step)
 {
     double now = clock_seconds();
     for (size_t i = 0; i < batch->num_running; i++) {
-        struct sequence *sequence = batch->running[i];
-        struct job *job = sequence->job;
-        struct plan_row *row = &batch->rows[i];
-        *row = (struct plan_row){0};
-        if (!sequence->decoding)
-            row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
-        row->wants_all = wants_all(sequence);
-        row->wants_none = job->asked.request.max_tokens == 0 && !session_job(job);
-        /* A prompt goes on: others may wait for it. */
-        row->idle = sequence->prefix.leader || sequence->mask_due || job->failed ||
-                    (sequence->decoding && reader_behind(job, now));
-        row->pages = most_pages(batch, sequence, row->prefill);
-        row->position = sequence->taken;
-        if (row->prefill)
-            row->until = prefix_until(batch->tree, sequence);
-        sequence->prefix.row = i;
-        stop_for(batch, sequence);
+        make_row(batch, batch->running[i], now, &batch->rows[i]);
+        batch->running[i]->prefix.row = i;
     }
+    for (size_t i = 0; i < batch->num_aside; i++)
+        stop_for(batch, batch->aside[i]);
     const struct plan_time time = pace_plan(&batch->pace);
     plan_step(batch->rows, batch->num_running, &batch->limits, &time, &batch->turn);
     step->num_spans = 0;
@@ -214,15 +306,16 @@ static void make_plan(struct batch *batch, struct step *step)
     for (size_t i = 0; i < batch->num_running; i++) {
         struct sequence *sequence = batch->running[i];
         const struct plan_row *row = &batch->rows[i];
+        sequence->stepped = row->stepped;
         if (!row->tokens)
             continue;
         struct span span = {.state = sequence->state, .num_tokens = row->tokens};
-        if (sequence->decoding) {
+        if (row->prefill == 0) {
             span.tokens = &sequence->next_token;
             span.draw = sequence_draw(sequence, false);
         } else {
             /* kept with the prompt, whose texts all draw from them */
-            span.tokens = sequence->prompt->ids + sequence->taken;
+            span.tokens = next_tokens(sequence);
             span.num_logits = row->logits;
             step->prompt_s += plan_seconds(&time, row, row->tokens);
         }
@@ -254,7 +347,7 @@ static bool goes_on(const struct batch *batch, const struct sequence *sequence, 
            !job->prepared.stops && choice->generated + 1 < job->asked.request.max_tokens &&
            !sampler_looks_back(sequence->sampler) && !job->prepared.words &&
            !prefix_due(batch->tree, sequence) &&
-           ticket_cancelled(&job->task.ticket) == CANCEL_NONE && !reader_behind(job, now);
+           ticket_cancelled(&job->task.ticket) == CANCEL_NONE && !batch_pauses(sequence, now);
 }
 
 /* Whether a step of the same texts may begin before the one under way has been looked at. */
@@ -265,7 +358,7 @@ static bool may_follow(struct batch *batch, const struct step *step)
         return false;
     double now = clock_seconds();
     for (size_t i = 0; i < step->num_spans; i++)
-        if (!goes_on(batch, step->stepped[i], now))
+        if (!step->spans[i].draw || !goes_on(batch, step->stepped[i], now))
             return false;
     return true;
 }
@@ -336,21 +429,21 @@ static int begin_text(struct batch *batch, struct sequence *sequence, const floa
     return 0;
 }
 
-/* Texts that wait for this one where it is now branch off. With the last logits of its prompt,
- * texts of the same prompt begin. */
+/* Texts that wait for this one where it is now can go on from there. With the last logits of its
+ * prompt, texts of the same prompt begin. */
 static void wake_waiters(struct batch *batch, struct sequence *leader, const float *logits,
                          double now)
 {
-    for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
-        struct sequence *sequence = batch->running[i];
+    for (size_t i = 0; leader->prefix.waiters && i < batch->num_aside; i++) {
+        struct sequence *sequence = batch->aside[i];
         if (sequence->prefix.leader != leader || sequence->prefix.wait_at != leader->taken)
             continue;
+        if (leader->state)
+            prefix_share(batch->tree, leader, logits);
         struct error err = ERROR_INIT;
-        int result = prefix_adopt(sequence, &err);
+        prefix_reached(sequence);
         bool whole = sequence->taken == (int64_t)sequence->prompt->count;
-        if (result == 0 && whole)
-            result = begin_text(batch, sequence, logits, now, &err);
-        if (result)
+        if (whole && begin_text(batch, sequence, logits, now, &err))
             job_fail_engine(sequence->job, &err);
         else
             wake_waiters(batch, sequence, whole ? logits : NULL, now);
@@ -375,6 +468,10 @@ static int take_result(struct batch *batch, struct sequence *sequence, const str
                        double now, struct error *err)
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
+    if (sequence->decoding && !span->draw) {
+        prefix_keep(batch->tree, sequence, NULL);
+        return 0;
+    }
     if (sequence->decoding) {
         if (sequence_take(sequence, now, &batch->generated, err))
             return -1;
@@ -398,19 +495,6 @@ int batch_begin_whole(struct batch *batch, struct sequence *sequence, const floa
         return -1;
     wake_waiters(batch, sequence, logits, now);
     return 0;
-}
-
-void batch_recover(struct batch *batch)
-{
-    for (size_t i = 0; batch->lost && i < batch->num_running; i++) {
-        struct sequence *sequence = batch->running[i];
-        if (!sequence->prefix.lost)
-            continue;
-        prefix_recover(batch->tree, sequence);
-        lose_waiters(batch, sequence, sequence->taken);
-        prefix_wait(batch->tree, sequence, batch->running, i);
-    }
-    batch->lost = false;
 }
 
 /* No state has moved. Nobody knows which span was at fault, so all of them end. */
@@ -441,7 +525,8 @@ static void take_results(struct batch *batch, const struct step *step)
         if (sequence->choice->finish != FINISH_NONE)
             continue;
         tokens += step->spans[i].num_tokens;
-        of_prompts += sequence->decoding ? 0 : step->spans[i].num_tokens;
+        of_prompts += step->spans[i].draw ? 0 : step->spans[i].num_tokens;
+        sequence->job->run.tenant->served += step->spans[i].num_tokens;
         if (!sequence->job->failed && take_result(batch, sequence, &step->spans[i], now, &err))
             job_fail_engine(sequence->job, &err);
     }
@@ -497,7 +582,7 @@ static void run_steps(struct batch *batch, struct step *step)
         }
         before = step;
         step = NULL;
-        if (i < MAX_STEPS && may_follow(batch, before)) {
+        if (i < BATCH_MOST_STEPS && may_follow(batch, before)) {
             step = &batch->steps[i % 2];
             make_next(before, step);
         }

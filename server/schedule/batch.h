@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs texts: puts as many of them into a step of the engine as it has room for, and hands each its
- * results. Knows which text waits for which. All functions are for the engine thread. */
+ * results. Knows which text waits for which.
+ *
+ * A text has a place in the batch, and a state; or it is aside, without one. Aside is what waits
+ * for a place, for memory, for a file, or for its leader (prefix.h). All functions are for the
+ * engine thread. */
 #ifndef SERVER_SCHEDULE_BATCH_H
 #define SERVER_SCHEDULE_BATCH_H
 
@@ -8,7 +12,11 @@
 #include "server/schedule/pace.h"
 #include "server/schedule/plan.h"
 #include "server/schedule/prefix.h"
+#include "server/schedule/tenants.h"
 #include "server/service.h"
+
+/* After so many overlapping steps the scheduler looks around. */
+enum { BATCH_MOST_STEPS = 16 };
 
 /* One call of the engine. */
 struct step {
@@ -24,6 +32,8 @@ struct batch {
     struct inbox *inbox;
     struct sequence **running; /* [num_running], oldest first */
     size_t num_running, capacity;
+    struct sequence **aside; /* [num_aside], oldest first */
+    size_t num_aside, aside_capacity;
     struct plan_row *rows; /* [capacity] */
     struct state **states; /* [capacity]: a job's, while they are measured */
     struct plan_limits limits;
@@ -34,7 +44,6 @@ struct batch {
     int failed_steps;
     int generated; /* tokens, since the results of the last step began to be taken */
     bool stalled;  /* texts run, but all of them wait for their readers */
-    bool lost;     /* some texts have lost their leaders */
 };
 
 /* The caller clears *batch in every case. prefill_chunk, pace: as scheduler_create's. */
@@ -42,20 +51,28 @@ int batch_init(struct batch *batch, struct service *service, struct inbox *inbox
                int prefill_chunk, const struct pace *pace, struct error *err);
 void batch_clear(struct batch *batch); /* no text may run any more */
 
-/* Makes room for `count` texts in all. */
-int batch_reserve(struct batch *batch, size_t count, struct error *err);
-/* Takes the text at this index out, and closes it. */
+/* Makes room for `count` texts with a place in all, and for `aside` more texts aside. */
+int batch_reserve(struct batch *batch, size_t count, size_t aside, struct error *err);
+/* A text that is new; it is aside. */
+void batch_open(struct batch *batch, struct sequence *sequence);
+/* The text, which is aside, has its state, and gets a place. */
+void batch_place(struct batch *batch, struct sequence *sequence);
+/* Takes its place from the text at this index, and gives its state to the tree. */
+void batch_set_aside(struct batch *batch, size_t at);
+/* Takes the text at this index out, of those with a place or of those aside, and closes it. */
 void batch_close(struct batch *batch, size_t at);
+void batch_close_aside(struct batch *batch, size_t at);
+/* Texts that wait for this one within its first `end` tokens lose their leader. */
+void batch_lose_waiters(struct batch *batch, struct sequence *leader, int64_t end);
+/* Whether the reader of the text's stream is behind. Its texts then pause, and the batch goes on. A
+ * reader that takes nothing for too long is cancelled. */
+bool batch_pauses(const struct sequence *sequence, double now);
 /* Before a text of the job ends: updates job->run.peak_state_bytes. */
 void batch_note_bytes(struct batch *batch, struct job *job);
 
 /* Begins a text whose whole prompt the tree had; logits [vocab_size]: after its last token. */
 int batch_begin_whole(struct batch *batch, struct sequence *sequence, const float *logits,
                       struct error *err);
-/* Lets each text whose leader has ended continue from what the tree has, or wait for another text.
- */
-void batch_recover(struct batch *batch);
-
 /* Runs one step, and where steps overlap more of them, as long as the same texts continue and
  * nothing else is to be done. A job that fails in it gets its error (job_fail_engine). */
 void batch_step(struct batch *batch);

@@ -141,7 +141,7 @@ int job_take_request(struct job *job, struct completion_request *request, const 
 int job_enter_queue(struct job *job, struct api_error *err)
 {
     struct service *service = job->task.service;
-    if (admission_enter(&service->admission, job->queue.tokens, err))
+    if (admission_enter(&service->admission, job->task.tenant, job->queue.tokens, err))
         return -1;
     job->queue.owes = true;
     atomic_fetch_add(&service->metrics.waiting, 1);
@@ -165,7 +165,7 @@ void job_leave_queue(struct job *job)
     if (!job->queue.owes)
         return;
     job->queue.owes = false;
-    admission_leave(&job->task.service->admission, job->queue.tokens);
+    admission_leave(&job->task.service->admission, job->task.tenant, job->queue.tokens);
 }
 
 int job_reserve(struct job *job, size_t bytes, struct error *err)

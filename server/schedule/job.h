@@ -113,9 +113,8 @@ struct job_run {
     int64_t prefill_generated; /* tokens of all choices until then */
     struct job *next;          /* in the scheduler's lists */
     size_t next_prompt;        /* the first that has not started */
-    size_t num_running;        /* texts that hold a state */
-    size_t asked_prompts;      /* of so many other servers' prefixes were asked for */
-    uint64_t prefix_ask;       /* of the last of them: shared_prefixes.h */
+    size_t num_open;           /* texts that have begun and not ended */
+    struct tenant *tenant;     /* whose job it is (tenants.h); from when it waits until it ends */
     double behind_since;       /* clock_seconds(): the stream's reader takes nothing; 0: it does */
 };
 

@@ -38,28 +38,73 @@ static int tokens_within(const struct plan_time *time, const struct plan_row *ro
     return low;
 }
 
+/* Whether the row goes before the other, when their tenants have had so much. */
+static bool before(const struct plan_row *row, const struct plan_row *other)
+{
+    if (row->served != other->served)
+        return row->served < other->served;
+    return row->stepped < other->stepped;
+}
+
+/* Of the texts that decode and have not been asked yet. */
+static struct plan_row *next_decode(struct plan_row *rows, size_t count)
+{
+    struct plan_row *best = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].prefill == 0 && !rows[i].idle && !rows[i].asked &&
+            (!best || before(&rows[i], best)))
+            best = &rows[i];
+    return best;
+}
+
+static void serve(struct plan_row *rows, size_t count, uint64_t tenant, int64_t tokens)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].tenant == tenant)
+            rows[i].served += tokens;
+}
+
+/* Whether there is room for all texts that decode; so it mostly is. */
+static bool all_fit(const struct plan_row *rows, size_t count, const struct budget *budget)
+{
+    int64_t decodes = 0, pages = 0;
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].prefill == 0 && !rows[i].idle) {
+            decodes++;
+            pages += rows[i].pages;
+        }
+    return decodes <= budget->tokens && decodes <= budget->logits && pages <= budget->pages;
+}
+
+static void take(struct plan_row *row, struct budget *budget, struct plan_turn *turn)
+{
+    row->stepped = ++turn->taken;
+    row->tokens = row->logits = 1;
+    budget->tokens--;
+    budget->logits--;
+    budget->pages -= row->pages;
+}
+
 static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget,
                          struct plan_turn *turn)
 {
-    size_t start = turn->row < count ? turn->row : 0;
-    bool first = true, waits = false;
-    *turn = (struct plan_turn){.row = start};
-    for (size_t i = 0; i < count; i++) {
-        size_t at = (start + i) % count;
-        if (rows[at].prefill > 0 || rows[at].idle)
-            continue;
-        bool full = budget->tokens == 0 || budget->logits == 0;
-        if (!full && budget->pages >= rows[at].pages) {
-            rows[at].tokens = rows[at].logits = 1;
-            budget->tokens--;
-            budget->logits--;
-            budget->pages -= rows[at].pages;
-        } else if (!waits) {
-            *turn = (struct plan_turn){.row = at, .left_out = first};
-            waits = true;
+    struct plan_row *row;
+    bool first = true;
+    turn->left_out = false;
+    if (all_fit(rows, count, budget)) {
+        for (size_t i = 0; i < count; i++)
+            if (rows[i].prefill == 0 && !rows[i].idle)
+                take(&rows[i], budget, turn);
+        return;
+    }
+    while (budget->tokens > 0 && budget->logits > 0 && (row = next_decode(rows, count))) {
+        row->asked = true;
+        if (budget->pages >= row->pages) {
+            take(row, budget, turn);
+            serve(rows, count, row->tenant, 1);
+        } else if (first) {
+            turn->left_out = true;
         }
-        if (full)
-            return;
         first = false;
     }
 }
@@ -100,37 +145,52 @@ static void give(struct plan_row *row, int tokens, double seconds, int least, st
     budget->pages -= pages;
 }
 
+/* Whether it is a prompt of the tenant that goes on; tenant NULL: of any. */
+static bool goes_on(const struct plan_row *row, const uint64_t *tenant)
+{
+    return row->prefill > 0 && !row->idle && (!tenant || row->tenant == *tenant);
+}
+
 /* Of those whose pages fit. */
-static struct plan_row *least_left(struct plan_row *rows, size_t count, int64_t pages)
+static struct plan_row *least_left(struct plan_row *rows, size_t count, const uint64_t *tenant,
+                                   int64_t pages)
 {
     struct plan_row *best = NULL;
     for (size_t i = 0; i < count; i++)
-        if (rows[i].prefill > 0 && !rows[i].idle && rows[i].tokens == 0 && rows[i].pages <= pages &&
+        if (goes_on(&rows[i], tenant) && rows[i].tokens == 0 && rows[i].pages <= pages &&
             (!best || rows[i].prefill < best->prefill))
             best = &rows[i];
     return best;
 }
 
-/* NULL: no prompt goes on. */
-static struct plan_row *oldest_prefill(struct plan_row *rows, size_t count)
+/* The oldest prompt of the next tenant, from the least served on, behind that of `last` (NULL: the
+ * first). NULL: there is none. */
+static struct plan_row *next_oldest(struct plan_row *rows, size_t count,
+                                    const struct plan_row *last)
 {
-    for (size_t i = 0; i < count; i++)
-        if (rows[i].prefill > 0 && !rows[i].idle)
-            return &rows[i];
-    return NULL;
+    struct plan_row *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct plan_row *row = &rows[i];
+        bool later = !last || row->served > last->served ||
+                     (row->served == last->served && row->tenant > last->tenant);
+        bool sooner = !best || row->served < best->served ||
+                      (row->served == best->served && row->tenant < best->tenant);
+        if (goes_on(row, NULL) && later && sooner)
+            best = row;
+    }
+    return best;
 }
 
-/* slow: the slow one that takes part, or NULL. */
-static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *slow,
-                          struct plan_row *oldest, struct budget *budget)
+/* The prompts of the tenant whose oldest this is. least: tokens that the oldest and the shortest
+ * get however long they take. */
+static void plan_tenant(struct plan_row *rows, size_t count, struct plan_row *oldest, bool half,
+                        int least, struct budget *budget)
 {
-    if (slow)
-        give(slow, budget->tokens, 0, PLAN_LEAST_CHUNK, budget);
-    if (oldest != slow)
-        give(oldest, (budget->tokens + 1) / 2, budget->seconds / 2, PLAN_LEAST_CHUNK, budget);
-    int least = PLAN_LEAST_CHUNK; /* the shortest goes on too */
+    const uint64_t *tenant = &oldest->tenant;
+    if (half)
+        give(oldest, (budget->tokens + 1) / 2, budget->seconds / 2, least, budget);
     while (budget->tokens > 0) {
-        struct plan_row *row = least_left(rows, count, budget->pages);
+        struct plan_row *row = least_left(rows, count, tenant, budget->pages);
         if (!row)
             break;
         give(row, budget->tokens, budget->seconds, least, budget);
@@ -139,6 +199,36 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *
         least = 0;
     }
     give(oldest, budget->tokens, budget->seconds, 0, budget);
+}
+
+/* slow: the slow one that takes part, or NULL. Of the budget each tenant gets its part, the least
+ * served first; then they get what is left. */
+static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *slow,
+                          struct budget *budget)
+{
+    struct plan_row *oldest = NULL;
+    int tenants = 0, least = PLAN_LEAST_CHUNK;
+    if (slow)
+        give(slow, budget->tokens, 0, PLAN_LEAST_CHUNK, budget);
+    while ((oldest = next_oldest(rows, count, oldest)))
+        tenants++;
+    for (int left = tenants; left > 0; left--) {
+        oldest = next_oldest(rows, count, oldest);
+        struct budget part = *budget;
+        part.tokens = (budget->tokens + left - 1) / left;
+        part.seconds = budget->seconds / left;
+        const struct budget all = part;
+        plan_tenant(rows, count, oldest, oldest != slow, least, &part);
+        budget->tokens -= all.tokens - part.tokens;
+        if (part.seconds < all.seconds) /* without a limit both are infinite */
+            budget->seconds -= all.seconds - part.seconds;
+        budget->logits = part.logits;
+        budget->pages = part.pages;
+        least = 0;
+    }
+    oldest = NULL;
+    while (tenants > 1 && (oldest = next_oldest(rows, count, oldest)))
+        plan_tenant(rows, count, oldest, false, 0, budget);
 }
 
 /* Whether a text takes part that is not slow. */
@@ -150,16 +240,16 @@ static bool others_run(const struct plan_row *rows, size_t count, const struct p
     return false;
 }
 
-/* Of the slow prompts each takes part in its turn, and in the step after that none does, if another
- * text is to run. */
+/* Of the slow prompts of the least served tenant each takes part in its turn, and in the step after
+ * that none does, if another text is to run. */
 static struct plan_row *choose_slow(struct plan_row *rows, size_t count,
                                     const struct plan_time *time, const struct plan_turn *turn)
 {
     struct plan_row *chosen = NULL;
     bool rest = turn->rests && others_run(rows, count, time);
-    for (size_t i = 0; i < count && !chosen && !rest; i++) {
+    for (size_t i = 0; i < count && !rest; i++) {
         struct plan_row *row = &rows[(turn->slow + i) % count];
-        if (!row->idle && is_slow(time, row))
+        if (!row->idle && is_slow(time, row) && (!chosen || row->served < chosen->served))
             chosen = row;
     }
     for (size_t i = 0; i < count; i++)
@@ -171,11 +261,12 @@ static struct plan_row *choose_slow(struct plan_row *rows, size_t count,
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
                const struct plan_time *time, struct plan_turn *turn)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         rows[i].tokens = rows[i].logits = 0;
-    const size_t next_slow = turn->slow;
+        rows[i].asked = false;
+    }
     struct plan_row *slow = choose_slow(rows, count, time, turn);
-    struct plan_row *oldest = oldest_prefill(rows, count);
+    struct plan_row *oldest = next_oldest(rows, count, NULL);
     struct budget kept = {0};
     if (oldest) {
         kept.tokens = limits->max_tokens / 4 > 1 ? limits->max_tokens / 4 : 1;
@@ -188,13 +279,13 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
                             limits->max_pages - kept.pages,
                             time,
                             time->most};
-    if (count)
-        plan_decodes(rows, count, &budget, turn);
+    plan_decodes(rows, count, &budget, turn);
     budget.tokens += kept.tokens;
     budget.logits += kept.logits;
     budget.pages += kept.pages;
     if (oldest)
-        plan_prefills(rows, count, slow, oldest, &budget);
+        plan_prefills(rows, count, slow, &budget);
     turn->rests = slow && slow->tokens > 0;
-    turn->slow = turn->rests ? (size_t)(slow - rows) + 1 : next_slow;
+    if (turn->rests)
+        turn->slow = (size_t)(slow - rows) + 1;
 }

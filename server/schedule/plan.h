@@ -3,18 +3,21 @@
  * fairness.
  *
  * Texts that decode go first, one token each. The rest of the budget goes to prompts, in chunks.
+ * Where there is not enough for all, tenants share: of the texts that decode, one of the tenant
+ * that has had the least goes next, and of its texts the one that has waited longest. Prompts of
+ * each tenant get an equal part of the rest, and of what others leave.
  *
  * While prompts wait, decoding leaves them a part of the budget. Of KV pages that is what the
  * oldest prompt needs; a text that does not fit together with it alternates with it, step by step.
- * The first text that did not fit goes first in the next step.
+ * The oldest is that of the tenant that has had the least.
  *
- * Of the prompts, the oldest may take half of what is left. The rest goes to those with the least
- * to do. So a long prompt neither starves nor holds up short ones.
+ * Of the prompts of a tenant, the oldest may take half of what there is for them. The rest goes to
+ * those with the least to do. So a long prompt neither starves nor holds up short ones.
  *
  * The budget of prompts is seconds too, since a token deep in a text costs many times what a first
- * one does. The oldest and the shortest always get PLAN_LEAST_CHUNK tokens. A prompt is slow where
- * these alone take longer than a step should. Slow prompts take turns, and each of their steps is
- * followed by one without them, if there is another text to run. */
+ * one does. The oldest and the shortest of the first tenant always get PLAN_LEAST_CHUNK tokens. A
+ * prompt is slow where these alone take longer than a step should. Slow prompts take turns, and
+ * each of their steps is followed by one without them, if there is another text to run. */
 #ifndef SERVER_SCHEDULE_PLAN_H
 #define SERVER_SCHEDULE_PLAN_H
 
@@ -25,6 +28,8 @@
 enum { PLAN_LEAST_CHUNK = 16 };
 
 struct plan_row {
+    uint64_t tenant;
+    int64_t served;   /* tokens that the tenant has had; the same in all of its rows */
     bool idle;        /* takes no part in the step */
     int64_t prefill;  /* tokens of the prompt still to take; 0: the text decodes */
     int64_t position; /* prefill: of the next of them */
@@ -32,8 +37,10 @@ struct plan_row {
     bool wants_all;   /* prefill: logits of every position (echo with logprobs) */
     bool wants_none;  /* prefill: no logits at all, not even the last position's */
     int64_t pages;    /* most KV pages at the end of the step; <= the limit */
+    uint64_t stepped; /* when it last decoded, by turn.taken: in, and out */
     int tokens;       /* out: tokens to take in this step */
     int logits;       /* out: positions that ask for logits, the last ones */
+    bool asked;       /* plan_step's own */
 };
 
 struct plan_limits {
@@ -49,10 +56,10 @@ struct plan_time {
 };
 
 struct plan_turn {
-    size_t row;    /* of the texts that decode, goes first */
-    bool left_out; /* its pages did not fit although it went first */
-    size_t slow;   /* where the search for the next slow prompt begins */
-    bool rests;    /* slow prompts are left out, if another text is to run */
+    uint64_t taken; /* tokens that were decoded, so far */
+    bool left_out;  /* in it the pages of the text that went first did not fit */
+    size_t slow;    /* where the search for the next slow prompt begins */
+    bool rests;     /* slow prompts are left out, if another text is to run */
 };
 
 /* rows: [count], oldest first; those that are left out become idle. *turn is this step's, and

@@ -46,18 +46,19 @@ void prefix_match(struct state_tree *tree, struct space *space, const struct job
         match->reason = MISS_DISABLED;
 }
 
-bool prefix_is_coming(struct space *space, struct job *job, const struct job_prompt *prompt,
-                      const struct state_match *match)
+bool prefix_is_coming(struct sequence *sequence, const struct state_match *match)
 {
-    struct shared_prefixes *shared = job->task.service->prefixes;
+    struct shared_prefixes *shared = sequence->job->task.service->prefixes;
+    const struct job_prompt *prompt = sequence->prompt;
+    struct prefix *prefix = &sequence->prefix;
     if (!shared || prompt->logprobs)
         return false;
-    if (job->run.asked_prompts <= job->run.next_prompt) {
-        job->run.asked_prompts = job->run.next_prompt + 1;
-        job->run.prefix_ask = shared_prefixes_ask(shared, space, prompt->ids,
-                                                  (int64_t)prompt->count - 1, match->position);
+    if (!prefix->asked) {
+        prefix->asked = true;
+        prefix->ask = shared_prefixes_ask(shared, prefix->space, prompt->ids,
+                                          (int64_t)prompt->count - 1, match->position);
     }
-    return shared_prefixes_waits(shared, job->run.prefix_ask);
+    return shared_prefixes_waits(shared, prefix->ask);
 }
 
 /* What a session's text says may be deleted with it: others get prompts without a session alone. */
@@ -85,13 +86,18 @@ static void set_match(struct sequence *sequence, const struct state_match *match
                             : 0;
 }
 
-void prefix_begin(struct state_tree *tree, struct sequence *sequence, struct space *space,
-                  const struct state_match *match)
+void prefix_open(struct state_tree *tree, struct sequence *sequence, struct space *space)
 {
     sequence->prefix.space = space;
+    sequence->prefix.diverged_at = -1;
+    sequence->prefix.miss = MISS_DISABLED;
     /* Prompts that are only scored come once. */
     sequence->prefix.keeps =
         reuses(tree, sequence->job) && (!sequence->prompt->logprobs || session_job(sequence->job));
+}
+
+void prefix_begin(struct sequence *sequence, const struct state_match *match)
+{
     set_match(sequence, match);
     publish(sequence, match->position); /* a second text begins so */
 }
@@ -116,14 +122,15 @@ static bool sound(const struct job *job)
            job->task.error.code == API_DRAINING;
 }
 
-void prefix_cancel(struct state_tree *tree, struct sequence *sequence)
+/* What it left behind when it was set aside is for nobody else. */
+static void forget(struct state_tree *tree, const struct sequence *sequence)
 {
-    struct prefix *prefix = &sequence->prefix;
-    if (prefix->leader)
-        prefix->leader->prefix.waiters--;
-    state_tree_space_release(tree, prefix->space);
-    prefix->leader = NULL;
-    prefix->space = NULL;
+    const struct prefix *prefix = &sequence->prefix;
+    int32_t *tokens = whole_text(sequence, (int64_t)prefix->ids.count);
+    if (tokens)
+        state_tree_forget(tree, prefix->space, tokens,
+                          (int64_t)(sequence->prompt->count + prefix->ids.count));
+    free(tokens);
 }
 
 void prefix_end(struct state_tree *tree, struct sequence *sequence)
@@ -141,8 +148,42 @@ void prefix_end(struct state_tree *tree, struct sequence *sequence)
             session_job_take(job, tokens, (int64_t)sequence->prompt->count + generated);
         else
             free(tokens);
+    } else if (prefix->left) {
+        forget(tree, sequence);
     }
-    prefix_cancel(tree, sequence);
+    if (prefix->leader)
+        prefix->leader->prefix.waiters--;
+    state_tree_space_release(tree, prefix->space);
+    prefix->leader = NULL;
+    prefix->space = NULL;
+}
+
+void prefix_set_aside(struct state_tree *tree, struct sequence *sequence)
+{
+    int64_t fed = state_position(sequence->state) - (int64_t)sequence->prompt->count;
+    int32_t *tokens = whole_text(sequence, fed > 0 ? fed : 0);
+    if (tokens)
+        state_tree_give(tree, sequence->prefix.space, tokens, sequence->state, NULL);
+    else
+        state_free(sequence->state);
+    free(tokens);
+    sequence->state = NULL;
+    sequence->prefix.left = true;
+}
+
+int prefix_match_own(struct state_tree *tree, struct sequence *sequence, struct state_match *match,
+                     struct error *err)
+{
+    int64_t count = (int64_t)sequence->prompt->count, length = sequence_length(sequence);
+    int32_t *tokens = whole_text(sequence, length > count ? length - count : 0);
+    if (!tokens)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
+    /* Others may have computed more of its prompt by now. */
+    if (!sequence->decoding && !sequence->prompt->logprobs)
+        length = count - 1;
+    state_tree_match(tree, sequence->prefix.space, tokens, length, MATCH_ANY, match);
+    free(tokens);
+    return 0;
 }
 
 void prefix_follow(struct sequence *sequence, struct sequence *leader, int64_t at)
@@ -156,8 +197,8 @@ void prefix_follow(struct sequence *sequence, struct sequence *leader, int64_t a
 static int64_t follows_to(const struct sequence *sequence, const struct sequence *other)
 {
     const struct job_prompt *mine = sequence->prompt, *theirs = other->prompt;
-    if (other->decoding || !other->state || other->job->failed ||
-        other->prefix.space != sequence->prefix.space)
+    if (other->decoding || (!other->state && !other->prefix.leader) || other->job->failed ||
+        other->prefix.space != sequence->prefix.space || other->number >= sequence->number)
         return 0;
     size_t least = mine->count < theirs->count ? mine->count : theirs->count, equal = 0;
     while (equal < least && mine->ids[equal] == theirs->ids[equal])
@@ -175,67 +216,59 @@ static int64_t follows_to(const struct sequence *sequence, const struct sequence
     return (int64_t)equal;
 }
 
-void prefix_wait(struct state_tree *tree, struct sequence *sequence, struct sequence **running,
+void prefix_wait(struct state_tree *tree, struct sequence *sequence, struct sequence **others,
                  size_t count)
 {
     if (!reuses(tree, sequence->job) || sequence->prompt->logprobs)
         return;
     struct sequence *leader = NULL;
-    int64_t best = 0;
+    int64_t best = sequence->prefix.leader ? sequence->prefix.wait_at : 0;
     for (size_t i = 0; i < count; i++) {
-        int64_t at = follows_to(sequence, running[i]);
+        int64_t at = follows_to(sequence, others[i]);
         if (at > best) {
             best = at;
-            leader = running[i];
+            leader = others[i];
         }
     }
-    if (leader)
-        prefix_follow(sequence, leader, best);
+    if (!leader)
+        return;
+    if (sequence->prefix.leader)
+        sequence->prefix.leader->prefix.waiters--;
+    prefix_follow(sequence, leader, best);
 }
 
-int prefix_adopt(struct sequence *sequence, struct error *err)
+void prefix_share(struct state_tree *tree, struct sequence *leader, const float *logits)
+{
+    if (leader->prefix.keeps && prefix_due(tree, leader))
+        return; /* it is there, if there was room */
+    state_tree_keep(tree, leader->prefix.space, leader->prompt->ids, leader->state, logits);
+    leader->prefix.left = leader->prefix.left || !leader->prefix.keeps;
+}
+
+void prefix_reached(struct sequence *sequence)
 {
     struct prefix *prefix = &sequence->prefix;
-    struct sequence *leader = prefix->leader;
-    int64_t tokens = (int64_t)sequence->prompt->count + sequence->job->asked.request.max_tokens;
+    prefix->leader->prefix.waiters--;
     prefix->leader = NULL;
-    leader->prefix.waiters--;
-    /* Its reservation makes room for the clone's. */
-    state_free(sequence->state);
-    sequence->state = NULL;
-    if (state_clone(&sequence->state, leader->state, tokens, err))
-        return -1;
     sequence->taken = prefix->cached = prefix->wait_at;
     if (sequence->taken >= (int64_t)sequence->prompt->count - 1) {
         prefix->miss = MISS_NONE;
         prefix->diverged_at = -1;
     }
-    return 0;
 }
 
-void prefix_recover(struct state_tree *tree, struct sequence *sequence)
+/* Where the text is: a decoding one that takes tokens once more may still be in its prompt. */
+static int64_t position_of(const struct sequence *sequence)
 {
-    struct state_match match;
-    struct state *state;
-    struct error err = ERROR_INIT;
-    int64_t count = (int64_t)sequence->prompt->count;
-    sequence->prefix.lost = false;
-    state_tree_match(tree, sequence->prefix.space, sequence->prompt->ids, count, MATCH_NONE,
-                     &match);
-    if (match.position <= sequence->taken ||
-        state_tree_start(tree, &match, count + sequence->job->asked.request.max_tokens, &state,
-                         &err))
-        return;
-    state_free(sequence->state);
-    sequence->state = state;
-    set_match(sequence, &match);
+    return sequence->decoding ? state_position(sequence->state) : sequence->taken;
 }
 
 int64_t prefix_until(const struct state_tree *tree, const struct sequence *sequence)
 {
     const struct prefix *prefix = &sequence->prefix;
-    int64_t taken = sequence->taken, count = (int64_t)sequence->prompt->count, end = count;
+    int64_t taken = position_of(sequence), count = (int64_t)sequence->prompt->count;
     int64_t context = (int64_t)sequence->prompt->context;
+    int64_t end = taken < count ? count : sequence_length(sequence);
     if (sequence->prompt->logprobs && taken < context)
         end = context; /* from there on every token has logits */
     if (!prefix->keeps)

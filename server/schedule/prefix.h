@@ -14,28 +14,31 @@ void prefix_match(struct state_tree *tree, struct space *space, const struct job
 
 /* Whether the text had better wait: another server may have computed more of the prompt than the
  * match has, and that is on its way. */
-bool prefix_is_coming(struct space *space, struct job *job, const struct job_prompt *prompt,
-                      const struct state_match *match);
+bool prefix_is_coming(struct sequence *sequence, const struct state_match *match);
 
-/* The text begins on a match and has its state. Takes over the caller's reference of the space. */
-void prefix_begin(struct state_tree *tree, struct sequence *sequence, struct space *space,
-                  const struct state_match *match);
-/* Undoes prefix_begin and prefix_follow: the text does not run after all. */
-void prefix_cancel(struct state_tree *tree, struct sequence *sequence);
+/* The text is opened. Takes over the caller's reference of the space. */
+void prefix_open(struct state_tree *tree, struct sequence *sequence, struct space *space);
+/* The text is to begin on a match. */
+void prefix_begin(struct sequence *sequence, const struct state_match *match);
+/* The text is set aside: the tree gets its state. */
+void prefix_set_aside(struct state_tree *tree, struct sequence *sequence);
+/* Looks up what a text that was set aside may go on from. */
+int prefix_match_own(struct state_tree *tree, struct sequence *sequence, struct state_match *match,
+                     struct error *err);
 /* The text ends: the tree gets its state, its session its tokens. */
 void prefix_end(struct state_tree *tree, struct sequence *sequence);
 
 /* Lets the text wait until `leader` has taken the first `at` tokens of its prompt. */
 void prefix_follow(struct sequence *sequence, struct sequence *leader, int64_t at);
-/* Lets the text wait for one of running [count] that will compute more of its prompt than it has.
- */
-void prefix_wait(struct state_tree *tree, struct sequence *sequence, struct sequence **running,
+/* Lets the text wait for one of others [count] that is older and will compute more of its prompt
+ * than it has, and than the text that it waits for already. */
+void prefix_wait(struct state_tree *tree, struct sequence *sequence, struct sequence **others,
                  size_t count);
-/* The leader has reached the position at which the text waits for it: the text continues from a
- * copy of its state. */
-int prefix_adopt(struct sequence *sequence, struct error *err);
-/* The leader has ended before that: the text continues from what the tree has now. */
-void prefix_recover(struct state_tree *tree, struct sequence *sequence);
+/* Others wait for the text where it is now: they will go on from what it leaves in the tree.
+ * logits: as prefix_keep's. */
+void prefix_share(struct state_tree *tree, struct sequence *leader, const float *logits);
+/* The leader is where the text waits for it. */
+void prefix_reached(struct sequence *sequence);
 
 /* Tokens of the prompt that a step may take before a checkpoint is due; >= 1. */
 int64_t prefix_until(const struct state_tree *tree, const struct sequence *sequence);

@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "server/schedule/batch.h"
 #include "server/schedule/inbox.h"
+#include "server/schedule/placing.h"
 #include "server/schedule/session_job.h"
 #include "server/states/shared_prefixes.h"
 #include "server/store/store.h"
@@ -20,15 +21,13 @@ struct scheduler {
     struct state_tree *tree;
     pthread_t thread;
     bool stopped; /* it has ended */
-    int max_texts;
     struct inbox inbox;
 
     /* The engine thread's. */
-    struct job_list waiting; /* have prompts to start, oldest first */
-    struct job_list aside;   /* of these, what waits for a file */
-    struct work *parked;     /* waits for a file, too; by work->next */
+    struct tenants tenants; /* with jobs that have prompts to start */
+    struct work *parked;    /* waits for a file; by work->next */
     struct batch batch;
-    float *logits;         /* [vocab_size]: of a prompt that the tree has as a whole */
+    struct placing placing;
     double sessions_due_s; /* until sessions_poll wants to be called again; < 0: it does not */
     bool closing;
     bool sessions_changed;    /* since they were counted */
@@ -59,9 +58,24 @@ void scheduler_poke(struct scheduler *scheduler)
     inbox_poke(&scheduler->inbox);
 }
 
-static bool awaits_prefix(const struct scheduler *scheduler)
+/* Whether there is a job with prompts to start. */
+static bool has_waiting(const struct scheduler *scheduler)
 {
-    return scheduler->service->prefixes && scheduler->aside.head;
+    for (const struct tenant *at = scheduler->tenants.first; at; at = at->next)
+        if (at->waiting.head)
+            return true;
+    return false;
+}
+
+/* Whether a text that is aside waits for nothing but its place. */
+static bool has_ready(const struct scheduler *scheduler)
+{
+    for (size_t i = 0; i < scheduler->batch.num_aside; i++) {
+        const struct sequence *sequence = scheduler->batch.aside[i];
+        if (!sequence->blocked && !sequence->prefix.leader && !sequence->paused)
+            return true;
+    }
+    return false;
 }
 
 /* How long the thread may sleep: < 0 until something comes. */
@@ -70,9 +84,9 @@ static double may_sleep(const struct scheduler *scheduler)
     double due = scheduler->sessions_due_s;
     if (scheduler->batch.stalled)
         return TICK_MS / 1e3;
-    if (scheduler->waiting.head || scheduler->batch.num_running)
+    if (scheduler->batch.num_running || has_waiting(scheduler) || has_ready(scheduler))
         return 0;
-    if ((scheduler->closing || scheduler->sessions_changed || awaits_prefix(scheduler)) &&
+    if ((scheduler->closing || scheduler->sessions_changed || scheduler->batch.num_aside) &&
         (due < 0 || due > TICK_MS / 1e3))
         return TICK_MS / 1e3;
     return due;
@@ -125,38 +139,6 @@ static double populate(struct scheduler *scheduler, double sleep_s)
     return engine_populate(service->engine) ? 0 : sleep_s;
 }
 
-/* Takes what has come, and sleeps while there is nothing to do. False: the thread ends. */
-static bool take_inbox(struct scheduler *scheduler)
-{
-    struct inbox_taken taken;
-    double sleep_s = may_sleep(scheduler);
-    if (sleep_s != 0)
-        sleep_s = populate(scheduler, sleep_s);
-    int64_t began = clock_nanos(CLOCK_MONOTONIC);
-    inbox_take(&scheduler->inbox, sleep_s, &taken);
-    scheduler->slept = sleep_s != 0 ? clock_nanos(CLOCK_MONOTONIC) - began : 0;
-    run_all(taken.work);
-    struct service *service = scheduler->service;
-    poll_store(service);
-    if (atomic_load(&service->giving_up))
-        give_up(service);
-    state_tree_poll(scheduler->tree);
-    run_parked(scheduler);
-    scheduler->sessions_due_s = sessions_poll(service->sessions);
-    bool late = service->prefixes && shared_prefixes_poll(service->prefixes);
-    if (taken.poked || late)
-        job_list_prepend(&scheduler->waiting, &scheduler->aside);
-    for (struct job *job = taken.jobs.head, *next; job; job = next) {
-        next = job->run.next;
-        job_list_append(&scheduler->waiting, job);
-    }
-    scheduler->closing = taken.closing;
-    return !taken.closing || taken.work || scheduler->waiting.head || scheduler->aside.head ||
-           scheduler->batch.num_running || scheduler->parked ||
-           ((sessions_pending(service->sessions) || atomic_load(&service->replies_waiting) > 0) &&
-            !atomic_load(&service->giving_up));
-}
-
 /* Counts sessions by the tier of their states. Many sessions take a while; the next count then
  * waits two hundred times as long. */
 static void count_sessions(struct scheduler *scheduler)
@@ -203,17 +185,11 @@ void scheduler_publish(struct scheduler *scheduler)
     publish(scheduler);
 }
 
-/* Whether the job stands in the line. It does until its last prompt has started. */
-static bool job_waits(const struct job *job)
-{
-    return job->run.next_prompt < job->asked.request.num_prompts;
-}
-
-/* Ends the job once none of its texts runs and none is to start. Before the client can know, the
+/* Ends the job once none of its texts is open and none is to start. Before the client can know, the
  * states are free and the metrics say so. */
 static void end_if_done(struct scheduler *scheduler, struct job *job)
 {
-    if (job->run.num_running || (job_waits(job) && !job->failed))
+    if (job->run.num_open || (placing_job_waits(job) && !job->failed))
         return;
     scheduler_publish(scheduler);
     job->ended(job);
@@ -222,197 +198,110 @@ static void end_if_done(struct scheduler *scheduler, struct job *job)
 /* Ends a job that has failed or was cancelled, wherever it stands. */
 static void abandon(struct scheduler *scheduler, struct job *job)
 {
+    struct batch *batch = &scheduler->batch;
     job->failed = true;
-    batch_note_bytes(&scheduler->batch, job);
-    if (job_waits(job) && !job_list_remove(&scheduler->waiting, job))
-        job_list_remove(&scheduler->aside, job);
-    for (size_t i = scheduler->batch.num_running; i-- > 0;)
-        if (scheduler->batch.running[i]->job == job)
-            batch_close(&scheduler->batch, i);
+    batch_note_bytes(batch, job);
+    if (placing_job_waits(job))
+        job_list_remove(&job->run.tenant->waiting, job);
+    for (size_t i = batch->num_running; i-- > 0;)
+        if (batch->running[i]->job == job)
+            batch_close(batch, i);
+    for (size_t i = batch->num_aside; i-- > 0;)
+        if (batch->aside[i]->job == job)
+            batch_close_aside(batch, i);
     end_if_done(scheduler, job);
 }
 
-static void drop_from(struct scheduler *scheduler, const struct job_list *list)
+/* A job has come. */
+static void enter(struct scheduler *scheduler, struct job *job)
 {
-    for (struct job *job = list->head, *next; job; job = next) {
-        next = job->run.next;
-        if (ticket_cancelled(&job->task.ticket)) {
-            job_fail_cancelled(job);
-            abandon(scheduler, job);
-        }
+    struct error err = ERROR_INIT;
+    job->run.tenant = tenants_get(&scheduler->tenants, job->task.tenant);
+    if (job->run.tenant) {
+        job_list_append(&job->run.tenant->waiting, job);
+        return;
     }
+    error_set(&err, ERROR_NO_MEMORY, "out of memory for the scheduler");
+    job_fail_engine(job, &err);
+    job->failed = true;
+    end_if_done(scheduler, job);
+}
+
+/* Takes what has come, and sleeps while there is nothing to do. False: the thread ends. */
+static bool take_inbox(struct scheduler *scheduler)
+{
+    struct inbox_taken taken;
+    double sleep_s = may_sleep(scheduler);
+    if (sleep_s != 0)
+        sleep_s = populate(scheduler, sleep_s);
+    int64_t began = clock_nanos(CLOCK_MONOTONIC);
+    inbox_take(&scheduler->inbox, sleep_s, &taken);
+    scheduler->slept = sleep_s != 0 ? clock_nanos(CLOCK_MONOTONIC) - began : 0;
+    run_all(taken.work);
+    struct service *service = scheduler->service;
+    poll_store(service);
+    if (atomic_load(&service->giving_up))
+        give_up(service);
+    state_tree_poll(scheduler->tree);
+    run_parked(scheduler);
+    scheduler->sessions_due_s = sessions_poll(service->sessions);
+    bool late = service->prefixes && shared_prefixes_poll(service->prefixes);
+    for (size_t i = 0; (taken.poked || late) && i < scheduler->batch.num_aside; i++)
+        scheduler->batch.aside[i]->blocked = false;
+    for (struct job *job = taken.jobs.head, *next; job; job = next) {
+        next = job->run.next;
+        enter(scheduler, job);
+    }
+    scheduler->closing = taken.closing;
+    return !taken.closing || taken.work || has_waiting(scheduler) || scheduler->batch.num_aside ||
+           scheduler->batch.num_running || scheduler->parked ||
+           ((sessions_pending(service->sessions) || atomic_load(&service->replies_waiting) > 0) &&
+            !atomic_load(&service->giving_up));
+}
+
+/* If the job was cancelled, ends it. */
+static bool drop(struct scheduler *scheduler, struct job *job)
+{
+    if (!ticket_cancelled(&job->task.ticket))
+        return false;
+    job_fail_cancelled(job);
+    abandon(scheduler, job);
+    return true;
 }
 
 static void drop_cancelled(struct scheduler *scheduler)
 {
-    drop_from(scheduler, &scheduler->waiting);
-    drop_from(scheduler, &scheduler->aside);
-    for (size_t i = 0; i < scheduler->batch.num_running;) {
-        struct job *job = scheduler->batch.running[i]->job;
-        if (!ticket_cancelled(&job->task.ticket)) {
-            i++;
-            continue;
+    struct batch *batch = &scheduler->batch;
+    for (struct tenant *tenant = scheduler->tenants.first; tenant; tenant = tenant->next)
+        for (struct job *job = tenant->waiting.head, *next; job; job = next) {
+            next = job->run.next;
+            drop(scheduler, job);
         }
-        job_fail_cancelled(job);
-        abandon(scheduler, job);
-        i = 0;
-    }
+    for (size_t i = 0; i < batch->num_running;)
+        i = drop(scheduler, batch->running[i]->job) ? 0 : i + 1;
+    for (size_t i = 0; i < batch->num_aside;)
+        i = drop(scheduler, batch->aside[i]->job) ? 0 : i + 1;
 }
 
-/* Whether the echo alone is the reply. No token is asked for then, so nothing is computed. */
-static bool needs_no_engine(const struct job *job)
-{
-    const struct completion_request *request = &job->asked.request;
-    return request->max_tokens == 0 && request->logprobs < 0 && request->prompt_logprobs < 0 &&
-           !session_job(job);
-}
-
-/* Starts a text of the job's next prompt on a match, behind those that run. 1: not now, since a
- * file is being read. */
-static int start_text(struct scheduler *scheduler, struct job *job, int number,
-                      const struct state_match *match, struct error *err)
-{
-    struct state_tree *tree = scheduler->tree;
-    const struct completion_request *request = &job->asked.request;
-    size_t index = job->run.next_prompt * (size_t)request->best_of + (size_t)number;
-    int64_t tokens =
-        (int64_t)job->prepared.prompts[job->run.next_prompt].count + request->max_tokens;
-    struct state *state = NULL;
-    struct sequence *sequence;
-    struct space *space = session_job_space(tree, job);
-    int result = 0;
-    if (!space)
-        result = error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-    else if (!needs_no_engine(job))
-        result = state_tree_start(tree, match, tokens, &state, err);
-    if (result == 0 && sequence_open(&sequence, job, index, err)) {
-        state_free(state);
-        result = -1;
-    }
-    if (result) {
-        state_tree_space_release(tree, space);
-        return result;
-    }
-    sequence->state = state;
-    prefix_begin(tree, sequence, space, match);
-    scheduler->batch.running[scheduler->batch.num_running++] = sequence;
-    return 0;
-}
-
-static void unstart(struct scheduler *scheduler, size_t before)
-{
-    while (scheduler->batch.num_running > before) {
-        struct sequence *sequence = scheduler->batch.running[--scheduler->batch.num_running];
-        prefix_cancel(scheduler->tree, sequence);
-        sequence_close(sequence);
-    }
-}
-
-/* Looks the job's next prompt up in the tree. Copies its logits, since other texts may push them
- * out of memory. 1: more of it may be coming from the store. */
-static int match_prompt(struct scheduler *scheduler, struct job *job, struct state_match *match,
-                        struct error *err)
-{
-    struct space *space = session_job_space(scheduler->tree, job);
-    if (!space)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-    const struct job_prompt *prompt = &job->prepared.prompts[job->run.next_prompt];
-    prefix_match(scheduler->tree, space, job, prompt, match);
-    bool waits = prefix_is_coming(space, job, prompt, match);
-    if (match->logits)
-        memcpy(scheduler->logits, match->logits,
-               (size_t)scheduler->service->limits.vocab_size * sizeof *match->logits);
-    state_tree_space_release(scheduler->tree, space);
-    return waits;
-}
-
-/* Starts all texts of the job's next prompt, or none of them. ERROR_NO_MEMORY: not now; 1: when a
- * file has been read. The first text takes the prompt. The others hold their memory until they can
- * branch from it. */
-static int start_prompt(struct scheduler *scheduler, struct job *job, struct error *err)
-{
-    int texts = (int)job->asked.request.best_of;
-    size_t before = scheduler->batch.num_running;
-    const struct job_prompt *prompt = &job->prepared.prompts[job->run.next_prompt];
-    size_t bytes = engine_state_bytes(scheduler->service->engine,
-                                      (int64_t)prompt->count + job->asked.request.max_tokens);
-    if (batch_reserve(&scheduler->batch, before + (size_t)texts, err))
-        return -1;
-    if (!needs_no_engine(job) && !state_tree_has_room(scheduler->tree, (size_t)texts * bytes))
-        return error_set(err, ERROR_NO_MEMORY, "%d texts need %zu bytes each", texts, bytes);
-    struct state_match match = {.reason = MISS_DISABLED}, none = {.reason = MISS_DISABLED};
-    int result = needs_no_engine(job) ? 0 : match_prompt(scheduler, job, &match, err);
-    if (result)
-        return result;
-    for (int i = 0; i < texts; i++) {
-        result = start_text(scheduler, job, i, i ? &none : &match, err);
-        if (result) {
-            unstart(scheduler, before);
-            return result;
-        }
-        struct sequence *first = scheduler->batch.running[before];
-        if (needs_no_engine(job))
-            continue;
-        if (i)
-            prefix_follow(scheduler->batch.running[before + (size_t)i], first,
-                          (int64_t)prompt->count);
-        else if (first->taken < (int64_t)prompt->count)
-            prefix_wait(scheduler->tree, first, scheduler->batch.running, before);
-    }
-    job->run.num_running += (size_t)texts;
-    return 0;
-}
-
-/* Starts what fits, in turn. A request of many prompts goes to the end of the line after each of
- * them. Nothing overtakes the first, so that a large one gets its turn; only what waits for a file
- * stands aside. Returns whether something has to wait. */
-static bool start_waiting(struct scheduler *scheduler)
-{
-    struct job *job;
-    while ((job = scheduler->waiting.head)) {
-        size_t texts = (size_t)job->asked.request.best_of, before = scheduler->batch.num_running;
-        if (before && before + texts > (size_t)scheduler->max_texts)
-            return true;
-        struct error err = ERROR_INIT;
-        int result = start_prompt(scheduler, job, &err);
-        /* While nothing else runs it must fit: prompt_prepare has checked that. */
-        if (result < 0 && err.code == ERROR_NO_MEMORY && before)
-            return true;
-        job_list_remove(&scheduler->waiting, job);
-        if (result > 0) {
-            job_list_append(&scheduler->aside, job);
-            continue;
-        }
-        if (result < 0) {
-            job_fail_engine(job, &err);
-            abandon(scheduler, job);
-            continue;
-        }
-        job_running(job);
-        struct sequence *first = scheduler->batch.running[before];
-        atomic_fetch_add(&scheduler->service->metrics.prompt_tokens, first->prompt->count);
-        if (++job->run.next_prompt < job->asked.request.num_prompts)
-            job_list_append(&scheduler->waiting, job);
-        else
-            job_leave_queue(job);
-        if (first->taken == (int64_t)first->prompt->count &&
-            batch_begin_whole(&scheduler->batch, first, scheduler->logits, &err))
-            job_fail_engine(job, &err);
-    }
-    return false;
-}
-
-/* Closes the texts that have ended; a job's last one ends the job. */
+/* Closes the texts that have ended; a job's last one ends the job. A text may end aside: with the
+ * first token that is drawn for it. */
 static void sweep_finished(struct scheduler *scheduler)
 {
-    for (size_t i = 0; i < scheduler->batch.num_running;) {
-        struct job *job = scheduler->batch.running[i]->job;
+    struct batch *batch = &scheduler->batch;
+    for (struct tenant *tenant = scheduler->tenants.first; tenant; tenant = tenant->next)
+        while (tenant->waiting.head && tenant->waiting.head->failed)
+            abandon(scheduler, tenant->waiting.head);
+    for (size_t i = 0; i < batch->num_running + batch->num_aside;) {
+        bool aside = i >= batch->num_running;
+        size_t at = aside ? i - batch->num_running : i;
+        const struct sequence *sequence = (aside ? batch->aside : batch->running)[at];
+        struct job *job = sequence->job;
         if (job->failed) {
             abandon(scheduler, job);
             i = 0;
-        } else if (scheduler->batch.running[i]->choice->finish != FINISH_NONE) {
-            batch_note_bytes(&scheduler->batch, job);
-            batch_close(&scheduler->batch, i);
+        } else if (sequence->choice->finish != FINISH_NONE) {
+            batch_note_bytes(batch, job);
+            (aside ? batch_close_aside : batch_close)(batch, at);
             end_if_done(scheduler, job);
         } else {
             i++;
@@ -426,7 +315,7 @@ static void finish_echoes(struct scheduler *scheduler)
     for (size_t i = 0; i < scheduler->batch.num_running; i++) {
         struct sequence *sequence = scheduler->batch.running[i];
         struct error err = ERROR_INIT;
-        if (!needs_no_engine(sequence->job) || sequence->decoding)
+        if (!placing_needs_no_engine(sequence->job) || sequence->decoding)
             continue;
         sequence->job->shared.miss = MISS_DISABLED;
         if (sequence_begin(sequence, &err))
@@ -463,11 +352,11 @@ static void *engine_main(void *context)
     scheduler->busy = engine_busy_seconds(scheduler->service->engine);
     while (take_inbox(scheduler)) {
         drop_cancelled(scheduler);
-        bool saturated = start_waiting(scheduler);
+        bool saturated = placing_run(&scheduler->placing);
         tell_admission(scheduler, saturated);
         finish_echoes(scheduler);
         sweep_finished(scheduler);
-        batch_recover(&scheduler->batch);
+        room_grow(&scheduler->placing.room);
         batch_step(&scheduler->batch);
         publish(scheduler);
         sweep_finished(scheduler);
@@ -482,7 +371,8 @@ static void scheduler_release(struct scheduler *scheduler)
 {
     inbox_clear(&scheduler->inbox);
     batch_clear(&scheduler->batch);
-    free(scheduler->logits);
+    placing_clear(&scheduler->placing);
+    tenants_clear(&scheduler->tenants);
     free(scheduler);
 }
 
@@ -492,15 +382,13 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
     struct scheduler *scheduler = calloc(1, sizeof *scheduler);
     if (!scheduler)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
-    const struct engine_info *info = engine_info(service->engine);
     scheduler->service = service;
     scheduler->tree = service->tree;
-    scheduler->max_texts = max_texts;
     inbox_init(&scheduler->inbox);
-    scheduler->logits = calloc((size_t)info->vocab_size, sizeof *scheduler->logits);
     if (batch_init(&scheduler->batch, service, &scheduler->inbox, max_texts, prefill_chunk, pace,
                    err) ||
-        !scheduler->logits) {
+        placing_init(&scheduler->placing, service, &scheduler->batch, &scheduler->tenants,
+                     max_texts, err)) {
         scheduler_release(scheduler);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
     }

@@ -80,6 +80,22 @@ void sequence_close(struct sequence *sequence)
     free(sequence);
 }
 
+int64_t sequence_length(const struct sequence *sequence)
+{
+    return sequence->decoding ? (int64_t)sequence->prompt->count + sequence->choice->generated - 1
+                              : sequence->taken;
+}
+
+int64_t sequence_most(const struct sequence *sequence)
+{
+    return (int64_t)sequence->prompt->count + sequence->job->asked.request.max_tokens;
+}
+
+int64_t sequence_behind(const struct sequence *sequence)
+{
+    return sequence->decoding ? sequence_length(sequence) - state_position(sequence->state) : 0;
+}
+
 /* How many of the piece's tokens begin before the last `held` bytes of its text. The others are
  * held back with these bytes. */
 static size_t tokens_before(const struct sequence *sequence, size_t held)
@@ -335,11 +351,9 @@ static int emit_certain(struct sequence *sequence, struct error *err)
     return 0;
 }
 
-/* Keeps the token, since others may begin with this text. */
+/* Keeps the token, since others may begin with this text, or it is set aside. */
 static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
 {
-    if (!sequence->prefix.keeps)
-        return 0;
     if (job_reserve(sequence->job, sizeof id, err))
         return -1;
     return token_list_push(&sequence->prefix.ids, id, err);

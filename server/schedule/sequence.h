@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One text that the engine advances: its state, and how its next token is drawn. Turns its tokens
- * into text that never shows a stop string or half a character. All functions are for the engine
- * thread. */
+/* One text that the engine advances: its state, and how its next token is drawn. A text that is set
+ * aside has no state, and all else: it goes on with the same bits.
+ *
+ * Turns its tokens into text that never shows a stop string or half a character. All functions are
+ * for the engine thread. */
 #ifndef SERVER_SCHEDULE_SEQUENCE_H
 #define SERVER_SCHEDULE_SEQUENCE_H
 
@@ -23,7 +25,9 @@ struct prefix {
     struct sequence *leader; /* computes the prompt up to wait_at for this text, too; or NULL */
     int64_t wait_at;
     int waiters;           /* texts whose leader this is */
-    bool lost;             /* its leader has ended */
+    bool left;             /* it was set aside, so that states of it are in the tree */
+    bool asked;            /* other servers were asked for its prompt */
+    uint64_t ask;          /* shared_prefixes.h */
     size_t row;            /* in the step's plan */
     struct token_list ids; /* generated, without an EOS or stop token that ended the text */
 };
@@ -47,6 +51,13 @@ struct sequence {
     int64_t taken;               /* tokens of the prompt that the state holds */
     int32_t next_token;          /* to feed next, once the prompt is done */
     bool decoding;               /* the prompt is done */
+    uint64_t number;             /* later texts have larger ones */
+    int64_t placed_at;           /* sequence_length when it got its place in the batch */
+    int64_t again;               /* tokens that it had to take once more then */
+    uint64_t stepped;            /* of the plan: plan_row.stepped */
+    bool has_run;                /* its start was counted */
+    bool blocked;                /* it waits for a file */
+    bool paused;                 /* aside: its reader was behind when it was last looked at */
     struct prefix prefix;
     int64_t characters; /* of the choice's text so far, echo included */
     double opened;      /* clock_seconds() */
@@ -56,6 +67,13 @@ struct sequence {
 /* Opens the text of choice `index`. The caller sets its state. */
 int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err);
 void sequence_close(struct sequence *sequence);
+
+/* Tokens that its state must hold before it goes on; those that it may come to at most. */
+int64_t sequence_length(const struct sequence *sequence);
+int64_t sequence_most(const struct sequence *sequence);
+/* Of these tokens the ones that its state has still to take once more: it was set aside, and had to
+ * begin on an earlier state. */
+int64_t sequence_behind(const struct sequence *sequence);
 
 /* The prompt is done: sends a stream its echo. From now on the text generates, unless
  * choice->finish says that it has ended: no token is asked for, or its form is whole without one.

@@ -301,6 +301,19 @@ int state_tree_start(struct state_tree *tree, const struct state_match *match, i
     return result;
 }
 
+int state_tree_grow(struct state_tree *tree, struct state *state, int64_t max_tokens,
+                    struct error *err)
+{
+    size_t before = engine_state_bytes(tree->tiers.engine, state_reserved(state));
+    size_t after = engine_state_bytes(tree->tiers.engine, max_tokens);
+    bool room = after <= before || tiers_has_room(&tree->tiers, after - before);
+    int result;
+    while ((result = state_reserve(state, max_tokens, err)) && room &&
+           err->code == ERROR_NO_MEMORY && tiers_evict(&tree->tiers))
+        error_clear(err);
+    return result;
+}
+
 /* Keeping. */
 
 static struct checkpoint *existing(struct space *space, const int32_t *tokens, int64_t position)

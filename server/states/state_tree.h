@@ -88,6 +88,11 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
 int state_tree_start(struct state_tree *tree, const struct state_match *match, int64_t max_tokens,
                      struct state **out, struct error *err);
 
+/* Changes the reservation of a text that runs, and moves checkpoints down to make room for it.
+ * Errors are those of state_create. */
+int state_tree_grow(struct state_tree *tree, struct state *state, int64_t max_tokens,
+                    struct error *err);
+
 /* Keeps a checkpoint of `state`, which has taken tokens [0, position). `keep` clones the state, for
  * a text that continues. `give` takes it over, and frees it if it cannot be kept or is there
  * already. logits: [vocab_size] or NULL. Without room there is no checkpoint, which is not an

@@ -14,15 +14,15 @@ Test(cost, the_longest_text_fits_the_budget_and_a_step)
     cr_assert(engine_open(&engine, GOLDEN_DIRECTORY "hybrid_regla", &options, &err) == 0, "%s",
               err.message);
     struct engine_info *info = (struct engine_info *)engine_info(engine); /* as another device's */
-    int64_t longest = cost_longest_text(engine);
+    int64_t longest = cost_longest_text(engine, 0);
     cr_expect(engine_state_bytes(engine, longest) <= info->state_memory_bytes);
     cr_expect(engine_state_bytes(engine, longest + 1) > info->state_memory_bytes);
     int64_t pages = (longest + info->kv_page_tokens - 1) / info->kv_page_tokens;
     cr_assert_gt(pages, 3);
     info->max_step_pages = pages;
-    cr_expect_eq(cost_longest_text(engine), longest);
+    cr_expect_eq(cost_longest_text(engine, 0), longest);
     info->max_step_pages = 3;
-    cr_expect_eq(cost_longest_text(engine), 3 * info->kv_page_tokens);
+    cr_expect_eq(cost_longest_text(engine, 0), 3 * info->kv_page_tokens);
     engine_close(engine);
 }
 

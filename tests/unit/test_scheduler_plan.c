@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a step of the engine holds: budgets kept, nobody starved. */
+/* What a step of the engine holds: budgets kept, nobody starved, tenants served alike. */
 #include "server/schedule/plan.h"
 
 #include <criterion/criterion.h>
@@ -347,4 +347,70 @@ Test(scheduler_plan, a_prompt_shorter_than_the_least_chunk_is_no_long_one)
     plan_step(rows, 2, &limits, &by_time, &turn);
     cr_assert_eq(rows[0].tokens, 2);
     cr_assert_eq(rows[0].logits, 1);
+}
+
+Test(scheduler_plan, tenants_that_decode_share_what_does_not_hold_all)
+{
+    enum { FIRST = 100, COUNT = 110, ROOM = 20, STEPS = 100 };
+    struct plan_row rows[COUNT];
+    int tokens[COUNT] = {0};
+    struct plan_limits limits = {64, ROOM, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    memset(rows, 0, sizeof rows);
+    for (int i = FIRST; i < COUNT; i++)
+        rows[i].tenant = 1;
+    for (int step = 0; step < STEPS; step++) {
+        plan_step(rows, COUNT, &limits, &any, &turn);
+        for (int i = 0; i < COUNT; i++)
+            tokens[i] += rows[i].tokens;
+    }
+    /* Half of the room each; and within a tenant all alike. */
+    for (int i = 0; i < COUNT; i++)
+        cr_assert_eq(tokens[i], ROOM / 2 * STEPS / (i < FIRST ? FIRST : COUNT - FIRST), "%d", i);
+}
+
+Test(scheduler_plan, who_had_less_goes_first)
+{
+    struct plan_row rows[3] = {{.served = 50}, {.served = 50}, {.tenant = 1, .served = 10}};
+    struct plan_limits limits = {64, 2, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    plan_step(rows, 3, &limits, &any, &turn);
+    cr_assert_eq(rows[0].tokens, 1);
+    cr_assert_eq(rows[1].tokens, 0);
+    cr_assert_eq(rows[2].tokens, 1);
+}
+
+Test(scheduler_plan, prompts_of_tenants_get_equal_parts_and_what_others_leave)
+{
+    struct plan_row rows[5] = {{.prefill = 1000},
+                               {.prefill = 20},
+                               {.prefill = 20},
+                               {.prefill = 1000, .tenant = 1},
+                               {.prefill = 7, .tenant = 2}};
+    struct plan_limits limits = {90, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    plan_step(rows, 5, &limits, &any, &turn);
+    cr_assert_eq(rows[4].tokens, 7);
+    cr_assert_geq(rows[3].tokens, 30);
+    cr_assert_geq(rows[0].tokens + rows[1].tokens + rows[2].tokens, 30);
+    cr_assert_eq(rows[0].tokens + rows[1].tokens + rows[2].tokens + rows[3].tokens, 83);
+    /* A short prompt is not held up by many that are as short. */
+    struct plan_row many[51] = {{0}};
+    for (int i = 0; i < 50; i++)
+        many[i] = (struct plan_row){.prefill = 40};
+    many[50] = (struct plan_row){.prefill = 45, .tenant = 1};
+    plan_step(many, 51, &limits, &any, &turn);
+    cr_assert_eq(many[50].tokens, 45);
+}
+
+Test(scheduler_plan, the_slow_prompt_of_who_had_less_has_its_turn)
+{
+    const struct plan_time slow = {.token = 1, .most = 2};
+    struct plan_row rows[3] = {{.prefill = 500, .served = 9}, {.prefill = 500, .served = 9}, {0}};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    rows[2] = (struct plan_row){.prefill = 500, .tenant = 1, .served = 3};
+    plan_step(rows, 3, &limits, &slow, &turn);
+    cr_assert_eq(rows[2].tokens, PLAN_LEAST_CHUNK);
+    cr_assert_eq(rows[0].tokens + rows[1].tokens, 0);
 }
