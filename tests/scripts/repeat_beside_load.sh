@@ -4,8 +4,9 @@
 # and again beside that. Those to begin with read a log or a count of the server's, which other threads
 # of it write.
 # Usage: [REGLA_BINARY=build/dev/regla] tests/scripts/repeat_beside_load.sh [ROUNDS [FILE...]]
-#   ROUNDS: 50. FILE: tests/http/test_*.py; without any, all that read a log or a count
-# Ends with "N of ROUNDS rounds of M files passed". A round that fails is kept in build/test-logs/.
+#   ROUNDS: 50. FILE: tests/http/test_*.py, and other arguments of pytest, such as -k; without any, all
+#   files that read a log or a count
+# Ends with "N of ROUNDS rounds passed". The output of a round that fails stays in build/test-logs/.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-50}
@@ -38,5 +39,5 @@ for round in $(seq "$rounds"); do
     fi
     echo "$passed of $round rounds, this one in $((SECONDS - began)) s"
 done
-echo "$passed of $rounds rounds of ${#files[@]} files passed"
+echo "$passed of $rounds rounds passed"
 [ "$passed" -eq "$rounds" ]
