@@ -100,7 +100,7 @@ def test_scripts_go_by_their_sums(own_redis, server_factory):
     own_redis.ask("SCRIPT", "FLUSH")
     ended = [in_background(lambda i=i: turn(server, f"flushed-{i}")) for i in range(8)]
     assert all(end().status_code == 200 for end in ended)
-    assert "away" not in server.tail()
+    assert "away" not in server.whole_log()
 
 
 # ---- under load ----
@@ -201,7 +201,7 @@ def test_a_store_that_still_loads_is_waited_for(fake, server_factory):
     normal = fake.answer
     fake.answer = lambda words: replies["now"] or normal(words)
     server = server_factory(store=fake.location, wait=False)
-    wait_until(lambda: "the store is loading its data" in server.tail(), "it waits")
+    server.wait_logged("the store is loading its data")
     assert server.get("/health").status_code == 200
     error = check_error(server.get("/ready"), 503, "loading")
     assert error["message"] == "the store is loading its data: the start waits for it"
