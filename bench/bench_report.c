@@ -130,6 +130,19 @@ static void print_peaks(const struct bench *bench, FILE *out)
     fprintf(out, "\n\n");
 }
 
+/* The limit of a text that grows is what memory can read. */
+static void print_cached(const struct bench *bench, FILE *out)
+{
+    for (int i = 0; i < bench_count(bench); i++) {
+        const struct bench_result *r = &bench_results(bench)[i];
+        if (r->test.generates && r->share_of_limit > 1) {
+            fprintf(out, "more than 100%% of the limit: caches hold the model, or a part of it, "
+                         "which memory then does not read\n");
+            return;
+        }
+    }
+}
+
 void bench_print_table(const struct bench *bench, FILE *out)
 {
     const struct bench_result *results = bench_results(bench);
@@ -149,6 +162,7 @@ void bench_print_table(const struct bench *bench, FILE *out)
         fprintf(out, "%10.1f %6.1f%%  %-22s %7.1f%%  %s\n", r->tokens_per_second, r->spread * 100,
                 text, r->share_of_limit * 100, r->unit);
     }
+    print_cached(bench, out);
     print_paces(bench, out);
     print_depths(bench, out);
     if (bench_has_operations(bench))

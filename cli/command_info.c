@@ -5,6 +5,7 @@
 #include "cli/command_model.h"
 #include "cli/info_layers.h"
 #include "engine/base/clock.h"
+#include "engine/base/size_text.h"
 #include "engine/model/preset.h"
 
 #include <inttypes.h>
@@ -43,9 +44,9 @@ static int64_t table_bytes(const struct model *model)
 static void print_weights(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
-    char a[16];
+    char a[SIZE_TEXT];
     printf("weights in memory  %s as %s (%s, %s), all of it read for a token\n",
-           info_bytes((int64_t)info->weights_bytes, a), weight_format_name(info->weights),
+           size_text((double)info->weights_bytes, a), weight_format_name(info->weights),
            info->device, info->instruction_set);
     if (info->refused_set != NULL)
         printf("                   %s\n", info->refused_set);
@@ -53,25 +54,25 @@ static void print_weights(const struct engine *engine)
     for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++)
         if (info->weights_bytes_as[format] > 0)
             printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
-                   info_bytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
+                   size_text((double)engine_info(engine)->weights_bytes_as[format], a));
     printf("\nactivations        multiplied as %s (--activations), by %s\n"
            "products           %s (--products)\n"
            "embeddings         %s, one row of it read for a token\n",
            activation_format_name(info->activations), info->unit, products_name(info->products),
-           info_bytes(table_bytes(engine_model(engine)), a));
+           size_text((double)table_bytes(engine_model(engine)), a));
 }
 
 static void print_kv(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
-    char a[16];
+    char a[SIZE_TEXT];
     printf("KV per token       %s as %s (in pages of %d tokens)\n",
-           info_bytes((int64_t)info->kv_bytes_per_token, a), kv_format_name(info->kv),
+           size_text((double)info->kv_bytes_per_token, a), kv_format_name(info->kv),
            info->kv_page_tokens);
     printf("  by --kv         ");
     for (enum kv_format kv = KV_F32; kv <= KV_BF16; kv++)
         printf("%s %s %s", kv == KV_F32 ? "" : ",", kv_format_name(kv),
-               info_bytes((int64_t)engine_kv_bytes_per_token(engine, kv), a));
+               size_text((double)engine_kv_bytes_per_token(engine, kv), a));
     printf("\n");
 }
 
@@ -79,18 +80,18 @@ static int print_text(const struct engine *engine, double seconds, struct error 
 {
     const struct model *model = engine_model(engine);
     const struct engine_info *info = engine_info(engine);
-    char a[16];
+    char a[SIZE_TEXT];
     printf("model              %s (family %s)\n", model->name, model->family);
     printf("parameters         %" PRId64 ", mostly %s\n", model->parameters,
            dtype_name(model->dtype));
     if (model->file_bytes > 0)
-        printf("files              %s\n", info_bytes(model->file_bytes, a));
+        printf("files              %s\n", size_text((double)model->file_bytes, a));
     printf("loaded in          %.2f s by %d threads\n", seconds, info->threads);
     printf("sizes              vocabulary %d, hidden %d, intermediate %d, %d layers\n",
            model->vocab_size, model->hidden_size, model->intermediate_size, model->num_layers);
     print_weights(engine);
     printf("state per text     %s, all of it read and written for a token\n",
-           info_bytes((int64_t)info->recurrent_bytes_per_text, a));
+           size_text((double)info->recurrent_bytes_per_text, a));
     print_kv(engine);
     if (info->max_positions > 0)
         printf("longest text       %" PRId64 " tokens (learned positions)\n", info->max_positions);

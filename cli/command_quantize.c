@@ -5,6 +5,7 @@
 #include "cli/command_model.h"
 #include "cli/documents.h"
 #include "engine/base/clock.h"
+#include "engine/base/size_text.h"
 #include "engine/quantize/checkpoint.h"
 #include "engine/quantize/quantizer.h"
 
@@ -264,9 +265,11 @@ static void print_report(const struct run *r, const char *out, double seconds)
 {
     struct quantizer_report report;
     quantizer_report(r->quantizer, &report);
-    printf("matrices  %d in four bits, %.2f bits a number: %.1f MB in place of %.1f\n",
-           report.rounded, 8.0 * (double)report.bytes_after / (double)report.rounded_numbers,
-           (double)report.bytes_after / 1e6, (double)report.bytes_before / 1e6);
+    char after[SIZE_TEXT], before[SIZE_TEXT];
+    printf("matrices  %d in four bits, %.2f bits a number: %s in place of %s\n", report.rounded,
+           8.0 * (double)report.bytes_after / (double)report.rounded_numbers,
+           size_text((double)report.bytes_after, after),
+           size_text((double)report.bytes_before, before));
     print_kept(r);
     printf("text      %" PRId64 " tokens in %.0f s", r->tokens, seconds);
     if (r->passes > 1)

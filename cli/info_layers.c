@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/info_layers.h"
 
+#include "engine/base/size_text.h"
 #include "engine/cost.h"
 
 #include <stdio.h>
@@ -14,19 +15,6 @@ static const char *const norms[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const windows[] = {MODEL_WINDOWS(MODEL_NAME)};
 static const char *const activations[] = {MODEL_ACTIVATIONS(MODEL_NAME)};
 static const char *const acts[] = {MODEL_ACTS(MODEL_NAME)};
-
-const char *info_bytes(int64_t bytes, char text[16])
-{
-    const bool few = bytes < 10000, mega = bytes >= 10000000;
-    snprintf(text, 16,
-             few    ? "%.0f bytes"
-             : mega ? "%.2f MB"
-                    : "%.2f kB",
-             (double)bytes / (few    ? 1
-                              : mega ? 1e6
-                                     : 1e3));
-    return text;
-}
 
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
@@ -126,15 +114,15 @@ static char *tell_layer(const struct engine *engine, int i)
 {
     const struct layer *layer = &engine_model(engine)->layers[i];
     const struct cost_layer cost = cost_of_layer(engine, i);
-    char weights[16], state[16], kv[16], *text = NULL;
+    char weights[SIZE_TEXT], state[SIZE_TEXT], kv[SIZE_TEXT], *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
     fprintf(out, "%s: weights %s, state %s, KV %s a token, %.3f million operations\n", layer->name,
-            info_bytes((int64_t)cost.weight_bytes, weights),
-            info_bytes((int64_t)cost.state_bytes, state),
-            info_bytes((int64_t)cost.kv_bytes_per_token, kv), cost.operations / 1e6);
+            size_text((double)cost.weight_bytes, weights),
+            size_text((double)cost.state_bytes, state),
+            size_text((double)cost.kv_bytes_per_token, kv), cost.operations / 1e6);
     for (int b = 0; b < layer->num_blocks; b++)
         tell_block(out, &layer->blocks[b]);
     if (fclose(out) != 0) {

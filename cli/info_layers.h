@@ -13,7 +13,4 @@ int info_layers_print(const struct engine *engine, struct error *err);
 /* A list with an object for each layer (model-format.md). */
 json_t *info_layers_json(const struct engine *engine);
 
-/* "12.34 MB" of `bytes` into text [16]. */
-const char *info_bytes(int64_t bytes, char text[16]);
-
 #endif

@@ -1,28 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/capacity.h"
 
+#include "engine/base/size_text.h"
 #include "engine/model/model.h"
 #include "server/log.h"
-
-#include <stdio.h>
 
 size_t capacity_share(const struct engine *engine)
 {
     enum { PART = 16, SHORT_TOKENS = 256 };
     size_t share = engine_info(engine)->state_memory_bytes / PART;
     return share >= engine_state_bytes(engine, SHORT_TOKENS) ? share : 0;
-}
-
-static const char *human(double bytes, char text[32])
-{
-    static const char *const UNITS[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    int unit = 0;
-    while (bytes >= 1024 && unit < 4) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", bytes, UNITS[unit]);
-    return text;
 }
 
 static int64_t texts_that_fit(const struct engine *engine, int64_t tokens, int64_t longest)
@@ -36,11 +23,11 @@ static int64_t texts_that_fit(const struct engine *engine, int64_t tokens, int64
 /* Whose products a GPU runs, where they are not the engine's own. */
 static void report_products(const struct engine_info *info)
 {
-    char second[32];
+    char second[SIZE_TEXT];
     if (info->products == PRODUCTS_OWN)
         return;
     log_message(LOG_LEVEL_INFO, "products   %s; for them the weights are there once more, %s",
-                products_name(info->products), human((double)info->second_bytes, second));
+                products_name(info->products), size_text((double)info->second_bytes, second));
     log_message(LOG_LEVEL_WARN, "%s", products_caution(info->products));
 }
 
@@ -48,7 +35,8 @@ static void report_model(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
     const struct model *model = engine_model(engine);
-    char weights[32], workspace[32], pinned[32], state[32], kv[32], budget[32];
+    char weights[SIZE_TEXT], workspace[SIZE_TEXT], pinned[SIZE_TEXT];
+    char state[SIZE_TEXT], kv[SIZE_TEXT], budget[SIZE_TEXT];
     log_message(LOG_LEVEL_INFO, "model      %s: family %s, %d layers, %lld parameters, %s",
                 model->name, model->family, model->num_layers, (long long)model->parameters,
                 dtype_name(model->dtype));
@@ -57,18 +45,18 @@ static void report_model(const struct engine *engine)
     if (info->refused_set != NULL)
         log_message(LOG_LEVEL_WARN, "%s", info->refused_set);
     log_message(LOG_LEVEL_INFO, "weights    %s as %s, activations as %s",
-                human((double)info->weights_bytes, weights), weight_format_name(info->weights),
+                size_text((double)info->weights_bytes, weights), weight_format_name(info->weights),
                 activation_format_name(info->activations));
     report_products(info);
     if (info->pinned_bytes > 0)
         log_message(LOG_LEVEL_INFO, "workspace  %s, and %s of the host's for copies",
-                    human((double)(info->workspace_bytes - info->second_bytes), workspace),
-                    human((double)info->pinned_bytes, pinned));
+                    size_text((double)(info->workspace_bytes - info->second_bytes), workspace),
+                    size_text((double)info->pinned_bytes, pinned));
     log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token as %s",
-                human((double)info->recurrent_bytes_per_text, state),
-                human((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));
+                size_text((double)info->recurrent_bytes_per_text, state),
+                size_text((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));
     log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory)",
-                human((double)info->state_memory_bytes, budget));
+                size_text((double)info->state_memory_bytes, budget));
 }
 
 void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts,

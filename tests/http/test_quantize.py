@@ -85,7 +85,7 @@ def test_it_errs_less_than_by_itself(text, tmp_path):
     for context in (128, 256, 512):
         out = tmp_path / str(context)
         said = written(SHIPPED, text, out, "--tokens", "8192", "--context", context)
-        assert "matrices  48 in four bits, 5.00 bits a number: 4.2 MB in place of 13.4" in said
+        assert "matrices  48 in four bits, 5.00 bits a number: 4.0 MiB in place of 12.8" in said
         better = losses(out, documents, "q4")
         ratios.append(np.median((better - exact) ** 2) / np.median((plain - exact) ** 2))
     assert len(exact) > 100 and np.mean(np.log(ratios)) < np.log(0.9), ratios
