@@ -6,6 +6,7 @@
 #include "api/request.h"
 #include "api/sessions.h"
 #include "engine/base/fields.h"
+#include "engine/model/author_sampling.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -104,7 +105,7 @@ static int parse_sampling(const json_t *fields, struct completion_request *reque
                           struct api_error *err)
 {
     struct sampling *s = &request->sampling;
-    int64_t top_k = 0;
+    int64_t top_k = s->top_k;
     if (request_float(fields, "temperature", 0, 2, false, &s->temperature, err) != 0 ||
         request_float(fields, "top_p", 0, 1, false, &s->top_p, err) != 0 ||
         request_int(fields, "top_k", -1, INT32_MAX, &top_k, err) != 0 ||
@@ -551,6 +552,21 @@ static int parse_fields(const json_t *fields, struct completion_request *request
     return check_together(request, err);
 }
 
+/* What holds where a request says nothing: what the model's author says, else the API. */
+static struct sampling default_sampling(const struct author_sampling *author)
+{
+    static const struct author_sampling nothing;
+    const struct author_sampling *by = author ? author : &nothing;
+    return (struct sampling){
+        .temperature = (float)author_sampling_value(by, AUTHOR_TEMPERATURE, 1),
+        .top_p = (float)author_sampling_value(by, AUTHOR_TOP_P, 1),
+        .top_k = (int32_t)author_sampling_value(by, AUTHOR_TOP_K, 0),
+        .min_p = (float)author_sampling_value(by, AUTHOR_MIN_P, 0),
+        .typical_p = (float)author_sampling_value(by, AUTHOR_TYPICAL_P, 1),
+        .repetition_penalty = (float)author_sampling_value(by, AUTHOR_REPETITION_PENALTY, 1),
+    };
+}
+
 int completion_parse_fields(struct completion_request *request, const json_t *fields,
                             const struct completion_limits *limits, struct api_error *err)
 {
@@ -565,7 +581,7 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
         .expected_position = -1,
         .store = true,
         .return_token_ids = limits->token_ids_only,
-        .sampling = {.temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1},
+        .sampling = default_sampling(limits->sampling),
     };
     int result = parse_fields(fields, request, limits, err);
     if (result != 0)

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct author_sampling;
 struct chat_rules;
 struct chat_syntax;
 struct chat_template;
@@ -91,10 +92,11 @@ struct completion_limits {
     size_t max_prompts;      /* of one request; 0: unlimited */
     bool allow_empty_prompt; /* "" is allowed: the model has a BOS token to start from */
     bool token_ids_only;     /* there is no tokenizer: texts are refused, replies have token ids */
-    const struct chat_template *chat; /* for the chat API; NULL: there is no tokenizer */
-    const struct chat_syntax *syntax; /* [2]: of its template, and of that for tools */
-    bool reasoning;                   /* reasoning is split off */
-    const char *session_id;           /* of the request's X-Session-Id, valid; NULL: it has none */
+    const struct chat_template *chat;       /* for the chat API; NULL: there is no tokenizer */
+    const struct chat_syntax *syntax;       /* [2]: of its template, and of that for tools */
+    bool reasoning;                         /* reasoning is split off */
+    const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
+    const char *session_id; /* of the request's X-Session-Id, valid; NULL: it has none */
 };
 
 /* Parses body [length] and overwrites *request. On 0 the caller frees its members with

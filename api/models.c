@@ -1,6 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/models.h"
 
+#include "engine/model/author_sampling.h"
+
+/* As vLLM calls it inside; {} where the model's author says nothing. */
+static void encode_sampling(struct strbuf *buf, const struct author_sampling *sampling)
+{
+    const char *comma = "";
+    strbuf_puts(buf, "{");
+    for (int i = 0; sampling && i < AUTHOR_PARAMETERS; i++) {
+        if (!sampling->said[i])
+            continue;
+        strbuf_printf(buf, "%s\"%s\":%.9g", comma, author_sampling_name((enum author_parameter)i),
+                      sampling->values[i]);
+        comma = ",";
+    }
+    strbuf_puts(buf, "}");
+}
+
 void model_encode(struct strbuf *buf, const struct model_card *card)
 {
     strbuf_puts(buf, "{\"id\":");
@@ -30,6 +47,8 @@ void model_encode(struct strbuf *buf, const struct model_card *card)
     strbuf_json_int(buf, card->state_bytes_per_text);
     strbuf_puts(buf, ",\"kv_bytes_per_token\":");
     strbuf_json_int(buf, card->kv_bytes_per_token);
+    strbuf_puts(buf, ",\"default_sampling_params\":");
+    encode_sampling(buf, card->sampling);
     strbuf_puts(buf, "}");
 }
 

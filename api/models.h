@@ -6,6 +6,8 @@
 
 #include "api/strbuf.h"
 
+struct author_sampling;
+
 struct model_card {
     const char *id;        /* the served name */
     const char *root;      /* the model's directory as given on the command line, or its name */
@@ -17,6 +19,7 @@ struct model_card {
     int64_t parameters;
     const char *dtype; /* of the weights: "F32", "F16", "BF16" */
     int64_t state_bytes_per_text, kv_bytes_per_token;
+    const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
 };
 
 void model_encode(struct strbuf *buf, const struct model_card *card);

@@ -381,6 +381,7 @@ static int open_chat(struct conversation *chat, const char *directory, struct er
     if (!chat->template.template)
         return error_set(err, ERROR_INVALID, "%s", chat->template.why);
     chat->generation = (struct generation){.options = &options->generation,
+                                           .path = directory,
                                            .engine = chat->model.engine,
                                            .tokenizer = chat->model.tokenizer,
                                            .interrupted = &interrupted};

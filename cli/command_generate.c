@@ -171,10 +171,11 @@ static int take_prompt(struct continuation *c, struct error *err)
     return result;
 }
 
-static int prepare(struct continuation *c, struct error *err)
+static int prepare(struct continuation *c, const char *directory, struct error *err)
 {
     struct generation *generation = &c->generation;
     *generation = (struct generation){.options = &c->options->generation,
+                                      .path = directory,
                                       .engine = c->model.engine,
                                       .tokenizer = c->model.tokenizer,
                                       .numbers = c->options->model.preset != NULL,
@@ -274,7 +275,7 @@ int command_generate(int argc, char **argv)
         status = given(directory, &options);
         if (status == 0 &&
             (command_model_open(&c.model, directory, &options.model, 0, false, &err) != 0 ||
-             prepare(&c, &err) != 0 || generate(&c, &err) != 0))
+             prepare(&c, directory, &err) != 0 || generate(&c, &err) != 0))
             status = command_failed(argv[0], &err);
     }
     clear(&c);

@@ -26,6 +26,11 @@ static void warn(const struct warnings *warnings, const char *folder, const char
         fprintf(stderr, "regla: warning: %s%s%s\n", folder, slash, text);
 }
 
+void command_warn(const struct warnings *warnings, const char *folder)
+{
+    warn(warnings, folder, "/");
+}
+
 void command_tokenizer_warn(const struct tokenizer *tokenizer)
 {
     warn(tokenizer_warnings(tokenizer), "", "");

@@ -140,6 +140,9 @@ int command_encode_document(const struct command_model *model, const char *text,
  * without tokens, in which all ids decode to nothing. */
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
+/* Prints warnings about the file of the model in this folder. */
+void command_warn(const struct warnings *warnings, const char *folder);
+
 /* Prints what was odd about its file. */
 void command_tokenizer_warn(const struct tokenizer *tokenizer);
 

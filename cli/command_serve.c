@@ -6,6 +6,7 @@
 #include "cli/sessions_server.h"
 #include "engine/base/clock.h"
 #include "engine/jinja/chat_template.h"
+#include "engine/model/author_sampling.h"
 #include "engine/model/model.h"
 #include "server/http/socket_file.h"
 #include "server/log.h"
@@ -25,7 +26,7 @@
 
 struct serve_options {
     const char *directory; /* NULL: model.preset */
-    const char *chat_template, *reasoning;
+    const char *chat_template, *reasoning, *generation_config;
     struct command_model_options model;
     const char *api_key_file, *socket_mode, *tls_certificate, *tls_key;
     struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts,
@@ -61,6 +62,10 @@ static const struct option ITEMS[] = {
      "auto: what a chat's reply has between <think> and </think>, or the template's own markers, "
      "is "
      "reasoning_content; off: it stays in the content"},
+    {"generation-config", OPTION_CHOICE, FIELD(generation_config), NULL, "auto", 0, 0, "auto|off",
+     "auto: what the model's author recommends for sampling (generation_config.json, or "
+     "general.sampling of a GGUF file) is the default of requests that say nothing; off: the API's "
+     "defaults are"},
     {"host", OPTION_LIST, FIELD(hosts), "HOST", "127.0.0.1", 0, 0, NULL,
      "name or address to listen on; 0.0.0.0 or :: for all; unix:PATH for a Unix socket; several: "
      "repeat it, or separate them with commas"},
@@ -468,6 +473,22 @@ static int listen_with_model(struct server *server, const struct serve_options *
     return server_listen(server, model, tokenizer, options->directory ? &chat : NULL, err);
 }
 
+/* What the model's author recommends is the default of requests, unless nobody wants that. */
+static int read_sampling(struct author_sampling *sampling, const struct serve_options *options,
+                         struct error *err)
+{
+    char text[200];
+    struct warnings warnings = {0};
+    const bool wanted = strcmp(options->generation_config, "auto") == 0;
+    if (author_sampling_open(sampling, wanted ? options->directory : NULL, &warnings, err))
+        return -1;
+    log_warnings(&warnings);
+    if (author_sampling_says(sampling))
+        log_message(LOG_LEVEL_INFO, "sampling   %s by %s, where requests say nothing",
+                    author_sampling_text(sampling, text, sizeof text), sampling->from);
+    return 0;
+}
+
 static int check_store_tls(const struct serve_options *options, struct error *err)
 {
     const struct store_tls *tls = &options->store_tls;
@@ -518,9 +539,11 @@ static int run(const struct serve_options *options, int argc, char **argv, struc
     static struct lifecycle life; /* the thread of the signals outlives this function */
     life.drain_timeout = options->drain_timeout;
     block_signals(&life);
-    if (log_start(err) || check_store(options, err))
+    struct author_sampling sampling; /* which the server borrows */
+    if (log_start(err) || check_store(options, err) || read_sampling(&sampling, options, err))
         return -1;
     struct server_options serving = server_options(options);
+    serving.sampling = &sampling;
     serving.unsaved = &life.unsaved;
     if (server_create(&life.server, &serving, err))
         return -1;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -147,6 +148,16 @@ static int make_stops(struct generation *g, struct error *err)
     return result;
 }
 
+static int read_author(struct generation *g, struct error *err)
+{
+    struct warnings warnings = {0};
+    const bool wanted = strcmp(g->options->generation_config, "auto") == 0;
+    if (author_sampling_open(&g->author, wanted ? g->path : NULL, &warnings, err) != 0)
+        return -1;
+    command_warn(&warnings, g->path);
+    return 0;
+}
+
 int generation_open(struct generation *g, struct error *err)
 {
     g->seed = g->options->seed;
@@ -156,7 +167,7 @@ int generation_open(struct generation *g, struct error *err)
             return error_set(err, ERROR_IO, "cannot get a random seed: %s", strerror(errno));
         g->seed = random;
     }
-    return make_stops(g, err);
+    return read_author(g, err) == 0 ? make_stops(g, err) : -1;
 }
 
 static void clear_text(struct generation *g)
@@ -181,20 +192,40 @@ int64_t generation_limit(const struct generation *g, size_t count)
                : limit;
 }
 
+/* A parameter: as given, else as the model's author says. Where he says anything, the others are
+ * neutral; else they are the command's own. */
+static double pick(const struct generation *g, enum author_parameter parameter, double given,
+                   double own, double neutral)
+{
+    if (!isnan(given))
+        return given;
+    return author_sampling_says(&g->author) ? author_sampling_value(&g->author, parameter, neutral)
+                                            : own;
+}
+
+static struct sampling sampling_of(const struct generation *g, int32_t choice)
+{
+    const struct generation_options *options = g->options;
+    const double top_k = options->top_k == INT64_MIN ? (double)NAN : (double)options->top_k;
+    return (struct sampling){
+        .temperature = (float)pick(g, AUTHOR_TEMPERATURE, options->temperature, 0.8, 1),
+        .top_p = (float)pick(g, AUTHOR_TOP_P, options->top_p, 0.95, 1),
+        .min_p = (float)pick(g, AUTHOR_MIN_P, options->min_p, 0, 0),
+        .typical_p = (float)pick(g, AUTHOR_TYPICAL_P, (double)NAN, 1, 1),
+        .top_k = (int32_t)pick(g, AUTHOR_TOP_K, top_k, 0, 0),
+        .presence_penalty = (float)options->presence_penalty,
+        .frequency_penalty = (float)options->frequency_penalty,
+        .repetition_penalty =
+            (float)pick(g, AUTHOR_REPETITION_PENALTY, options->repetition_penalty, 1, 1),
+        .seed = g->seed,
+        .choice = choice,
+        .masked = g->form != NULL};
+}
+
 int generation_begin(struct generation *g, const int32_t *prompt, size_t count, int32_t choice,
                      struct error *err)
 {
-    const struct generation_options *options = g->options;
-    struct sampling sampling = {.temperature = (float)options->temperature,
-                                .top_p = (float)options->top_p,
-                                .min_p = (float)options->min_p,
-                                .top_k = (int32_t)options->top_k,
-                                .presence_penalty = (float)options->presence_penalty,
-                                .frequency_penalty = (float)options->frequency_penalty,
-                                .repetition_penalty = (float)options->repetition_penalty,
-                                .seed = g->seed,
-                                .choice = choice,
-                                .masked = g->form != NULL};
+    const struct sampling sampling = sampling_of(g, choice);
     clear_text(g);
     if (sampler_create(&g->sampler, &sampling, engine_info(g->engine)->vocab_size, prompt, count,
                        err) != 0 ||

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "engine/engine.h"
 #include "engine/grammar/grammar_text.h"
+#include "engine/model/author_sampling.h"
 #include "engine/ops/sampler.h"
 #include "engine/text/detokenize.h"
 #include "server/schedule/stop.h"
@@ -14,109 +15,127 @@
 #include <signal.h>
 
 struct generation_options {
-    int64_t max_tokens, top_k, seed;
-    double temperature, top_p, min_p;
-    double presence_penalty, frequency_penalty, repetition_penalty;
+    int64_t max_tokens, top_k, seed;                      /* top_k INT64_MIN: not given */
+    double temperature, top_p, min_p, repetition_penalty; /* NAN: not given */
+    double presence_penalty, frequency_penalty;
+    const char *generation_config;
     struct option_list stop;
     bool ignore_eos;
 };
 
 /* Entries of an options table; `type` is the command's struct, whose member `generation` this is;
  * `most`: max_tokens by default, a string. */
-#define GENERATION_OPTIONS(type, most)                                                         \
-    {"max-tokens", OPTION_INTEGER, offsetof(type, generation.max_tokens),                      \
-     "tokens",     most,           1,                                                          \
-     1e9,          NULL,           "most tokens to generate"},                                 \
-        {"temperature",                                                                        \
-         OPTION_NUMBER,                                                                        \
-         offsetof(type, generation.temperature),                                               \
-         "NUMBER",                                                                             \
-         "0.8",                                                                                \
-         0,                                                                                    \
-         2,                                                                                    \
-         NULL,                                                                                 \
-         "how freely to draw; 0: always the likeliest token"},                                 \
-        {"top-p",                                                                              \
-         OPTION_NUMBER,                                                                        \
-         offsetof(type, generation.top_p),                                                     \
-         "NUMBER",                                                                             \
-         "0.95",                                                                               \
-         1e-6,                                                                                 \
-         1,                                                                                    \
-         NULL,                                                                                 \
-         "draw from the likeliest tokens that have this probability together"},                \
-        {"top-k",                                                                              \
-         OPTION_INTEGER,                                                                       \
-         offsetof(type, generation.top_k),                                                     \
-         "tokens",                                                                             \
-         "0",                                                                                  \
-         -1,                                                                                   \
-         1e9,                                                                                  \
-         NULL,                                                                                 \
-         "draw from so many of the likeliest tokens; 0: from all"},                            \
-        {"min-p",                                                                              \
-         OPTION_NUMBER,                                                                        \
-         offsetof(type, generation.min_p),                                                     \
-         "NUMBER",                                                                             \
-         "0",                                                                                  \
-         0,                                                                                    \
-         1,                                                                                    \
-         NULL,                                                                                 \
-         "draw no token that is less likely than this share of the likeliest"},                \
-        {"presence-penalty",                                                                   \
-         OPTION_NUMBER,                                                                        \
-         offsetof(type, generation.presence_penalty),                                          \
-         "NUMBER",                                                                             \
-         "0",                                                                                  \
-         -2,                                                                                   \
-         2,                                                                                    \
-         NULL,                                                                                 \
-         "subtracted from the logit of every token generated before"},                         \
-        {"frequency-penalty",                                                                  \
-         OPTION_NUMBER,                                                                        \
-         offsetof(type, generation.frequency_penalty),                                         \
-         "NUMBER",                                                                             \
-         "0",                                                                                  \
-         -2,                                                                                   \
-         2,                                                                                    \
-         NULL,                                                                                 \
-         "the same, for each time it was generated"},                                          \
-        {"repetition-penalty",                                                                 \
-         OPTION_NUMBER,                                                                        \
-         offsetof(type, generation.repetition_penalty),                                        \
-         "NUMBER",                                                                             \
-         "1",                                                                                  \
-         1e-6,                                                                                 \
-         1e6,                                                                                  \
-         NULL,                                                                                 \
-         "divides the logits of tokens seen before, in the prompt too; 1: off"},               \
-        {"seed",                                                                               \
-         OPTION_INTEGER,                                                                       \
-         offsetof(type, generation.seed),                                                      \
-         "SEED",                                                                               \
-         "-1",                                                                                 \
-         -1,                                                                                   \
-         9e15,                                                                                 \
-         NULL,                                                                                 \
-         "equal seeds draw equal tokens; -1: a new one, which is printed at the end"},         \
-        {"stop", OPTION_LIST, offsetof(type, generation.stop),                                 \
-         "TEXT", NULL,        0,                                                               \
-         0,      NULL,        "end before this text (may be given more than once)"},           \
-    {                                                                                          \
-        "ignore-eos", OPTION_FLAG, offsetof(type, generation.ignore_eos), NULL, "false", 0, 0, \
-            NULL, "go on after the model's end of text"                                        \
+#define GENERATION_OPTIONS(type, most)                                                           \
+    {"max-tokens", OPTION_INTEGER, offsetof(type, generation.max_tokens),                        \
+     "tokens",     most,           1,                                                            \
+     1e9,          NULL,           "most tokens to generate"},                                   \
+        {"temperature",                                                                          \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, generation.temperature),                                                 \
+         "NUMBER",                                                                               \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         2,                                                                                      \
+         NULL,                                                                                   \
+         "how freely to draw; 0: always the likeliest token; auto: as the model's author says, " \
+         "else 0.8"},                                                                            \
+        {"top-p",                                                                                \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, generation.top_p),                                                       \
+         "NUMBER",                                                                               \
+         "auto",                                                                                 \
+         1e-6,                                                                                   \
+         1,                                                                                      \
+         NULL,                                                                                   \
+         "draw from the likeliest tokens that have this probability together; auto: as the "     \
+         "model's author says, else 0.95"},                                                      \
+        {"top-k",                                                                                \
+         OPTION_INTEGER,                                                                         \
+         offsetof(type, generation.top_k),                                                       \
+         "tokens",                                                                               \
+         "auto",                                                                                 \
+         -1,                                                                                     \
+         1e9,                                                                                    \
+         NULL,                                                                                   \
+         "draw from so many of the likeliest tokens; 0: from all; auto: as the model's author "  \
+         "says, else 0"},                                                                        \
+        {"min-p",                                                                                \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, generation.min_p),                                                       \
+         "NUMBER",                                                                               \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         1,                                                                                      \
+         NULL,                                                                                   \
+         "draw no token that is less likely than this share of the likeliest; auto: as the "     \
+         "model's author says, else 0"},                                                         \
+        {"presence-penalty",                                                                     \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, generation.presence_penalty),                                            \
+         "NUMBER",                                                                               \
+         "0",                                                                                    \
+         -2,                                                                                     \
+         2,                                                                                      \
+         NULL,                                                                                   \
+         "subtracted from the logit of every token generated before"},                           \
+        {"frequency-penalty",                                                                    \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, generation.frequency_penalty),                                           \
+         "NUMBER",                                                                               \
+         "0",                                                                                    \
+         -2,                                                                                     \
+         2,                                                                                      \
+         NULL,                                                                                   \
+         "the same, for each time it was generated"},                                            \
+        {"repetition-penalty",                                                                   \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, generation.repetition_penalty),                                          \
+         "NUMBER",                                                                               \
+         "auto",                                                                                 \
+         1e-6,                                                                                   \
+         1e6,                                                                                    \
+         NULL,                                                                                   \
+         "divides the logits of tokens seen before, in the prompt too; 1: off; auto: as the "    \
+         "model's author says, else 1"},                                                         \
+        {"seed",                                                                                 \
+         OPTION_INTEGER,                                                                         \
+         offsetof(type, generation.seed),                                                        \
+         "SEED",                                                                                 \
+         "-1",                                                                                   \
+         -1,                                                                                     \
+         9e15,                                                                                   \
+         NULL,                                                                                   \
+         "equal seeds draw equal tokens; -1: a new one, which is printed at the end"},           \
+        {"generation-config",                                                                    \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, generation.generation_config),                                           \
+         NULL,                                                                                   \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         0,                                                                                      \
+         "auto|off",                                                                             \
+         "auto: sample as the model's generation_config.json, or general.sampling of a GGUF "    \
+         "file, says; off: not"},                                                                \
+        {"stop", OPTION_LIST, offsetof(type, generation.stop),                                   \
+         "TEXT", NULL,        0,                                                                 \
+         0,      NULL,        "end before this text (may be given more than once)"},             \
+    {                                                                                            \
+        "ignore-eos", OPTION_FLAG, offsetof(type, generation.ignore_eos), NULL, "false", 0, 0,   \
+            NULL, "go on after the model's end of text"                                          \
     }
 
 struct generation {
     const struct generation_options *options;
+    const char *path; /* of the model; NULL: a preset's */
     struct engine *engine;
     const struct tokenizer *tokenizer;
     bool numbers;                             /* a preset: the text is token ids */
     bool behind;                              /* of numbers: others stand before them */
     const volatile sig_atomic_t *interrupted; /* not 0: it ends; NULL: nobody interrupts */
     int64_t seed;
-    struct stop_set *stops;    /* NULL: none */
-    struct grammar_text *form; /* borrowed: what constrains the one text; NULL: nothing */
+    struct author_sampling author; /* {0}: it is not followed */
+    struct stop_set *stops;        /* NULL: none */
+    struct grammar_text *form;     /* borrowed: what constrains the one text; NULL: nothing */
     /* Of one text. */
     struct sampler *sampler;
     struct draw draw; /* the next token */

@@ -169,8 +169,11 @@ static int set_number(const struct option *option, void *field, const char *text
     }
     double value;
     bool whole = option->type == OPTION_INTEGER || option->type == OPTION_BYTES;
-    if (whole && option->value && strcmp(option->value, AUTO) == 0 && strcmp(text, AUTO) == 0) {
-        *(int64_t *)field = OPTION_AUTO;
+    if (option->value && strcmp(option->value, AUTO) == 0 && strcmp(text, AUTO) == 0) {
+        if (whole)
+            *(int64_t *)field = option->min > OPTION_AUTO ? OPTION_AUTO : INT64_MIN;
+        else
+            *(double *)field = (double)NAN;
         return 0;
     }
     if (parse_number(text, suffixes, count, &value) ||

@@ -20,8 +20,9 @@ enum option_type {
     OPTION_LIST, /* struct option_list: the flag may be given several times, and adds one each time
                   */
     OPTION_FLAG, /* bool: --name, --name=false, --no-name */
-    OPTION_INTEGER, /* int64_t in [min, max]; OPTION_AUTO where the default is "auto" */
-    OPTION_NUMBER,  /* double in [min, max] */
+    OPTION_INTEGER, /* int64_t in [min, max]; OPTION_AUTO where the default is "auto", or INT64_MIN
+                     * where -1 is a value */
+    OPTION_NUMBER,  /* double in [min, max]; NAN where the default is "auto" */
     OPTION_BYTES,   /* the same: 1048576, 512K, 64M, 1.5G */
     OPTION_SECONDS, /* double in [min, max]: 30, 0.5, 500ms, 30s, 5m, 1h */
     OPTION_CHOICE   /* const char *: one of `choices` */

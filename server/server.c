@@ -200,7 +200,8 @@ static int take_model(struct server *server, const struct model *model, struct e
         .token_ids_only = options->token_ids_only,
         .chat = options->token_ids_only ? NULL : &service->chat,
         .syntax = service->syntax,
-        .reasoning = options->reasoning};
+        .reasoning = options->reasoning,
+        .sampling = options->sampling};
     return 0;
 }
 
@@ -304,6 +305,7 @@ static int describe_model(struct service *service, struct error *err)
         .dtype = dtype_name(model->dtype),
         .state_bytes_per_text = (int64_t)info->recurrent_bytes_per_text,
         .kv_bytes_per_token = (int64_t)info->kv_bytes_per_token,
+        .sampling = service->limits.sampling,
     };
     return 0;
 }

@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+struct author_sampling;
 struct http_server;
 struct model;
 struct server;
@@ -44,10 +45,11 @@ struct server_options {
     int http_threads, max_connections;
     double request_timeout_s, idle_timeout_s, stall_timeout_s;
 
-    struct engine_options engine; /* but for its progress, which is logged */
-    int64_t max_model_len;        /* tokens of a prompt and its completion; 0: no limit */
-    bool token_ids_only;          /* the tokenizer is one without tokens */
-    bool reasoning;               /* of chats is split off */
+    struct engine_options engine;           /* but for its progress, which is logged */
+    int64_t max_model_len;                  /* tokens of a prompt and its completion; 0: no limit */
+    bool token_ids_only;                    /* the tokenizer is one without tokens */
+    bool reasoning;                         /* of chats is split off */
+    const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
     int tokenizer_threads;
     struct admission_limits limits;          /* max_running: texts that are advanced at once */
     int prefill_chunk;                       /* most tokens of one prompt in a step; 0: any */

@@ -100,15 +100,15 @@ static int parse_quantization(struct config *config, const struct fields *root, 
     return parse_block(config, &fields, err);
 }
 
-/* One warning that names the defaults of transformers' generate that the file sets. */
-static void warn_sampling(struct config *config, const struct fields *root)
+/* One warning that names the defaults of transformers' generate that the file sets, and that nobody
+ * applies here. */
+static void warn_generation(struct config *config, const struct fields *root)
 {
     static const struct config_refusal defaults[] = {
         {"bad_words_ids", "[]"},
         {"begin_suppress_tokens", "[]"},
         {"constraints", ""},
         {"diversity_penalty", "0"},
-        {"do_sample", "false"},
         {"dola_layers", ""},
         {"early_stopping", "false"},
         {"encoder_repetition_penalty", "1"},
@@ -125,22 +125,16 @@ static void warn_sampling(struct config *config, const struct fields *root)
         {"max_time", ""},
         {"min_length", "0"},
         {"min_new_tokens", "0"},
-        {"min_p", "0"},
         {"no_repeat_ngram_size", "0"},
         {"num_beam_groups", "1"},
         {"num_beams", "1"},
         {"penalty_alpha", "0"},
         {"renormalize_logits", "false"},
-        {"repetition_penalty", "1"},
         {"sequence_bias", ""},
         {"stop_strings", "[]"},
         {"suppress_tokens", "[]"},
-        {"temperature", "1"},
         {"token_healing", "false"},
         {"top_h", ""},
-        {"top_k", "0 50"},
-        {"top_p", "1"},
-        {"typical_p", "1"},
         {"watermarking_config", ""},
     };
     char names[WARNING_BYTES / 2] = "";
@@ -177,7 +171,7 @@ int config_library_keys(struct config *config, const struct fields *root, struct
     if (config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
         parse_quantization(config, root, err) != 0)
         return -1;
-    warn_sampling(config, root);
+    warn_generation(config, root);
     return 0;
 }
 
@@ -236,7 +230,7 @@ static int parse_generation(struct config *config, const struct fields *root, st
                      "%s: eos_token_id: it gives none, so transformers' generate would never end a "
                      "text; here config.json's does",
                      root->place);
-    warn_sampling(config, root);
+    warn_generation(config, root);
     return 0;
 }
 

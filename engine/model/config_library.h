@@ -16,7 +16,7 @@ int config_library_refuse(const struct fields *root, const struct config_refusal
                           size_t count, struct error *err);
 
 /* The keys of a config.json of transformers that have nothing to do with its model_type: refuses
- * some, takes quantization_config and dtype, warns of defaults for sampling. */
+ * some, takes quantization_config and dtype, warns of defaults of generate. */
 int config_library_keys(struct config *config, const struct fields *root, struct error *err);
 
 /* quantization_config, of which only what `regla quantize` writes is known. */
@@ -30,7 +30,7 @@ int config_library_act(const struct fields *root, const char *key, enum hidden_a
 int config_library_attention(const struct fields *root, bool windows, struct error *err);
 
 /* Takes bos_token_id and eos_token_id from the text of generation_config.json, where it has them,
- * and warns of defaults for sampling, which nobody here applies. */
+ * and warns of defaults of generate that nobody here applies; author_sampling.h has the others. */
 int config_library_generation(struct config *config, const char *text, size_t length,
                               struct error *err);
 

@@ -2,6 +2,8 @@
 /* Requests for completions that are right: what each field becomes. */
 #include "api/completion.h"
 
+#include "engine/model/author_sampling.h"
+
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -329,6 +331,24 @@ Test(completion, a_field_that_is_ignored_changes_no_other)
     cr_expect_str_eq(r.user, "\\\"99999999999999999999");
     cr_expect_eq(r.sampling.temperature, 0.5f);
     cr_expect_eq(r.max_tokens, 12);
+    completion_request_clear(&r);
+}
+
+Test(completion, what_the_author_recommends_is_the_default)
+{
+    const struct author_sampling author = {
+        .said = {[AUTHOR_TEMPERATURE] = true, [AUTHOR_TOP_K] = true, [AUTHOR_MIN_P] = true},
+        .values = {[AUTHOR_TEMPERATURE] = 0.6, [AUTHOR_TOP_K] = 20, [AUTHOR_MIN_P] = 0.1}};
+    struct completion_limits by_author = limits;
+    by_author.sampling = &author;
+    struct completion_request r;
+    const char *body = "{\"prompt\":\"x\",\"min_p\":0,\"top_k\":null}";
+    cr_assert_eq(completion_parse(&r, body, strlen(body), &by_author, NULL), 0);
+    cr_expect_eq(r.sampling.temperature, 0.6f);
+    cr_expect_eq(r.sampling.top_k, 20, "null says nothing");
+    cr_expect_eq(r.sampling.min_p, 0);
+    cr_expect_eq(r.sampling.top_p, 1);
+    cr_expect_eq(r.sampling.repetition_penalty, 1);
     completion_request_clear(&r);
 }
 

@@ -499,7 +499,7 @@ Test(config, generation_config)
     parse_patched(&config, &arena, "regla", NULL, 0);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0 && config.bos_token_id == 0);
 
-    static const char none[] = "{\"temperature\": 0.7, \"eos_token_id\": null}";
+    static const char none[] = "{\"temperature\": 0.7, \"num_beams\": 2, \"eos_token_id\": null}";
     cr_assert(config_library_generation(&config, none, strlen(none), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0, "null leaves config.json's");
     cr_expect_eq(config.warnings.count, 2);
@@ -507,7 +507,7 @@ Test(config, generation_config)
                      "generation_config.json: eos_token_id: it gives none, so transformers' "
                      "generate would never end a text; here config.json's does");
     cr_expect_str_eq(warnings_at(&config.warnings, 1),
-                     "generation_config.json: temperature: defaults of transformers' generate, "
+                     "generation_config.json: num_beams: defaults of transformers' generate, "
                      "which are not applied here: requests say what they want");
 
     static const char list[] = "{\"eos_token_id\": [5, 7, 5, 5], \"bos_token_id\": 3}";

@@ -2,6 +2,8 @@
 /* The small bodies: models, load, version, status, cancel. */
 #include "api/models.h"
 
+#include "engine/model/author_sampling.h"
+
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -30,13 +32,28 @@ static const struct model_card card = {.id = "tiny",
     "{\"id\":\"tiny\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"regla\"," \
     "\"root\":\"models/tiny\",\"parent\":null,\"permission\":[],\"max_model_len\":2048,"   \
     "\"family\":\"regla\",\"layer_types\":[\"regla\",\"softmax\"],\"parameters\":4500000," \
-    "\"dtype\":\"BF16\",\"state_bytes_per_text\":65536,\"kv_bytes_per_token\":2048}"
+    "\"dtype\":\"BF16\",\"state_bytes_per_text\":65536,\"kv_bytes_per_token\":2048,"       \
+    "\"default_sampling_params\":{}}"
 
 Test(models_api, a_model)
 {
     struct strbuf buf = {0};
     model_encode(&buf, &card);
     expect_body(&buf, CARD);
+}
+
+Test(models_api, sampling_of_the_author)
+{
+    struct strbuf buf = {0};
+    const struct author_sampling sampling = {
+        .said = {[AUTHOR_TEMPERATURE] = true, [AUTHOR_TOP_K] = true},
+        .values = {[AUTHOR_TEMPERATURE] = 0.6, [AUTHOR_TOP_K] = 20}};
+    struct model_card recommended = card;
+    recommended.sampling = &sampling;
+    model_encode(&buf, &recommended);
+    strbuf_append(&buf, "", 1);
+    cr_expect(strstr(buf.data, "\"default_sampling_params\":{\"temperature\":0.6,\"top_k\":20}}"));
+    strbuf_clear(&buf);
 }
 
 Test(models_api, the_list)

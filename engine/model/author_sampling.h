@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sampling that a model's author recommends: generation_config.json's of a folder, and
+ * general.sampling's of a GGUF file. It is the default of requests that say nothing
+ * (model-format.md). */
+#ifndef ENGINE_MODEL_AUTHOR_SAMPLING_H
+#define ENGINE_MODEL_AUTHOR_SAMPLING_H
+
+#include "engine/base/error.h"
+#include "engine/base/warnings.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* In the order of author_sampling_name. */
+enum author_parameter {
+    AUTHOR_TEMPERATURE,
+    AUTHOR_TOP_P,
+    AUTHOR_TOP_K,
+    AUTHOR_MIN_P,
+    AUTHOR_TYPICAL_P,
+    AUTHOR_REPETITION_PENALTY,
+    AUTHOR_PARAMETERS
+};
+
+struct author_sampling { /* zero-initialise: nothing is said */
+    bool said[AUTHOR_PARAMETERS];
+    double values[AUTHOR_PARAMETERS];
+    const char *from; /* the file that says it: "generation_config.json" */
+};
+
+/* As requests call it: "temperature". */
+const char *author_sampling_name(enum author_parameter parameter);
+bool author_sampling_says(const struct author_sampling *sampling); /* anything */
+/* The value, or `usual` where nothing is said. */
+double author_sampling_value(const struct author_sampling *sampling,
+                             enum author_parameter parameter, double usual);
+
+/* Reads what stands beside the weights of the model at `path` (a folder or a GGUF file; NULL: there
+ * is none, and nothing is said). do_sample false of generation_config.json is temperature 0.
+ * Without that file config.json's values count that are not transformers' own defaults. A value
+ * that no request may have is a warning, and not taken. */
+int author_sampling_open(struct author_sampling *sampling, const char *path,
+                         struct warnings *warnings, struct error *err);
+
+/* "temperature 0.6, top_k 20" into text [size]; returns text. */
+const char *author_sampling_text(const struct author_sampling *sampling, char *text, size_t size);
+
+#endif
