@@ -65,6 +65,9 @@ def forms(tmp_path_factory):
                        tokenizer_class="PreTrainedTokenizerFast", bos_token="<|endoftext|>",
                        chat_template=[{"name": "default", "template": DEFAULT},
                                       {"name": "tool_use", "template": TOOLS}])
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {f"<{id_}>": id_ for id_ in range(275, 279)}  # which the file has
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     file = base / "model.gguf"
     names = {"temperature": "temp", "repetition_penalty": "penalty_repeat"}
     keys = {"general.sampling." + names.get(key, key): ("i32" if key == "top_k" else "f32", value)
