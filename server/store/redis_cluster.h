@@ -21,6 +21,7 @@ struct redis_cluster {
     size_t count;
     uint16_t slots[REDIS_SLOTS]; /* index of the node, plus 1; 0: not known */
     bool stale;                  /* it is to be asked for anew */
+    bool portless;               /* CLUSTER SLOTS left ports out: CLUSTER SHARDS may have them */
 };
 
 /* Of a key [size]. */
@@ -33,6 +34,9 @@ struct redis_node *redis_cluster_node(const struct redis_cluster *cluster, int s
 /* Takes the reply to CLUSTER SLOTS of the node that `asked` goes to. */
 int redis_cluster_take(struct redis_cluster *cluster, const redisReply *reply,
                        const struct redis_connection *asked, struct error *err);
+/* The same of the reply to CLUSTER SHARDS, which has the ports of connections with TLS apart. */
+int redis_cluster_take_shards(struct redis_cluster *cluster, const redisReply *reply,
+                              const struct redis_connection *asked, struct error *err);
 /* "MOVED slot host:port" or "ASK slot host:port" of the node that `asked` goes to: the other node.
  * *moved: for good. NULL: it is neither. */
 struct redis_node *redis_cluster_follow(struct redis_cluster *cluster, const char *text,

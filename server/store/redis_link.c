@@ -125,6 +125,25 @@ static redisReply *ask_slots(struct redis_link *link, struct redis_connection *c
     return ask_node(link, connection, &command, err);
 }
 
+/* Takes the reply to CLUSTER SLOTS, and asks the same node for what it leaves out. */
+static int learn(struct redis_link *link, struct redis_connection *connection,
+                 const redisReply *slots, struct error *err)
+{
+    struct redis_command command;
+    if (redis_cluster_take(link->cluster, slots, connection, err) != 0)
+        return -1;
+    if (!link->cluster->portless)
+        return 0;
+    redis_command_begin(&command, "CLUSTER");
+    redis_command_text(&command, "SHARDS");
+    redisReply *reply = ask_node(link, connection, &command, err);
+    int result =
+        reply != NULL ? redis_cluster_take_shards(link->cluster, reply, connection, err) : -1;
+    link->cluster->stale = result != 0;
+    freeReplyObject(reply);
+    return result;
+}
+
 /* Whether it is a cluster: an error reply says that it is none, unless the server is away. */
 static int discover(struct redis_link *link, struct error *err)
 {
@@ -138,7 +157,7 @@ static int discover(struct redis_link *link, struct error *err)
         result =
             error_set(err, ERROR_NO_MEMORY, "%s: no memory for a cluster", redis_link_name(link));
     else if (clustered)
-        result = redis_cluster_take(link->cluster, reply, &link->first, err);
+        result = learn(link, &link->first, reply, err);
     freeReplyObject(reply);
     if (result != 0) {
         redis_cluster_free(link->cluster);
@@ -158,7 +177,7 @@ static void refresh(struct redis_link *link)
         struct error ignored = ERROR_INIT;
         redisReply *reply = ask_slots(link, connection, &ignored);
         if (reply != NULL)
-            redis_cluster_take(cluster, reply, connection, &ignored);
+            learn(link, connection, reply, &ignored);
         freeReplyObject(reply);
     }
 }

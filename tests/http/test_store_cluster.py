@@ -11,7 +11,8 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import LEASE, LONG, Cluster, Redis, in_background, position, turn, wait_leased
+from redis_store import (LEASE, LONG, Cluster, FakeRedis, Redis, in_background, position, start_refused,
+                         turn, wait_leased)
 from session_helpers import Session, cached
 
 pytestmark = pytest.mark.builds("dev", "asan")
@@ -180,6 +181,30 @@ def test_a_commit_to_a_node_that_hangs(cluster, server_factory):
     assert sum(wait > SILENCE / 2 for wait in waits) <= 1, waits
     assert result().status_code in (200, 503)
     wait_until(lambda: server.get(f"/v1/sessions/commit-{stuck}").status_code == 200, "it is back")
+
+
+@pytest.mark.builds("dev")
+def test_a_cluster_that_leaves_ports_out(tmp_path, own_redis, server_factory):
+    """As Redis 8 does in CLUSTER SLOTS, asked by another kind of connection. The node is no cluster,
+    so it takes all that is sent there."""
+    port = harness.unused_port()
+    own_redis.ask("CONFIG", "SET", "port", port)
+    (tmp_path / "asked").mkdir()
+    fake = FakeRedis(tmp_path / "asked")
+    normal = fake.answer
+    node = (b"*8\r\n$4\r\nport\r\n:%d\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nrole\r\n$6\r\nmaster\r\n"
+            b"$6\r\nhealth\r\n$6\r\nonline\r\n" % port)
+    told = {b"SLOTS": b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:0\r\n",
+            b"SHARDS": b"*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n" + node}
+    fake.answer = lambda words: told[words[1]] if words[0] == b"CLUSTER" else normal(words)
+    try:
+        server = server_factory(store=fake.location, lease=LEASE)
+        assert turn(server, "found").status_code == 200
+        assert own_redis.keys("*:found}")
+        told[b"SHARDS"] = told[b"SHARDS"].replace(b"$4\r\nport", b"$8\r\ntls-port")
+        assert "expected rediss://" in start_refused(store=fake.location)
+    finally:
+        fake.stop()
 
 
 # ---- replicas of the store ----

@@ -4,6 +4,7 @@
 #include "server/store/redis_cluster.h"
 
 #include <criterion/criterion.h>
+#include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -103,4 +104,128 @@ Test(redis_cluster, has_so_many_nodes_at_most)
     }
     cr_expect_null(redis_cluster_follow(cluster, "MOVED 1 more:1", &asked, &moved));
     cr_expect_eq(cluster->count, REDIS_MOST_NODES);
+}
+
+/* ---- replies as they were recorded ---- */
+
+static redisReply *read_reply(const char *bytes)
+{
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+    redisReaderFeed(reader, bytes, strlen(bytes));
+    cr_assert_eq(redisReaderGetReply(reader, &reply), REDIS_OK, "%s", bytes);
+    cr_assert_not_null(reply, "%s", bytes);
+    redisReaderFree(reader);
+    return reply;
+}
+
+static int take_bytes(const char *bytes, bool shards, struct error *err)
+{
+    redisReply *reply = read_reply(bytes);
+    int result =
+        (shards ? redis_cluster_take_shards : redis_cluster_take)(cluster, reply, &asked, err);
+    freeReplyObject(reply);
+    return result;
+}
+
+/* Redis 8 of nodes that speak TLS alone, asked without; of the first node it knows no address. */
+static const char PORTLESS[] =
+    "*2\r\n*3\r\n:0\r\n:5460\r\n*4\r\n$-1\r\n:0\r\n$3\r\nd5e\r\n*0\r\n"
+    "*3\r\n:5461\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:0\r\n$3\r\n15b\r\n*0\r\n";
+
+#define SHARD_NODE(ports, role, health)                                    \
+    "$2\r\nid\r\n$3\r\n15b\r\n" ports                                      \
+    "$2\r\nip\r\n$9\r\n127.0.0.1\r\n$8\r\nendpoint\r\n$9\r\n127.0.0.1\r\n" \
+    "$4\r\nrole\r\n" role "$18\r\nreplication-offset\r\n:0\r\n$6\r\nhealth\r\n" health
+#define MASTER "$6\r\nmaster\r\n"
+#define ONLINE "$6\r\nonline\r\n"
+
+/* Redis 7.0: a shard with a replica that was its master, whose place another has taken; and one
+ * whose slots are in two ranges. */
+static const char SHARDS[] =
+    "*2\r\n*4\r\n$5\r\nslots\r\n*2\r\n:5461\r\n:10921\r\n$5\r\nnodes\r\n*3\r\n"
+    "*14\r\n" SHARD_NODE(
+        "$8\r\ntls-port\r\n:7101\r\n", "$7\r\nreplica\r\n",
+        ONLINE) "*14\r\n" SHARD_NODE("$8\r\ntls-port\r\n:7102\r\n", MASTER,
+                                     "$4\r\nfail\r\n") "*16\r\n" SHARD_NODE("$4\r\nport\r\n:"
+                                                                            "7003\r\n$8\r\ntls-"
+                                                                            "port\r\n:7103\r\n",
+                                                                            MASTER,
+                                                                            ONLINE) "*4\r\n$"
+                                                                                    "5\r\nslots\r\n"
+                                                                                    "*4\r\n:0\r\n:"
+                                                                                    "5460\r\n:"
+                                                                                    "10922\r\n:"
+                                                                                    "16383\r\n$"
+                                                                                    "5\r\nnodes\r\n"
+                                                                                    "*1\r\n"
+                                                                                    "*16\r"
+                                                                                    "\n" SHARD_NODE(
+                                                                                        "$4\r\nport"
+                                                                                        "\r\n:"
+                                                                                        "7004\r\n$"
+                                                                                        "8\r\ntls-"
+                                                                                        "port\r\n:"
+                                                                                        "7104\r\n",
+                                                                                        MASTER,
+                                                                                        ONLINE);
+
+Test(redis_cluster, a_port_that_is_left_out_is_in_the_shards)
+{
+    static const struct {
+        bool tls;
+        int middle, rest;
+    } kinds[] = {{true, 7103, 7104}, {false, 7003, 7004}};
+    for (size_t i = 0; i < 2; i++) {
+        struct error err = ERROR_INIT;
+        asked.address.tls = kinds[i].tls;
+        cr_assert_eq(take_bytes(PORTLESS, false, &err), 0, "%s", err.message);
+        cr_expect(cluster->portless);
+        cr_assert_eq(take_bytes(SHARDS, true, &err), 0, "%s", err.message);
+        cr_expect(!cluster->portless && !cluster->stale);
+        cr_expect_eq(redis_cluster_node(cluster, 5461)->main.address.port, kinds[i].middle);
+        cr_expect_eq(redis_cluster_node(cluster, 10921)->main.address.port, kinds[i].middle);
+        cr_expect_eq(redis_cluster_node(cluster, 0)->main.address.port, kinds[i].rest);
+        cr_expect_eq(redis_cluster_node(cluster, 16383)->main.address.port, kinds[i].rest);
+        cr_expect_str_eq(redis_cluster_node(cluster, 0)->main.address.host, "127.0.0.1");
+    }
+}
+
+Test(redis_cluster, nodes_that_speak_tls_alone_want_a_location_with_it)
+{
+    static const char ONLY_TLS[] =
+        "*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n"
+        "*14\r\n" SHARD_NODE("$8\r\ntls-port\r\n:7101\r\n", MASTER, ONLINE);
+    struct error err = ERROR_INIT;
+    cr_assert_eq(take_bytes(ONLY_TLS, true, &err), -1);
+    cr_expect_eq(err.code, ERROR_UNSUPPORTED);
+    cr_expect_not_null(strstr(err.message, "expected rediss://"), "%s", err.message);
+}
+
+Test(redis_cluster, shards_are_hostile)
+{
+    static const char *const WRONG[] = {
+        ":1\r\n",
+        "$-1\r\n",
+        "*1\r\n:1\r\n",
+        "*1\r\n*1\r\n$5\r\nslots\r\n",
+        "*1\r\n*4\r\n$5\r\nslots\r\n:1\r\n$5\r\nnodes\r\n*0\r\n",
+        "*1\r\n*4\r\n$5\r\nslots\r\n*1\r\n:1\r\n$5\r\nnodes\r\n*0\r\n",
+    };
+    static const char *const RANGES[] = {":5\r\n:4\r\n", ":-1\r\n:4\r\n", ":0\r\n:16384\r\n",
+                                         "$1\r\n0\r\n:4\r\n"};
+    for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+        struct error err = ERROR_INIT;
+        cr_expect_eq(take_bytes(WRONG[i], true, &err), -1, "%s", WRONG[i]);
+    }
+    for (size_t i = 0; i < sizeof RANGES / sizeof *RANGES; i++) {
+        struct error err = ERROR_INIT;
+        char bytes[1000];
+        snprintf(bytes, sizeof bytes,
+                 "*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n%s$5\r\nnodes\r\n*1\r\n*14\r\n%s", RANGES[i],
+                 SHARD_NODE("$4\r\nport\r\n:7101\r\n", MASTER, ONLINE));
+        cr_expect_eq(take_bytes(bytes, true, &err), -1, "%s", RANGES[i]);
+    }
+    for (int slot = 0; slot < REDIS_SLOTS; slot++)
+        cr_assert_null(redis_cluster_node(cluster, slot));
 }
