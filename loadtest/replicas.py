@@ -39,7 +39,7 @@ TINY = ROOT / "tests" / "golden" / "hybrid_regla"
 GREEDY = {"temperature": 0, "ignore_eos": True}
 TINY_VOCABULARY, PRESET_VOCABULARY = 200, 50000
 MOVE_SECONDS = 600
-OURS = ("eval", "set", "get", "mget", "zadd", "unlink", "expire")  # what servers call
+OURS = ("evalsha", "set", "get", "mget", "zadd", "unlink", "expire")  # what servers call
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def test_what_a_turn_costs_the_store(measured, states):
         assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in found["sides"])
         for row in found["per_turn"]:
             # scripts take the lease, name the session, and commit
-            assert row["eval calls"] == pytest.approx(3, abs=0.3)
+            assert row["evalsha calls"] == pytest.approx(3, abs=0.3)
             assert ("set calls" in row) == ("mget calls" in row) == (states == "on")
             assert (row["bytes_in"] < 10000) == (states == "off")
 
