@@ -120,8 +120,9 @@ static const struct option ITEMS[] = {
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
      NULL, "most tokens that wait, by estimate; more are refused with 429, likewise"},
     {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "auto", 1, 1e6, NULL,
-     "most open connections, as far as ulimit -n allows; more wait to be accepted; auto: 4096, or "
-     "fewer where memory is scarce"},
+     "most open connections, as far as ulimit -n allows. For more of them those go that were idle "
+     "longest, or have sent a part of a request for longest; where all are at work, a new request "
+     "gets 429, but for /health and /ready; auto: 4096, or fewer where memory is scarce"},
     {"max-prompts", OPTION_INTEGER, FIELD(max_prompts), "prompts", "2048", 1, 1e6, NULL,
      "most prompts of one request"},
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,

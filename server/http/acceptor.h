@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Accepts connections for libmicrohttpd, which listens on one socket only: a thread that accepts
- * from all listeners, in plain or with TLS, and keeps to the limit of connections. Those that come
- * beyond it wait in the kernel's line. */
+ * from all listeners, in plain or with TLS, and keeps to the limit of connections and some more,
+ * for which others have to go (watcher.h). Those that come beyond it wait in the kernel's line. */
 #ifndef SERVER_HTTP_ACCEPTOR_H
 #define SERVER_HTTP_ACCEPTOR_H
 
@@ -15,7 +15,7 @@ struct acceptor;
 struct acceptor_options {
     const struct listeners *listeners; /* borrowed, as what follows */
     struct MHD_Daemon *plain, *secure; /* secure takes what comes by TCP; NULL: plain takes it */
-    int max_connections;
+    int max_connections;               /* for which make room: watcher.h */
 };
 
 /* Sets *out before the first connection comes. */

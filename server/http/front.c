@@ -2,6 +2,7 @@
 #include "server/http/front.h"
 
 #include "server/http/tls.h"
+#include "server/http/watcher.h"
 #include "server/log.h"
 
 #include <gnutls/abstract.h>
@@ -98,7 +99,7 @@ int front_serve(struct front *front, const struct front_options *options, struct
     if ((plain && !front->plain) || (secure && !front->secure))
         return error_set(err, ERROR_IO, "cannot start the threads of the HTTP server");
     struct acceptor_options accepting = {&front->listeners, front->plain, front->secure,
-                                         options->max_connections};
+                                         options->max_connections + WATCHER_SPARE_PLACES};
     return acceptor_start(&front->acceptor, &accepting, err);
 }
 

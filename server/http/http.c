@@ -270,6 +270,18 @@ static int check_host(const struct http_request *request, struct api_error *err)
                          host);
 }
 
+static int check_place(struct http_request *request, struct api_error *err)
+{
+    struct http_server *server = request->server;
+    if ((request->route && request->route->vital) ||
+        watcher_has_place(server->connections.watcher, request->slot))
+        return 0;
+    request->closes = true;
+    return api_error_set(err, API_QUEUE_FULL, NULL,
+                         "all %d connections that --max-connections allows are at work",
+                         server->options.max_connections);
+}
+
 static enum MHD_Result begin_request(struct http_server *server, struct MHD_Connection *connection,
                                      const char *url, const char *method, const char *version,
                                      void **context)
@@ -301,6 +313,8 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     check_headers(request, route_clean(path, clean));
     struct api_error err = {0};
     if (check_host(request, &err) != 0)
+        return refuse(request, &err);
+    if (check_place(request, &err) != 0)
         return refuse(request, &err);
     if (declared_too_large(request)) {
         set_too_large(request, &err);
@@ -359,7 +373,8 @@ static enum MHD_Result run(struct http_request *request)
         return MHD_NO;
     if (!request->complete) {
         request->complete = true;
-        watcher_answering(request->server->connections.watcher, request->slot);
+        if (!watcher_answering(request->server->connections.watcher, request->slot))
+            return MHD_NO;
     }
     if (request->error.code != API_OK)
         http_reply_error(request, &request->error);

@@ -114,7 +114,7 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
     set_error_headers(response, row, err->retry_after_s);
     if (err->allow[0])
         MHD_add_response_header(response, "Allow", err->allow);
-    if (row->close) {
+    if (row->close || request->closes) {
         MHD_add_response_header(response, "Connection", "close");
         struct connection *peer = connection_of(request->connection);
         if (peer) /* NULL: out of memory when it began */

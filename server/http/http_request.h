@@ -35,6 +35,7 @@ struct http_request {
     bool may_inform;        /* interim replies may be sent: the client knows HTTP/1.1 */
     bool asks_options;      /* OPTIONS; parameter: the methods that are allowed */
     bool replied, hang_up;
+    bool closes;   /* the connection ends with an error's reply */
     bool replayed; /* the reply was kept of an earlier request */
     int status;    /* of the reply; 0: none was sent */
 

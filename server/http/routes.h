@@ -20,6 +20,7 @@ struct route {
     bool json;        /* wants a JSON body */
     bool octets;      /* wants a body of any bytes; --max-state-bytes is its limit */
     bool quiet;       /* logged at level debug */
+    bool vital;       /* answered when all connections are at work, too */
     void (*handle)(struct http_request *request);
     /* Called when the reply is out or the connection gone, even if `handle` never was. NULL: the
      * request is logged. */

@@ -2,6 +2,7 @@
 #include "server/http/watcher.h"
 
 #include "engine/base/clock.h"
+#include "server/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,8 @@
 
 enum { TICK_MS = 200, NUM_EVENTS = 64, LINGER_SLOTS = 64 };
 enum { LINGER_SECONDS = 2, HALF_CLOSED_SECONDS = 1 };
+/* LOOKS: at connections that seem idle, for one that has to go. */
+enum { LOOKS = 64, TELL_SECONDS = 60 };
 
 enum peer_phase { PEER_FREE, PEER_IDLE, PEER_RECEIVING, PEER_ANSWERING, PEER_CUT, PEER_LINGERING };
 
@@ -32,10 +35,17 @@ struct peer {
     bool gone; /* it receives nothing more, either */
     bool timed_out;
     bool probes;    /* with a ticket: the ticket may be probed */
+    bool spare;     /* it came when all places were at work, and has none of them */
     double since;   /* of the phase */
     uint64_t taken; /* bytes, when it became idle */
     struct ticket *ticket;
+    int before, after; /* in the line of its phase; -1: none */
     int next_free;
+};
+
+/* Those of a phase, the longest in it first. */
+struct line {
+    int first, last; /* -1: none */
 };
 
 struct watcher {
@@ -47,6 +57,9 @@ struct watcher {
     struct peer *peers;   /* [num_peers]: connections, then lingering sockets */
     int num_peers;
     int first_free, num_lingering;
+    int num_open, num_spare; /* connections that have not been cut: with a place, and without */
+    struct line idle, receiving;
+    double told; /* that places are taken */
     bool closing;
 };
 
@@ -75,6 +88,65 @@ static uint64_t bytes_taken(int fd)
 }
 
 /* Called with the lock held, as everything below except watcher_main and the public functions. */
+static struct line *line_of(struct watcher *watcher, enum peer_phase phase)
+{
+    return phase == PEER_IDLE        ? &watcher->idle
+           : phase == PEER_RECEIVING ? &watcher->receiving
+                                     : NULL;
+}
+
+static void leave_line(struct watcher *watcher, int slot)
+{
+    const struct peer *peer = &watcher->peers[slot];
+    struct line *line = line_of(watcher, peer->phase);
+    if (!line)
+        return;
+    *(peer->before < 0 ? &line->first : &watcher->peers[peer->before].after) = peer->after;
+    *(peer->after < 0 ? &line->last : &watcher->peers[peer->after].before) = peer->before;
+}
+
+static void join_line(struct watcher *watcher, int slot)
+{
+    struct peer *peer = &watcher->peers[slot];
+    struct line *line = line_of(watcher, peer->phase);
+    if (!line)
+        return;
+    peer->before = line->last;
+    peer->after = -1;
+    *(line->last < 0 ? &line->first : &watcher->peers[line->last].after) = slot;
+    line->last = slot;
+}
+
+static bool is_open(enum peer_phase phase)
+{
+    return phase == PEER_IDLE || phase == PEER_RECEIVING || phase == PEER_ANSWERING;
+}
+
+static void count(struct watcher *watcher, const struct peer *peer, int more)
+{
+    if (is_open(peer->phase))
+        *(peer->spare ? &watcher->num_spare : &watcher->num_open) += more;
+}
+
+static void set_phase(struct watcher *watcher, int slot, enum peer_phase phase)
+{
+    struct peer *peer = &watcher->peers[slot];
+    leave_line(watcher, slot);
+    count(watcher, peer, -1);
+    peer->phase = phase;
+    peer->since = clock_seconds();
+    count(watcher, peer, 1);
+    join_line(watcher, slot);
+}
+
+static void set_spare(struct watcher *watcher, int slot, bool spare)
+{
+    struct peer *peer = &watcher->peers[slot];
+    count(watcher, peer, -1);
+    peer->spare = spare;
+    count(watcher, peer, 1);
+}
+
 static int take_slot(struct watcher *watcher, int fd, enum peer_phase phase)
 {
     int slot = watcher->first_free;
@@ -82,13 +154,13 @@ static int take_slot(struct watcher *watcher, int fd, enum peer_phase phase)
         return -1;
     struct peer *peer = &watcher->peers[slot];
     watcher->first_free = peer->next_free;
-    *peer = (struct peer){
-        .fd = fd, .phase = phase, .generation = peer->generation + 1, .since = clock_seconds()};
+    *peer = (struct peer){.fd = fd, .phase = PEER_FREE, .generation = peer->generation + 1};
+    set_phase(watcher, slot, phase);
     struct epoll_event event = {.events = phase == PEER_LINGERING ? EPOLLIN : EPOLLRDHUP | EPOLLET,
                                 .data.u64 = tag(watcher, slot)};
     if (epoll_ctl(watcher->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
         return slot;
-    peer->phase = PEER_FREE;
+    set_phase(watcher, slot, PEER_FREE);
     peer->next_free = watcher->first_free;
     watcher->first_free = slot;
     return -1;
@@ -98,7 +170,7 @@ static void give_slot(struct watcher *watcher, int slot)
 {
     struct peer *peer = &watcher->peers[slot];
     epoll_ctl(watcher->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL);
-    peer->phase = PEER_FREE;
+    set_phase(watcher, slot, PEER_FREE);
     peer->next_free = watcher->first_free;
     watcher->first_free = slot;
 }
@@ -165,10 +237,76 @@ static bool handle_event(struct watcher *watcher, const struct epoll_event *even
 }
 
 /* libmicrohttpd sees the end of both directions and closes the connection. */
-static void cut(struct peer *peer)
+static void cut(struct watcher *watcher, int slot)
 {
-    shutdown(peer->fd, SHUT_RDWR);
-    peer->phase = PEER_CUT;
+    shutdown(watcher->peers[slot].fd, SHUT_RDWR);
+    set_phase(watcher, slot, PEER_CUT);
+}
+
+static bool has_begun(const struct peer *peer)
+{
+    int unread = 0;
+    return bytes_received(peer->fd) > peer->taken ||
+           (ioctl(peer->fd, FIONREAD, &unread) == 0 && unread > 0);
+}
+
+/* The first of a line but the newcomer. There are few spare ones; where others look for one of
+ * these, the lines have no others. */
+static int first_of(const struct watcher *watcher, const struct line *line, int newcomer,
+                    bool spare)
+{
+    int slot = line->first;
+    while (slot >= 0 && (slot == newcomer || watcher->peers[slot].spare != spare))
+        slot = watcher->peers[slot].after;
+    return slot;
+}
+
+/* Which connection goes for the newcomer; -1: all are at work. */
+static int next_to_go(struct watcher *watcher, int newcomer, bool spare)
+{
+    const struct peer *peers = watcher->peers;
+    int receiving = -1;
+    for (int i = 0; i < LOOKS; i++) {
+        int idle = first_of(watcher, &watcher->idle, newcomer, spare);
+        receiving = first_of(watcher, &watcher->receiving, newcomer, spare);
+        if (idle >= 0 && has_begun(&peers[idle]))
+            set_phase(watcher, idle, PEER_RECEIVING);
+        else
+            return idle >= 0 && (receiving < 0 || peers[idle].since <= peers[receiving].since)
+                       ? idle
+                       : receiving;
+    }
+    return receiving;
+}
+
+static bool cut_one(struct watcher *watcher, int newcomer, bool spare)
+{
+    int slot = next_to_go(watcher, newcomer, spare);
+    if (slot < 0)
+        return false;
+    watcher->peers[slot].timed_out = watcher->peers[slot].phase == PEER_RECEIVING;
+    cut(watcher, slot);
+    return true;
+}
+
+/* Gives a connection a place, for which another one may have to go. False: all are at work. */
+static bool take_place(struct watcher *watcher, int slot)
+{
+    set_spare(watcher, slot, false);
+    while (watcher->num_open > watcher->options.max_connections)
+        if (!cut_one(watcher, slot, false)) {
+            set_spare(watcher, slot, true);
+            return false;
+        }
+    return true;
+}
+
+/* Half of the spare places are for those that begin; the others for those that end. */
+static void bound_spare(struct watcher *watcher, int newcomer)
+{
+    while (watcher->num_spare > WATCHER_SPARE_PLACES / 2)
+        if (!cut_one(watcher, newcomer, true))
+            return;
 }
 
 /* libmicrohttpd takes 128 events at a time. After exactly 128 it waits for more before it serves
@@ -192,10 +330,8 @@ static void remind_of_bytes(int fd)
 static void check_peer(struct watcher *watcher, int slot, double now)
 {
     struct peer *peer = &watcher->peers[slot];
-    if (peer->phase == PEER_IDLE && bytes_received(peer->fd) > peer->taken) {
-        peer->phase = PEER_RECEIVING;
-        peer->since = now;
-    }
+    if (peer->phase == PEER_IDLE && bytes_received(peer->fd) > peer->taken)
+        set_phase(watcher, slot, PEER_RECEIVING);
     /* Idle, too: libmicrohttpd may have read the beginning of a request with the one before. */
     if (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING)
         remind_of_bytes(peer->fd);
@@ -207,14 +343,14 @@ static void check_peer(struct watcher *watcher, int slot, double now)
     } else if (peer->phase == PEER_RECEIVING &&
                now - peer->since > watcher->options.request_timeout_s) {
         peer->timed_out = true;
-        cut(peer);
+        cut(watcher, slot);
     } else if ((peer->gone || peer->half_closed) &&
                (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
                now - peer->since > HALF_CLOSED_SECONDS &&
                (!peer->half_closed || now - peer->half_closed_at > HALF_CLOSED_SECONDS)) {
         /* Half a request has come, and nothing follows. A whole one would have been taken by
          * now. */
-        cut(peer);
+        cut(watcher, slot);
     }
 }
 
@@ -269,7 +405,9 @@ int watcher_create(struct watcher **out, const struct watcher_options *options, 
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the watcher");
     watcher->options = *options;
     pthread_mutex_init(&watcher->lock, NULL);
-    watcher->num_peers = options->max_connections + LINGER_SLOTS;
+    watcher->num_peers = options->max_connections + WATCHER_SPARE_PLACES + LINGER_SLOTS;
+    watcher->idle = watcher->receiving = (struct line){-1, -1};
+    watcher->told = -TELL_SECONDS;
     watcher->peers = calloc((size_t)watcher->num_peers, sizeof *watcher->peers);
     watcher->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     watcher->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -311,8 +449,29 @@ int watcher_add(struct watcher *watcher, int fd)
 {
     pthread_mutex_lock(&watcher->lock);
     int slot = take_slot(watcher, fd, PEER_IDLE);
+    bool full = slot >= 0 && watcher->num_open > watcher->options.max_connections;
+    bool tells = full && clock_seconds() - watcher->told >= TELL_SECONDS;
+    if (full && !take_place(watcher, slot))
+        bound_spare(watcher, slot);
+    if (tells)
+        watcher->told = clock_seconds();
     pthread_mutex_unlock(&watcher->lock);
+    if (tells)
+        log_message(LOG_LEVEL_WARN,
+                    "all %d connections that --max-connections allows are taken: those that are "
+                    "idle, or have sent a part of a request, go for new ones",
+                    watcher->options.max_connections);
     return slot;
+}
+
+bool watcher_has_place(struct watcher *watcher, int slot)
+{
+    if (slot < 0)
+        return true;
+    pthread_mutex_lock(&watcher->lock);
+    bool has = !watcher->peers[slot].spare || take_place(watcher, slot);
+    pthread_mutex_unlock(&watcher->lock);
+    return has;
 }
 
 void watcher_remove(struct watcher *watcher, int slot, bool linger)
@@ -334,19 +493,21 @@ void watcher_remove(struct watcher *watcher, int slot, bool linger)
     pthread_mutex_unlock(&watcher->lock);
 }
 
-static void enter(struct watcher *watcher, int slot, enum peer_phase phase)
+/* False: it has been cut. */
+static bool enter(struct watcher *watcher, int slot, enum peer_phase phase)
 {
     if (slot < 0)
-        return;
+        return true;
     pthread_mutex_lock(&watcher->lock);
     struct peer *peer = &watcher->peers[slot];
-    if (peer->phase != PEER_CUT && peer->phase != phase) {
-        peer->phase = phase;
-        peer->since = clock_seconds();
+    bool is_cut = peer->phase == PEER_CUT;
+    if (!is_cut && peer->phase != phase) {
+        set_phase(watcher, slot, phase);
         if (phase == PEER_IDLE)
             peer->taken = bytes_taken(peer->fd);
     }
     pthread_mutex_unlock(&watcher->lock);
+    return !is_cut;
 }
 
 void watcher_receiving(struct watcher *watcher, int slot)
@@ -354,9 +515,9 @@ void watcher_receiving(struct watcher *watcher, int slot)
     enter(watcher, slot, PEER_RECEIVING);
 }
 
-void watcher_answering(struct watcher *watcher, int slot)
+bool watcher_answering(struct watcher *watcher, int slot)
 {
-    enter(watcher, slot, PEER_ANSWERING);
+    return enter(watcher, slot, PEER_ANSWERING);
 }
 
 void watcher_idle(struct watcher *watcher, int slot)
@@ -371,8 +532,7 @@ void watcher_secured(struct watcher *watcher, int slot)
     pthread_mutex_lock(&watcher->lock);
     struct peer *peer = &watcher->peers[slot];
     if (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) {
-        peer->phase = PEER_IDLE;
-        peer->since = clock_seconds();
+        set_phase(watcher, slot, PEER_IDLE);
         peer->taken = bytes_taken(peer->fd);
     }
     pthread_mutex_unlock(&watcher->lock);

@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import json
 import random
-import select
 import signal
 import socket
 import threading
@@ -15,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from harness import REQUEST_SECONDS, SLOWNESS, RawReply, check_error, request_bytes, wait_until
+from harness import SLOWNESS, RawReply, check_error, request_bytes, wait_until
 
 GOOD = {"prompt": "x", "max_tokens": 1}
 LIMIT = 8 * 1024 * 1024
@@ -472,40 +471,6 @@ def test_pipelined_requests_are_answered_in_order(server):
             assert status == 200
             assert json.loads(reply.body(headers))["choices"][0]["text"] == "x" * size
         assert reply.head()[0] == 200
-
-
-def test_more_connections_than_allowed(server_factory):
-    server = server_factory(max_connections=16)
-    server.http.close()  # its own connection counts, too
-    held = [server.connect() for _ in range(40)]
-    for connection in held:
-        try:
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        except ConnectionError:  # refused
-            pass
-    answered, open_ones = [], list(held)
-
-    def look():
-        for connection in select.select(open_ones, [], [], 0)[0]:
-            open_ones.remove(connection)
-            with contextlib.suppress(ConnectionError):
-                if connection.recv(100).startswith(b"HTTP/1.1 200"):
-                    answered.append(connection)
-        return answered
-    wait_until(look, "some are answered")
-    time.sleep(0.5)  # in which more than may be would be, too
-    assert len(look()) <= 16
-    for connection in held:
-        connection.close()
-    server.http = httpx.Client(base_url=server.url, trust_env=False, timeout=REQUEST_SECONDS)
-    wait_until(lambda: answers(server), "answers again")
-
-
-def answers(server):
-    try:
-        return server.get("/health").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def test_expect_100_continue(server):
