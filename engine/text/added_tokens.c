@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/added_tokens.h"
 
-#include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>
@@ -70,15 +69,28 @@ static size_t lower_bound(const struct added_tokens *tokens, size_t low, size_t 
     return low;
 }
 
-/* The longest token that text begins with, or NULL. */
-static const struct added_token *longest_at(const struct added_tokens *tokens, const char *text,
-                                            size_t length)
+/* How many bytes from `at` on are before the next input; 0: it begins there. */
+static size_t bytes_before_input(struct section_reader *reader, size_t at)
 {
+    while (reader->next_input < reader->num_input && reader->input[reader->next_input].end <= at)
+        reader->next_input++;
+    if (reader->next_input == reader->num_input)
+        return SIZE_MAX;
+    size_t start = reader->input[reader->next_input].start;
+    return start > at ? start - at : 0;
+}
+
+/* The longest token that the text has at `at`, or NULL. Special ones take no input. */
+static const struct added_token *longest_at(struct section_reader *reader, size_t at)
+{
+    const struct added_tokens *tokens = reader->tokens;
+    const char *text = reader->text + at;
+    size_t length = reader->length - at, own = bytes_before_input(reader, at);
     unsigned char byte = (unsigned char)text[0];
     size_t low = tokens->first[byte], high = tokens->first[byte + 1];
     const struct added_token *found = NULL;
     for (size_t depth = 1; low < high; depth++) {
-        if (tokens->items[low].length == depth)
+        if (tokens->items[low].length == depth && (!tokens->items[low].special || depth <= own))
             found = &tokens->items[low];
         if (depth == length)
             break;
@@ -124,8 +136,7 @@ static bool next_match(struct section_reader *reader, struct section *match)
 {
     while (reader->searched < reader->length) {
         size_t start = reader->searched;
-        const struct added_token *token =
-            longest_at(reader->tokens, reader->text + start, reader->length - start);
+        const struct added_token *token = longest_at(reader, start);
         if (!token) {
             reader->searched++;
             continue;

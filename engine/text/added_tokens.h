@@ -4,6 +4,7 @@
 #define ENGINE_TEXT_ADDED_TOKENS_H
 
 #include "engine/base/error.h"
+#include "engine/text/buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,13 +45,17 @@ struct section {
     int32_t id;
 };
 
-/* Walks through a text. Set tokens, text, length (valid UTF-8) and leave_special; leave the rest
- * zero. */
+/* Walks through a text. Set tokens, text, length (valid UTF-8), leave_special and input; leave the
+ * rest zero. */
 struct section_reader {
     const struct added_tokens *tokens;
     const char *text;
     size_t length;
-    bool leave_special;  /* special tokens in the text are text */
+    bool leave_special;            /* special tokens in the text are text */
+    const struct text_span *input; /* [num_input], in order: where special tokens are text, also
+                                      those that only begin or end there */
+    size_t num_input;
+    size_t next_input;   /* the first of them that ends behind where the search is */
     size_t searched;     /* where to search for the next match */
     size_t done;         /* where the sections so far end */
     size_t spaces_start; /* the last run of spaces seen, to walk it only once */

@@ -76,7 +76,7 @@ static int copy_text(const struct normalizer *normalizer, const struct entry *en
     size_t length = strlen(text);
     int failed = 0;
     if (entry->normalized)
-        failed = normalizer_apply(normalizer, text, length, buffers, &text, &length, err);
+        failed = normalizer_apply(normalizer, text, length, buffers, NULL, &text, &length, err);
     if (!failed && (length == 0 || length > ADDED_TOKEN_MAX_LENGTH))
         failed = error_set(err, ERROR_INVALID,
                            "\"%.60s\": expected 1 to %d bytes once normalized, got %zu",

@@ -56,14 +56,22 @@ int bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t merged, 
     return 0;
 }
 
-/* The merge of two neighbours, or NULL. */
-static const struct merge_slot *find_merge(const struct bpe *bpe, int32_t left, int32_t right)
+static bool is_special(const struct bpe *bpe, int32_t id)
 {
+    return bpe->vocabulary->tokens[id].flags & TOKEN_SPECIAL;
+}
+
+/* The merge of two neighbours, or NULL. */
+static const struct merge_slot *find_merge(const struct bpe *bpe, const struct bpe_scratch *scratch,
+                                           int32_t left, int32_t right)
+{
+    const bool leave_special = bpe->makes_special && scratch->no_special;
     uint64_t pair = pair_of(left, right);
     for (size_t slot = hash_pair(bpe, pair); bpe->slots[slot].pair != UINT64_MAX;
          slot = (slot + 1) & bpe->slot_mask)
         if (bpe->slots[slot].pair == pair)
-            return &bpe->slots[slot];
+            return leave_special && is_special(bpe, bpe->slots[slot].merged) ? NULL
+                                                                             : &bpe->slots[slot];
     return NULL;
 }
 
@@ -76,6 +84,8 @@ void bpe_finish(struct bpe *bpe)
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         bpe->fallback[byte] = vocabulary_find_model(bpe->vocabulary, text, 6);
     }
+    for (size_t i = 0; i < bpe->merge_count; i++)
+        bpe->makes_special |= is_special(bpe, bpe->merged_of_rank[i]);
 }
 
 void bpe_clear(struct bpe *bpe)
@@ -155,9 +165,10 @@ static void merge_at(struct bpe_symbol *symbols, int32_t at, int32_t merged)
         symbols[symbols[at].next].previous = at;
 }
 
-static int32_t rank_at(const struct bpe *bpe, const int32_t *ids, int at)
+static int32_t rank_at(const struct bpe *bpe, const struct bpe_scratch *scratch, const int32_t *ids,
+                       int at)
 {
-    const struct merge_slot *merge = find_merge(bpe, ids[at], ids[at + 1]);
+    const struct merge_slot *merge = find_merge(bpe, scratch, ids[at], ids[at + 1]);
     return merge ? (int32_t)merge->rank : NO_RANK;
 }
 
@@ -170,7 +181,7 @@ static int merge_short(const struct bpe *bpe, const struct bpe_scratch *scratch,
     for (int i = 0; i < count; i++)
         parts[i] = scratch->symbols[i].id;
     for (int i = 0; i + 1 < count; i++)
-        ranks[i] = rank_at(bpe, parts, i);
+        ranks[i] = rank_at(bpe, scratch, parts, i);
     for (;;) {
         int best = -1;
         int32_t lowest = NO_RANK;
@@ -188,9 +199,9 @@ static int merge_short(const struct bpe *bpe, const struct bpe_scratch *scratch,
             ranks[i - 1] = ranks[i];
         }
         if (best + 1 < count)
-            ranks[best] = rank_at(bpe, parts, best);
+            ranks[best] = rank_at(bpe, scratch, parts, best);
         if (best > 0)
-            ranks[best - 1] = rank_at(bpe, parts, best - 1);
+            ranks[best - 1] = rank_at(bpe, scratch, parts, best - 1);
     }
     for (int i = 0; i < count; i++)
         if (token_list_push(ids, parts[i], err))
@@ -304,7 +315,7 @@ static int push_pair(const struct bpe *bpe, struct bpe_scratch *scratch, int32_t
 {
     const struct bpe_symbol *symbols = scratch->symbols;
     const struct merge_slot *merge =
-        find_merge(bpe, symbols[left].id, symbols[symbols[left].next].id);
+        find_merge(bpe, scratch, symbols[left].id, symbols[symbols[left].next].id);
     return merge ? bucket_push(scratch, merge->rank, left, err) : 0;
 }
 
@@ -329,7 +340,7 @@ static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, struct
         /* A place is stale when its pair has changed since. */
         int32_t merged = bpe->merged_of_rank[rank];
         const struct merge_slot *merge =
-            find_merge(bpe, symbols[at].id, symbols[symbols[at].next].id);
+            find_merge(bpe, scratch, symbols[at].id, symbols[symbols[at].next].id);
         if (!merge || merge->merged != merged)
             continue;
         merge_at(symbols, at, merged);
@@ -343,8 +354,9 @@ static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, struct
 
 /* *id becomes that of a whole piece, as ignore_merges takes it, or -1. */
 static int find_whole(const struct bpe *bpe, const char *piece, size_t length,
-                      struct text_buffer *spelled, int32_t *id, struct error *err)
+                      struct bpe_scratch *scratch, int32_t *id, struct error *err)
 {
+    struct text_buffer *spelled = &scratch->spelled;
     *id = -1;
     if (!bpe->ignore_merges || length > bpe->vocabulary->longest)
         return 0;
@@ -359,6 +371,8 @@ static int find_whole(const struct bpe *bpe, const char *piece, size_t length,
         length = spelled->length;
     }
     *id = vocabulary_find_model(bpe->vocabulary, piece, length);
+    if (*id >= 0 && scratch->no_special && is_special(bpe, *id))
+        *id = -1;
     return 0;
 }
 
@@ -366,7 +380,7 @@ int bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct b
                struct token_list *ids, struct error *err)
 {
     int32_t whole;
-    if (find_whole(bpe, piece, length, &scratch->spelled, &whole, err))
+    if (find_whole(bpe, piece, length, scratch, &whole, err))
         return -1;
     if (whole >= 0)
         return token_list_push(ids, whole, err);

@@ -34,6 +34,7 @@ struct bpe {
     bool byte_fallback;
     bool fuse_unknown;
     bool ignore_merges;
+    bool makes_special;    /* a merge makes a special token */
     int32_t unknown_id;    /* -1: characters outside the vocabulary vanish */
     int32_t byte_ids[256]; /* byte_level: the id of each byte's character; -1: none */
     int32_t fallback[256]; /* byte_fallback: the id of "<0xAB>"; -1: none */
@@ -45,7 +46,8 @@ int bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary, size_t count,
 /* Adds the merge with the next rank. Its three ids must be in the vocabulary. */
 int bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t merged, struct error *err);
 
-/* Looks up byte_ids and fallback. Call it when the vocabulary is complete and the flags are set. */
+/* Looks up byte_ids and fallback, and finds makes_special. Call it when the vocabulary and the
+ * merges are complete and the flags are set. */
 void bpe_finish(struct bpe *bpe);
 void bpe_clear(struct bpe *bpe);
 
@@ -82,6 +84,7 @@ struct bpe_scratch {
     size_t rank_count;
     size_t rank_capacity;
     struct text_buffer spelled; /* a piece in GPT-2's alphabet */
+    bool no_special;            /* special tokens are not made of characters: the caller sets it */
 };
 void bpe_scratch_clear(struct bpe_scratch *scratch);
 

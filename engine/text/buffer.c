@@ -59,6 +59,19 @@ int span_list_push(struct span_list *list, size_t start, size_t end, struct erro
     return 0;
 }
 
+void span_list_cut(struct span_list *list, size_t start, size_t end)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        struct text_span span = list->items[i];
+        span.start = span.start > start ? span.start : start;
+        span.end = span.end < end ? span.end : end;
+        if (span.start < span.end)
+            list->items[kept++] = (struct text_span){span.start - start, span.end - start};
+    }
+    list->count = kept;
+}
+
 void span_list_clear(struct span_list *list)
 {
     free(list->items);

@@ -35,6 +35,8 @@ struct span_list {
 
 /* Appends [start, end) unless it is empty. */
 int span_list_push(struct span_list *list, size_t start, size_t end, struct error *err);
+/* Leaves what lies in [start, end), counted from there. */
+void span_list_cut(struct span_list *list, size_t start, size_t end);
 void span_list_clear(struct span_list *list);
 
 /* Grows *data, an array of items of `size` bytes, to hold at least `needed` of them. */

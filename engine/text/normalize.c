@@ -15,6 +15,42 @@ struct code_points {
     size_t capacity;
 };
 
+/* A text on its way through a step. */
+struct passage {
+    const char *text; /* [length] */
+    size_t length;
+    const char *marks; /* [length]: struct normalizer_marks' bytes; NULL: nobody asks */
+    struct text_buffer *out, *out_marks;
+};
+
+/* Marks what `out` has gained since the last call. */
+static int mark(const struct passage *in, bool input, struct error *err)
+{
+    if (!in->marks)
+        return 0;
+    size_t more = in->out->length - in->out_marks->length;
+    if (text_buffer_reserve(in->out_marks, more, err))
+        return -1;
+    if (more > 0)
+        memset(in->out_marks->data + in->out_marks->length, input, more);
+    in->out_marks->length += more;
+    return 0;
+}
+
+/* Whether any of the bytes [start, end) is input. */
+static bool has_input(const struct passage *in, size_t start, size_t end)
+{
+    return in->marks && end > start && memchr(in->marks + start, 1, end - start);
+}
+
+/* Copies bytes [start, end). */
+static int copy(const struct passage *in, size_t start, size_t end, struct error *err)
+{
+    if (text_buffer_append(in->out, in->text + start, end - start, err))
+        return -1;
+    return in->marks ? text_buffer_append(in->out_marks, in->marks + start, end - start, err) : 0;
+}
+
 int normalizer_push(struct normalizer *normalizer, struct normalizer_step step, struct error *err)
 {
     if (array_grow((void **)&normalizer->steps, &normalizer->capacity, normalizer->count + 1,
@@ -123,16 +159,48 @@ static size_t plain_prefix(const char *text, size_t length)
     return at == length || at == 0 ? at : at - 1;
 }
 
-static int normalize_unicode(const char *text, size_t length, enum normalizer_kind kind,
-                             struct text_buffer *out, struct error *err)
+/* The stretch [start, end), which is of a kind as `unicode` says. Where input meets other text in
+ * it, each is marked for itself, unless one has changed the other. */
+static int pass_stretch(const struct passage *in, size_t start, size_t end, bool compatible,
+                        bool compose, struct code_points *points, struct error *err)
 {
+    size_t before = in->out->length;
+    if (normalize_stretch(in->text + start, end - start, compatible, compose, points, in->out, err))
+        return -1;
+    if (!has_input(in, start, end) || !memchr(in->marks + start, 0, end - start))
+        return mark(in, has_input(in, start, end), err);
+    struct text_buffer apart = {0}, marks = {0};
+    const struct passage parts = {
+        .text = in->text, .marks = in->marks, .out = &apart, .out_marks = &marks};
+    int failed = 0;
+    for (size_t at = start, next; !failed && at < end; at = next) {
+        for (next = at; next < end && in->marks[next] == in->marks[at];)
+            next++;
+        failed =
+            normalize_stretch(in->text + at, next - at, compatible, compose, points, &apart, err) ||
+            mark(&parts, in->marks[at], err);
+    }
+    bool same = apart.length == in->out->length - before &&
+                memcmp(apart.data, in->out->data + before, apart.length) == 0;
+    if (!failed)
+        failed = same ? text_buffer_append(in->out_marks, marks.data, marks.length, err)
+                      : mark(in, true, err);
+    text_buffer_clear(&apart);
+    text_buffer_clear(&marks);
+    return failed ? -1 : 0;
+}
+
+static int normalize_unicode(const struct passage *in, enum normalizer_kind kind, struct error *err)
+{
+    const char *text = in->text;
+    const size_t length = in->length;
     bool compatible = kind == NORMALIZER_NFKC || kind == NORMALIZER_NFKD;
     bool compose = kind == NORMALIZER_NFC || kind == NORMALIZER_NFKC;
     struct code_points points = {0};
     int failed = 0;
     for (size_t at = 0; !failed && at < length;) {
         size_t plain = plain_prefix(text + at, length - at);
-        failed = text_buffer_append(out, text + at, plain, err);
+        failed = copy(in, at, at + plain, err);
         at += plain;
         size_t end = at, used = 0;
         uint32_t c = 0;
@@ -145,9 +213,9 @@ static int normalize_unicode(const char *text, size_t length, enum normalizer_ki
                 break;
         }
         if (!failed && end > at)
-            failed = normalize_stretch(text + at, end - at, compatible, compose, &points, out, err);
+            failed = pass_stretch(in, at, end, compatible, compose, &points, err);
         if (!failed && inert && end < length) {
-            failed = text_buffer_append(out, text + end, used, err);
+            failed = copy(in, end, end + used, err);
             end += used;
         }
         at = end;
@@ -156,13 +224,13 @@ static int normalize_unicode(const char *text, size_t length, enum normalizer_ki
     return failed;
 }
 
-static int map_characters(const char *text, size_t length, enum normalizer_kind kind,
-                          struct text_buffer *out, struct error *err)
+static int map_characters(const struct passage *in, enum normalizer_kind kind, struct error *err)
 {
-    if (text_buffer_reserve(out, 2 * length + 8, err))
+    struct text_buffer *out = in->out;
+    if (text_buffer_reserve(out, 2 * in->length + 8, err))
         return -1;
-    for (size_t at = 0, used; at < length; at += used) {
-        uint32_t c = utf8_decode(text + at, &used);
+    for (size_t at = 0, used; at < in->length; at += used) {
+        uint32_t c = utf8_decode(in->text + at, &used);
         if (kind == NORMALIZER_LOWERCASE) {
             uint32_t lower[2];
             int count = unicode_lowercase_of(c, lower);
@@ -171,84 +239,135 @@ static int map_characters(const char *text, size_t length, enum normalizer_kind 
         } else if (!(unicode_class(c) & UNICODE_MARK)) {
             out->length += utf8_encode(c, out->data + out->length);
         }
+        if (mark(in, has_input(in, at, at + used), err))
+            return -1;
     }
     return 0;
 }
 
-static int strip(const struct normalizer_step *step, const char *text, size_t length,
-                 struct text_buffer *out, struct error *err)
+static int strip(const struct normalizer_step *step, const struct passage *in, struct error *err)
 {
-    size_t start = 0, end = length, used;
+    size_t start = 0, end = in->length, used;
     while (step->strip_left && start < end &&
-           unicode_class(utf8_decode(text + start, &used)) & UNICODE_SPACE)
+           unicode_class(utf8_decode(in->text + start, &used)) & UNICODE_SPACE)
         start += used;
     while (step->strip_right && end > start) {
-        size_t before = utf8_previous(text, end);
-        if (!(unicode_class(utf8_decode(text + before, &used)) & UNICODE_SPACE))
+        size_t before = utf8_previous(in->text, end);
+        if (!(unicode_class(utf8_decode(in->text + before, &used)) & UNICODE_SPACE))
             break;
         end = before;
     }
-    return text_buffer_append(out, text + start, end - start, err);
+    return copy(in, start, end, err);
 }
 
-static int replace(const struct normalizer_step *step, const char *text, size_t length,
-                   struct text_buffer *out, struct error *err)
+static int prepend(const struct normalizer_step *step, const struct passage *in, struct error *err)
+{
+    return text_buffer_append(in->out, step->content, step->content_length, err) ||
+                   mark(in, false, err) || copy(in, 0, in->length, err)
+               ? -1
+               : 0;
+}
+
+static int replace(const struct normalizer_step *step, const struct passage *in, struct error *err)
 {
     struct span_list matches = {0};
-    int failed = pattern_find_all(step->pattern, text, length, &matches, err);
+    int failed = pattern_find_all(step->pattern, in->text, in->length, &matches, err);
     size_t at = 0;
     for (size_t i = 0; !failed && i < matches.count; i++) {
-        failed = text_buffer_append(out, text + at, matches.items[i].start - at, err) ||
-                 text_buffer_append(out, step->content, step->content_length, err);
-        at = matches.items[i].end;
+        const struct text_span *match = &matches.items[i];
+        failed = copy(in, at, match->start, err) ||
+                 text_buffer_append(in->out, step->content, step->content_length, err) ||
+                 mark(in, has_input(in, match->start, match->end), err);
+        at = match->end;
     }
     if (!failed)
-        failed = text_buffer_append(out, text + at, length - at, err);
+        failed = copy(in, at, in->length, err);
     span_list_clear(&matches);
     return failed ? -1 : 0;
 }
 
-static int apply_step(const struct normalizer_step *step, const char *text, size_t length,
-                      struct text_buffer *out, struct error *err)
+static int apply_step(const struct normalizer_step *step, const struct passage *in,
+                      struct error *err)
 {
     switch (step->kind) {
     case NORMALIZER_NFC:
     case NORMALIZER_NFD:
     case NORMALIZER_NFKC:
     case NORMALIZER_NFKD:
-        return normalize_unicode(text, length, step->kind, out, err);
+        return normalize_unicode(in, step->kind, err);
     case NORMALIZER_LOWERCASE:
     case NORMALIZER_STRIP_ACCENTS:
-        return map_characters(text, length, step->kind, out, err);
+        return map_characters(in, step->kind, err);
     case NORMALIZER_STRIP:
-        return strip(step, text, length, out, err);
+        return strip(step, in, err);
     case NORMALIZER_PREPEND:
-        if (text_buffer_append(out, step->content, step->content_length, err))
-            return -1;
-        return text_buffer_append(out, text, length, err);
+        return prepend(step, in, err);
     case NORMALIZER_REPLACE:
-        return replace(step, text, length, out, err);
+        return replace(step, in, err);
     }
     return error_set(err, ERROR_INTERNAL, "tokenizer: a normalizer of kind %d", step->kind);
 }
 
+void normalizer_marks_clear(struct normalizer_marks *marks)
+{
+    span_list_clear(&marks->input);
+    text_buffer_clear(&marks->bytes[0]);
+    text_buffer_clear(&marks->bytes[1]);
+}
+
+/* The spans of a text [length] as a byte for each of its own. */
+static int spread_marks(const struct span_list *input, size_t length, struct text_buffer *bytes,
+                        struct error *err)
+{
+    bytes->length = 0;
+    if (text_buffer_reserve(bytes, length, err))
+        return -1;
+    memset(bytes->data, 0, length);
+    bytes->length = length;
+    for (size_t i = 0; i < input->count; i++)
+        memset(bytes->data + input->items[i].start, 1, input->items[i].end - input->items[i].start);
+    return 0;
+}
+
+static int gather_marks(struct span_list *input, const struct text_buffer *bytes, struct error *err)
+{
+    input->count = 0;
+    for (size_t at = 0, next; at < bytes->length; at = next) {
+        for (next = at; next < bytes->length && bytes->data[next] == bytes->data[at];)
+            next++;
+        if (bytes->data[at] && span_list_push(input, at, next, err))
+            return -1;
+    }
+    return 0;
+}
+
 int normalizer_apply(const struct normalizer *normalizer, const char *text, size_t length,
-                     struct text_buffer buffers[2], const char **result, size_t *result_length,
-                     struct error *err)
+                     struct text_buffer buffers[2], struct normalizer_marks *marks,
+                     const char **result, size_t *result_length, struct error *err)
 {
     /* No real one multiplies a text; a chain of hostile ones could, without end. */
     size_t growth_limit = 64 * length + 4096;
+    const bool marked = marks && normalizer->count > 0 && length > 0;
+    if (marked && spread_marks(&marks->input, length, &marks->bytes[1], err))
+        return -1;
     for (size_t i = 0; i < normalizer->count && length > 0; i++) {
-        struct text_buffer *out = &buffers[i % 2];
-        out->length = 0;
-        if (apply_step(&normalizer->steps[i], text, length, out, err))
+        struct passage in = {.text = text, .length = length, .out = &buffers[i % 2]};
+        in.out->length = 0;
+        if (marked) {
+            in.marks = marks->bytes[(i + 1) % 2].data;
+            in.out_marks = &marks->bytes[i % 2];
+            in.out_marks->length = 0;
+        }
+        if (apply_step(&normalizer->steps[i], &in, err))
             return -1;
-        if (out->length > growth_limit)
+        if (in.out->length > growth_limit)
             return error_set(err, ERROR_INVALID,
                              "tokenizer: normalizers[%zu]: expected at most %zu bytes, got %zu", i,
-                             growth_limit, out->length);
-        text = out->data;
-        length = out->length;
+                             growth_limit, in.out->length);
+        text = in.out->data;
+        length = in.out->length;
+        if (marked && gather_marks(&marks->input, in.out_marks, err))
+            return -1;
     }
     *result = text;
     *result_length = length;

@@ -43,10 +43,19 @@ struct normalizer {
 int normalizer_push(struct normalizer *normalizer, struct normalizer_step step, struct error *err);
 void normalizer_clear(struct normalizer *normalizer);
 
+/* Which bytes of a text are input, through all steps. Zero-initialise, then set `input`;
+ * normalizer_marks_clear frees it. */
+struct normalizer_marks {
+    struct span_list input;      /* [count], in order: of the text, then of the result */
+    struct text_buffer bytes[2]; /* 1 for each byte that is input, else 0 */
+};
+void normalizer_marks_clear(struct normalizer_marks *marks);
+
 /* Normalizes text ([length] bytes of valid UTF-8). *result ([*result_length], valid until the
- * buffers change) is text itself or lies in one of buffers[2], which keep their memory. */
+ * buffers change) is text itself or lies in one of buffers[2], which keep their memory.
+ * marks: NULL, or what it carries along: what is made of input, if only in part, is input. */
 int normalizer_apply(const struct normalizer *normalizer, const char *text, size_t length,
-                     struct text_buffer buffers[2], const char **result, size_t *result_length,
-                     struct error *err);
+                     struct text_buffer buffers[2], struct normalizer_marks *marks,
+                     const char **result, size_t *result_length, struct error *err);
 
 #endif

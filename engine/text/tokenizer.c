@@ -14,6 +14,10 @@ struct encoder {
     struct pieces pieces;
     struct bpe_scratch scratch;
     struct text_buffer normal[2];
+    const struct text_span *input; /* [num_input]: of the whole text */
+    size_t num_input;
+    size_t next_input; /* the first that ends behind the section at hand */
+    struct normalizer_marks marks;
     struct token_list *ids;
     struct error *err;
 };
@@ -34,21 +38,48 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t length
     return 0;
 }
 
+/* Takes what of the section is input. Sections come in order. */
+static int take_input(struct encoder *encoder, const struct section *section)
+{
+    struct span_list *input = &encoder->marks.input;
+    input->count = 0;
+    while (encoder->next_input < encoder->num_input &&
+           encoder->input[encoder->next_input].end <= section->start)
+        encoder->next_input++;
+    for (size_t i = encoder->next_input; i < encoder->num_input; i++) {
+        const struct text_span *span = &encoder->input[i];
+        if (span->start >= section->end)
+            break;
+        if (span_list_push(input, span->start, span->end, encoder->err))
+            return -1;
+    }
+    span_list_cut(input, section->start, section->end);
+    return 0;
+}
+
 /* Text without the added tokens that are looked for before it is normalized. */
-static int encode_section(struct encoder *encoder, const char *text, size_t length, bool at_start)
+static int encode_section(struct encoder *encoder, const char *text, const struct section *section)
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
     struct section_reader reader = {.tokens = &tokenizer->normalized_tokens,
                                     .leave_special = tokenizer->split_special_tokens};
-    if (normalizer_apply(&tokenizer->normalizer, text, length, encoder->normal, &reader.text,
-                         &reader.length, encoder->err))
+    /* Most have no such tokens, and then it is all the same. */
+    bool marked = encoder->num_input > 0 && reader.tokens->count > 0;
+    if ((marked && take_input(encoder, section)) ||
+        normalizer_apply(&tokenizer->normalizer, text + section->start,
+                         section->end - section->start, encoder->normal,
+                         marked ? &encoder->marks : NULL, &reader.text, &reader.length,
+                         encoder->err))
         return -1;
-    struct section section;
-    while (section_next(&reader, &section))
-        if (section.id >= 0
-                ? token_list_push(encoder->ids, section.id, encoder->err)
-                : encode_plain(encoder, reader.text + section.start, section.end - section.start,
-                               at_start && section.start == 0))
+    if (marked) {
+        reader.input = encoder->marks.input.items;
+        reader.num_input = encoder->marks.input.count;
+    }
+    struct section part;
+    while (section_next(&reader, &part))
+        if (part.id >= 0 ? token_list_push(encoder->ids, part.id, encoder->err)
+                         : encode_plain(encoder, reader.text + part.start, part.end - part.start,
+                                        section->start == 0 && part.start == 0))
             return -1;
     return 0;
 }
@@ -69,18 +100,26 @@ static int encode_text(struct encoder *encoder, const char *text, size_t length,
     struct section_reader reader = {.tokens = &tokenizer->plain_tokens,
                                     .text = text,
                                     .length = length,
-                                    .leave_special = tokenizer->split_special_tokens};
+                                    .leave_special = tokenizer->split_special_tokens,
+                                    .input = encoder->input,
+                                    .num_input = encoder->num_input};
     struct section section;
     while (section_next(&reader, &section))
         if (section.id >= 0 ? token_list_push(encoder->ids, section.id, encoder->err)
-                            : encode_section(encoder, text + section.start,
-                                             section.end - section.start, section.start == 0))
+                            : encode_section(encoder, text, &section))
             return -1;
     return special ? push_all(encoder->ids, &tokenizer->suffix, encoder->err) : 0;
 }
 
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                      bool add_special_tokens, struct token_list *ids, struct error *err)
+{
+    return tokenizer_encode_input(tokenizer, text, length, NULL, 0, add_special_tokens, ids, err);
+}
+
+int tokenizer_encode_input(const struct tokenizer *tokenizer, const char *text, size_t length,
+                           const struct text_span *input, size_t num_input, bool add_special_tokens,
+                           struct token_list *ids, struct error *err)
 {
     size_t valid = length <= MAX_TEXT_BYTES ? utf8_valid_length(text, length) : 0;
     if (length > MAX_TEXT_BYTES)
@@ -89,7 +128,12 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     if (valid < length)
         return error_set(err, ERROR_INVALID, "text: expected UTF-8, got byte 0x%02X at offset %zu",
                          (unsigned char)text[valid], valid);
-    struct encoder encoder = {.tokenizer = tokenizer, .ids = ids, .err = err};
+    struct encoder encoder = {.tokenizer = tokenizer,
+                              .scratch = {.no_special = num_input > 0},
+                              .input = input,
+                              .num_input = num_input,
+                              .ids = ids,
+                              .err = err};
     size_t before = ids->count;
     int failed = encode_text(&encoder, text, length, add_special_tokens);
     for (size_t i = before; !failed && tokenizer->limit && i < ids->count; i++)
@@ -104,6 +148,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     bpe_scratch_clear(&encoder.scratch);
     text_buffer_clear(&encoder.normal[0]);
     text_buffer_clear(&encoder.normal[1]);
+    normalizer_marks_clear(&encoder.marks);
     return failed;
 }
 

@@ -12,6 +12,7 @@
 #define ENGINE_TEXT_TOKENIZER_H
 
 #include "engine/base/warnings.h"
+#include "engine/text/buffer.h"
 #include "engine/text/token_list.h"
 
 #include <stdbool.h>
@@ -44,6 +45,12 @@ void tokenizer_free(struct tokenizer *tokenizer);
  * is not UTF-8 (the message gives the byte offset). */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                      bool add_special_tokens, struct token_list *ids, struct error *err);
+
+/* The same of a text of which `input` [num_input], in order, was not written by who made the text:
+ * added tokens that are special are text where any byte of them lies there. */
+int tokenizer_encode_input(const struct tokenizer *tokenizer, const char *text, size_t length,
+                           const struct text_span *input, size_t num_input, bool add_special_tokens,
+                           struct token_list *ids, struct error *err);
 
 /* Decodes ids ([count]) into *text (malloc'd, NUL-terminated, *length bytes; the caller frees it).
  * Byte sequences that are not UTF-8 become U+FFFD, as in Hugging Face's library. Unknown ids
