@@ -157,8 +157,47 @@ static bool reserve(void *context, int64_t bytes)
     return true;
 }
 
-static int run_template(char **text, size_t *text_length, const json_t *context, size_t length,
-                        const struct jinja *template, struct api_error *err)
+/* What the context has of the template's own. */
+
+static const char *const TOKENS[] = {"bos_token", "eos_token"};
+
+static void add_own(struct origin_marks *marks, const json_t *string)
+{
+    if (json_string_length(string) > 0)
+        marks->own[marks->num_own++] =
+            (struct origin_own){string, {0, json_string_length(string)}};
+}
+
+/* Whether it is a word: templates make special tokens of roles, as "<|" + role + "|>". */
+static bool is_word(const json_t *string)
+{
+    enum { MOST = 64 };
+    static const char CHARACTERS[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    const char *text = json_string_value(string);
+    return text && json_string_length(string) <= MOST &&
+           strspn(text, CHARACTERS) == json_string_length(string);
+}
+
+/* Roles, and the BOS and EOS token where no client has given others by their names. marks->own has
+ * room. */
+static void find_own(struct origin_marks *marks, const json_t *context, const json_t *fields)
+{
+    const json_t *kwargs = request_field(fields, "chat_template_kwargs");
+    const json_t *messages = json_object_get(context, "messages");
+    for (size_t i = 0; i < sizeof TOKENS / sizeof *TOKENS; i++)
+        if (!json_object_get(kwargs, TOKENS[i]))
+            add_own(marks, json_object_get(context, TOKENS[i]));
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *role = json_object_get(json_array_get(messages, i), "role");
+        if (is_word(role))
+            add_own(marks, role);
+    }
+}
+
+static int run_template(struct completion_prompt *out, const json_t *context, size_t length,
+                        const struct jinja *template, struct origin_marks *marks,
+                        struct api_error *err)
 {
     struct error error = ERROR_INIT;
     struct rendering rendering = {0};
@@ -167,8 +206,8 @@ static int run_template(char **text, size_t *text_length, const json_t *context,
                                   .memory = BASE_BYTES + BYTES_OF_BYTE * length,
                                   .reserve = reserve,
                                   .context = &rendering};
-    int result = jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length,
-                              NULL, &error);
+    int result = jinja_render(template, context, &limits, (int64_t)time(NULL), &out->text,
+                              &out->length, marks, &error);
     if (result && !request_memory_possible(rendering.refused))
         return api_error_set(err, API_BODY_TOO_LARGE, "messages",
                              "messages: the template takes %lld bytes or more, more than "
@@ -185,13 +224,35 @@ static int check_template(const struct chat_template *chat, struct api_error *er
                          chat ? chat->why : "this model has no tokenizer, so no chat template");
 }
 
-static int render(char **text, size_t *text_length, struct chat_rules **rules,
+/* Renders, with what is the template's own told apart from what clients wrote. */
+static int run_apart(struct completion_prompt *out, const json_t *context, const json_t *fields,
+                     size_t length, const struct jinja *template, struct api_error *err)
+{
+    struct origin_marks marks = {0};
+    size_t most =
+        sizeof TOKENS / sizeof *TOKENS + json_array_size(json_object_get(context, "messages"));
+    int64_t bytes = (int64_t)(most * sizeof *marks.own);
+    if (!request_reserve_memory(bytes))
+        return request_no_memory(err);
+    marks.own = malloc(most * sizeof *marks.own);
+    int result = marks.own ? 0 : request_no_memory(err);
+    if (result == 0) {
+        find_own(&marks, context, fields);
+        result = run_template(out, context, length, template, &marks, err);
+    }
+    free(marks.own);
+    request_reserve_memory(-bytes);
+    out->input = marks.input;
+    return result;
+}
+
+static int render(struct completion_prompt *out, struct chat_rules **rules,
                   struct conversation *what, const struct completion_limits *limits,
                   struct api_error *err)
 {
     const struct jinja *template = NULL;
     size_t length = what->length + (what->history ? what->history->length : 0);
-    *text = NULL;
+    *out = (struct completion_prompt){0};
     if (check_template(limits->chat, err) ||
         request_bool(what->fields, "continue_final_message", &what->continues, err))
         return -1;
@@ -199,37 +260,41 @@ static int render(char **text, size_t *text_length, struct chat_rules **rules,
     int result = context ? make_context(context, &template, what, limits->chat, err)
                          : request_no_memory(err);
     if (result == 0)
-        result = run_template(text, text_length, context, length, template, err);
+        result = limits->content_tokens
+                     ? run_template(out, context, length, template, NULL, err)
+                     : run_apart(out, context, what->fields, length, template, err);
     if (result == 0 && what->continues)
-        result = chat_messages_cut(*text, text_length, err);
+        result = chat_messages_cut(out->text, &out->length, err);
+    span_list_cut(&out->input, 0, out->length);
     if (result == 0 && rules)
-        result = chat_rules_make(rules, what->fields, *text, *text_length, what->continues,
+        result = chat_rules_make(rules, what->fields, out->text, out->length, what->continues,
                                  &limits->syntax[template != limits->chat->template],
                                  limits->reasoning, err);
     json_decref(context);
     if (result) {
-        free(*text);
-        *text = NULL;
+        free(out->text);
+        span_list_clear(&out->input);
+        *out = (struct completion_prompt){0};
     }
     return result;
 }
 
-int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
+int chat_render(struct completion_prompt *out, struct chat_rules **rules, const json_t *fields,
                 size_t length, const struct chat_history *history,
                 const struct completion_limits *limits, struct api_error *err)
 {
     struct conversation what = {.fields = fields, .length = length, .history = history};
-    return render(text, text_length, rules, &what, limits, err);
+    return render(out, rules, &what, limits, err);
 }
 
-int chat_render_body(char **text, size_t *text_length, struct chat_rules **rules,
+int chat_render_body(struct completion_prompt *out, struct chat_rules **rules,
                      const struct completion_string *body, const struct chat_history *history,
                      const struct completion_limits *limits, struct api_error *err)
 {
     json_t *fields = request_load(body->text, body->length, err);
     if (!fields)
         return -1;
-    int result = chat_render(text, text_length, rules, fields, body->length, history, limits, err);
+    int result = chat_render(out, rules, fields, body->length, history, limits, err);
     json_decref(fields);
     return result;
 }
@@ -237,12 +302,12 @@ int chat_render_body(char **text, size_t *text_length, struct chat_rules **rules
 static int locate(int64_t *index, struct conversation *what, size_t offset,
                   const struct completion_limits *limits, struct api_error *err)
 {
-    char *text;
-    size_t text_length;
-    if (render(&text, &text_length, NULL, what, limits, err))
+    struct completion_prompt prompt;
+    if (render(&prompt, NULL, what, limits, err))
         return -1;
-    *index = chat_messages_find(text, text_length, what->mark, offset);
-    free(text);
+    *index = chat_messages_find(prompt.text, prompt.length, what->mark, offset);
+    free(prompt.text);
+    span_list_clear(&prompt.input);
     if (*index >= 0)
         return 0;
     json_t *all = all_messages(what, err);
@@ -322,11 +387,12 @@ static int check_session(const json_t *fields, const struct completion_limits *l
     return messages ? 0 : -1;
 }
 
-static int set_prompt(json_t *plain, struct chat_rules **rules, const json_t *fields, size_t length,
-                      const struct completion_limits *limits, struct api_error *err)
+/* input: where what is to be the prompt's goes. */
+static int set_prompt(json_t *plain, struct span_list *input, struct chat_rules **rules,
+                      const json_t *fields, size_t length, const struct completion_limits *limits,
+                      struct api_error *err)
 {
-    char *text;
-    size_t text_length;
+    struct completion_prompt prompt;
     if (request_field(fields, "session_id")) {
         if (check_session(fields, limits, err))
             return -1;
@@ -335,19 +401,22 @@ static int set_prompt(json_t *plain, struct chat_rules **rules, const json_t *fi
     if (json_is_true(request_field(fields, "store")))
         return api_error_set(err, API_UNSUPPORTED, "store",
                              "store is not supported: no chats are stored without session_id");
-    if (chat_render(&text, &text_length, rules, fields, length, NULL, limits, err))
+    if (chat_render(&prompt, rules, fields, length, NULL, limits, err))
         return -1;
-    int failed = json_object_set_new(plain, "prompt", json_stringn(text, text_length));
-    free(text);
+    int failed = json_object_set_new(plain, "prompt", json_stringn(prompt.text, prompt.length));
+    free(prompt.text);
+    *input = prompt.input;
     return failed ? request_no_memory(err) : 0;
 }
 
 /* Makes of the copy `plain` the fields of a completion request. */
-static int make_plain(json_t *plain, struct chat_rules **rules, const json_t *fields, size_t length,
-                      const struct completion_limits *limits, struct api_error *err)
+static int make_plain(json_t *plain, struct span_list *input, struct chat_rules **rules,
+                      const json_t *fields, size_t length, const struct completion_limits *limits,
+                      struct api_error *err)
 {
     parameters_drop_chat(plain);
-    if (take_logprobs(plain, fields, err) || set_prompt(plain, rules, fields, length, limits, err))
+    if (take_logprobs(plain, fields, err) ||
+        set_prompt(plain, input, rules, fields, length, limits, err))
         return -1;
     return !request_field(plain, "add_special_tokens") &&
                    json_object_set_new(plain, "add_special_tokens", json_false())
@@ -372,6 +441,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         parameters_check_chat(fields, err))
         return -1;
     struct chat_rules *rules = NULL;
+    struct span_list input = {0};
     json_t *plain = json_copy((json_t *)fields);
     if (!plain)
         return request_no_memory(err);
@@ -379,14 +449,16 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
     int result = any_length ? take_default_length(plain, err) : 0;
     if (result == 0)
-        result = make_plain(plain, &rules, fields, length, limits, err);
+        result = make_plain(plain, &input, &rules, fields, length, limits, err);
     if (result == 0)
         result = completion_parse_fields(request, plain, limits, err);
     json_decref(plain);
     if (result) {
+        span_list_clear(&input);
         chat_rules_free(rules);
         return -1;
     }
+    request->prompts[0].input = input;
     request->max_tokens_fit |= any_length;
     request->chat_rules = rules;
     if (!rules ||

@@ -18,14 +18,15 @@ struct chat_history {
     size_t length;
 };
 
-/* The text of `messages` and what belongs to them in a request of `length` bytes, behind those of
- * history (NULL: there is none). *text (malloc'd, with a NUL) has *text_length bytes. rules: NULL,
- * or where the rules of its replies go (chat_rules_free). */
-int chat_render(char **text, size_t *text_length, struct chat_rules **rules, const json_t *fields,
+/* Makes *out the text of `messages` and what belongs to them in a request of `length` bytes, behind
+ * those of history (NULL: there is none). out->input is what was not written by the template,
+ * unless limits->content_tokens: messages, tools, documents, names. The caller frees out->text and
+ * clears out->input. rules: NULL, or where the rules of its replies go (chat_rules_free). */
+int chat_render(struct completion_prompt *out, struct chat_rules **rules, const json_t *fields,
                 size_t length, const struct chat_history *history,
                 const struct completion_limits *limits, struct api_error *err);
 /* The same of a body that chat_parse has read. */
-int chat_render_body(char **text, size_t *text_length, struct chat_rules **rules,
+int chat_render_body(struct completion_prompt *out, struct chat_rules **rules,
                      const struct completion_string *body, const struct chat_history *history,
                      const struct completion_limits *limits, struct api_error *err);
 

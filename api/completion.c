@@ -631,6 +631,7 @@ void completion_request_clear(struct completion_request *request)
 {
     for (size_t i = 0; i < request->num_prompts; i++) {
         free(request->prompts[i].text);
+        span_list_clear(&request->prompts[i].input);
         free(request->prompts[i].ids);
     }
     free(request->prompts);

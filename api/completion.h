@@ -9,6 +9,7 @@
 #include "api/constraint.h"
 #include "api/errors.h"
 #include "engine/ops/sampler.h"
+#include "engine/text/buffer.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -22,10 +23,11 @@ struct chat_template;
 
 /* Either a text (text != NULL; may contain NULs) or token ids, all in [0, vocab_size). */
 struct completion_prompt {
-    char *text;     /* [length], and a NUL after it */
-    size_t length;  /* bytes */
-    int32_t *ids;   /* [num_ids] */
-    size_t num_ids; /* >= 1 unless a text */
+    char *text;             /* [length], and a NUL after it */
+    size_t length;          /* bytes */
+    struct span_list input; /* of a chat's text: where special tokens are text */
+    int32_t *ids;           /* [num_ids] */
+    size_t num_ids;         /* >= 1 unless a text */
 };
 
 struct completion_string {
@@ -96,6 +98,7 @@ struct completion_limits {
     const struct chat_syntax *syntax;       /* [2]: of its template, and of that for tools */
     bool reasoning;                         /* reasoning is split off */
     const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
+    bool content_tokens;    /* special tokens in what the clients of chats wrote are such */
     const char *session_id; /* of the request's X-Session-Id, valid; NULL: it has none */
 };
 

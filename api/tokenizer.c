@@ -15,11 +15,16 @@ static int parse_tokenize_text(const json_t *fields, size_t length,
         if (request_field(fields, "prompt"))
             return api_error_set(err, API_INVALID_VALUE, "messages",
                                  "messages is not allowed with prompt");
+        struct completion_prompt prompt;
         request->add_special_tokens = false;
         if (request->unrendered)
             return 0;
-        return chat_render(&request->prompt, &request->length, NULL, fields, length, NULL, limits,
-                           err);
+        if (chat_render(&prompt, NULL, fields, length, NULL, limits, err))
+            return -1;
+        request->prompt = prompt.text;
+        request->length = prompt.length;
+        request->input = prompt.input;
+        return 0;
     }
     request->unrendered = false;
     if (!request_field(fields, "prompt"))
@@ -57,6 +62,7 @@ int tokenize_parse(struct tokenize_request *request, const char *body, size_t le
 void tokenize_request_clear(struct tokenize_request *request)
 {
     free(request->prompt);
+    span_list_clear(&request->input);
     *request = (struct tokenize_request){0};
 }
 

@@ -12,6 +12,7 @@
 struct tokenize_request {
     char *prompt;            /* [length], and a NUL after it; may contain NULs */
     size_t length;           /* bytes */
+    struct span_list input;  /* of messages: where special tokens are text */
     bool add_special_tokens; /* default true */
     bool return_token_strs;  /* default false */
     bool unrendered;         /* it has messages, and no prompt yet */

@@ -18,7 +18,7 @@
 struct chat_options {
     struct command_model_options model;
     struct generation_options generation;
-    const char *system, *chat_template, *kwargs;
+    const char *system, *chat_template, *kwargs, *content_tokens;
     bool quiet;
 };
 
@@ -30,6 +30,7 @@ static const struct option items[] = {
      "the chat template, in Jinja, instead of the model's own"},
     {"chat-template-kwargs", OPTION_TEXT, AT(kwargs), "JSON", NULL, 0, 0, NULL,
      "more variables of the template, e.g. '{\"enable_thinking\": false}'"},
+    COMMAND_CONTENT_TOKENS_OPTION(struct chat_options),
     GENERATION_OPTIONS(struct chat_options, "2048"),
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no figures to standard error after each reply"},
@@ -126,20 +127,23 @@ static int reset(struct conversation *chat, struct error *err)
 
 /* ---- what is new ---- */
 
-static int render(const struct conversation *chat, char **text, size_t *length, struct error *err)
+static int render(const struct conversation *chat, struct completion_prompt *prompt,
+                  struct error *err)
 {
-    const struct completion_limits limits = {.chat = &chat->template};
+    const struct completion_limits limits = {
+        .chat = &chat->template,
+        .content_tokens = strcmp(chat->options->content_tokens, "tokens") == 0};
     struct api_error refused = {0};
     size_t bytes = json_dumpb(chat->fields, NULL, 0, 0);
-    return chat_render(text, length, NULL, chat->fields, bytes, NULL, &limits, &refused)
+    return chat_render(prompt, NULL, chat->fields, bytes, NULL, &limits, &refused)
                ? error_set(err, ERROR_INVALID, "%s", refused.message)
                : 0;
 }
 
-/* The tokens of the rendered text. What the model has read keeps its tokens where the text goes
- * on; else all are made anew. */
+/* The tokens of the rendered text, of which `input` came from the messages. What the model has read
+ * keeps its tokens where the text goes on; else all are made anew. */
 static int tokenize(struct conversation *chat, const char *text, size_t length,
-                    struct token_list *tokens, struct error *err)
+                    struct span_list *input, struct token_list *tokens, struct error *err)
 {
     size_t from = chat->text_length;
     if (from > length || (from > 0 && memcmp(text, chat->text, from) != 0))
@@ -147,7 +151,9 @@ static int tokenize(struct conversation *chat, const char *text, size_t length,
     for (size_t i = 0; from > 0 && i < chat->tokens.count; i++)
         if (token_list_push(tokens, chat->tokens.ids[i], err) != 0)
             return -1;
-    return tokenizer_encode(chat->model.tokenizer, text + from, length - from, false, tokens, err);
+    span_list_cut(input, from, length);
+    return tokenizer_encode_input(chat->model.tokenizer, text + from, length - from, input->items,
+                                  input->count, false, tokens, err);
 }
 
 static int64_t position_of(const struct state *state)
@@ -273,14 +279,14 @@ static int check_room(const struct conversation *chat, size_t count, struct erro
 static int say(struct conversation *chat, const char *line, size_t length, struct error *err)
 {
     struct token_list tokens = {0};
-    char *text = NULL;
-    size_t text_length, said = json_array_size(messages_of(chat));
+    struct completion_prompt prompt = {0};
+    size_t said = json_array_size(messages_of(chat));
     interrupted = 0;
     int result = add_message(chat, "user", line, length, err);
     if (result == 0)
-        result = render(chat, &text, &text_length, err);
+        result = render(chat, &prompt, err);
     if (result == 0)
-        result = tokenize(chat, text, text_length, &tokens, err);
+        result = tokenize(chat, prompt.text, prompt.length, &prompt.input, &tokens, err);
     if (result == 0 && tokens.count == 0)
         result = error_set(err, ERROR_INVALID, "the template makes an empty text of the messages");
     if (result == 0)
@@ -288,9 +294,10 @@ static int say(struct conversation *chat, const char *line, size_t length, struc
     if (result == 0)
         result = answer(chat, &tokens, err);
     if (result == 0)
-        result = keep_turn(chat, text, text_length, &tokens, err);
+        result = keep_turn(chat, prompt.text, prompt.length, &tokens, err);
     else
-        free(text);
+        free(prompt.text);
+    span_list_clear(&prompt.input);
     token_list_clear(&tokens);
     if (result == 0)
         return 0;

@@ -21,6 +21,14 @@ struct command_model_options {
 };
 
 /* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
+#define COMMAND_CONTENT_TOKENS_OPTION(type)                                                       \
+    {                                                                                             \
+        "special-tokens-in-content", OPTION_CHOICE, offsetof(type, content_tokens), NULL, "text", \
+            0, 0, "text|tokens",                                                                  \
+            "what special tokens are where a chat's messages, names, tools or documents spell "   \
+            "them, as <|im_end|>: text, so that nobody forges a turn, or tokens; the template's " \
+            "own always are tokens"                                                               \
+    }
 #define COMMAND_PRESET_OPTION(type)                                                              \
     {                                                                                            \
         "preset", OPTION_TEXT, offsetof(type, model.preset), "NAME", NULL, 0, 0, OPTION_PRESETS, \

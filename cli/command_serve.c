@@ -26,7 +26,7 @@
 
 struct serve_options {
     const char *directory; /* NULL: model.preset */
-    const char *chat_template, *reasoning, *generation_config;
+    const char *chat_template, *content_tokens, *reasoning, *generation_config;
     struct command_model_options model;
     const char *api_key_file, *socket_mode, *tls_certificate, *tls_key;
     struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts,
@@ -58,6 +58,7 @@ static const struct option ITEMS[] = {
     COMMAND_PRESET_OPTION(struct serve_options),
     {"chat-template", OPTION_TEXT, FIELD(chat_template), "FILE", NULL, 0, 0, NULL,
      "the chat template, in Jinja, instead of the model's own"},
+    COMMAND_CONTENT_TOKENS_OPTION(struct serve_options),
     {"reasoning", OPTION_CHOICE, FIELD(reasoning), NULL, "auto", 0, 0, "auto|off",
      "auto: what a chat's reply has between <think> and </think>, or the template's own markers, "
      "is "
@@ -417,6 +418,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .session_quota_bytes = options->session_quota},
         .idempotency_bytes = options->idempotency_memory,
         .vllm_names = strcmp(options->metrics_compat, "vllm") == 0,
+        .content_tokens = strcmp(options->content_tokens, "tokens") == 0,
         .reasoning = strcmp(options->reasoning, "auto") == 0,
     };
     server.engine.max_step_tokens = (int)options->max_step_tokens;

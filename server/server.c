@@ -201,7 +201,8 @@ static int take_model(struct server *server, const struct model *model, struct e
         .chat = options->token_ids_only ? NULL : &service->chat,
         .syntax = service->syntax,
         .reasoning = options->reasoning,
-        .sampling = options->sampling};
+        .sampling = options->sampling,
+        .content_tokens = options->content_tokens};
     return 0;
 }
 

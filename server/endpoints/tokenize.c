@@ -46,8 +46,9 @@ static void encode(struct task *task, const struct tokenize_request *wanted)
     struct service *service = task->service;
     struct token_list ids = {0};
     struct error err = ERROR_INIT;
-    if (tokenizer_encode(service->tokenizer, wanted->prompt, wanted->length,
-                         wanted->add_special_tokens, &ids, &err))
+    if (tokenizer_encode_input(service->tokenizer, wanted->prompt, wanted->length,
+                               wanted->input.items, wanted->input.count, wanted->add_special_tokens,
+                               &ids, &err))
         api_error_from_engine(&task->error, &err, "prompt");
     else
         tokenize_reply_encode(&task->reply, ids.ids, ids.count, service->limits.max_model_len,

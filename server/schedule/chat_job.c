@@ -70,15 +70,24 @@ int chat_job_render(struct job *job, struct api_error *err)
     struct job_chat *chat = &job->chat;
     const struct chat_history history = history_of(job);
     size_t from = 0;
-    if (chat_render_body(&chat->text, &chat->text_length, &request->chat_rules, &request->chat,
-                         &history, &job->task.service->limits, err) ||
-        chat_demand_constrain(&request->chat_rules->demand, request->chat_rules->syntax,
+    struct completion_prompt whole;
+    if (chat_render_body(&whole, &request->chat_rules, &request->chat, &history,
+                         &job->task.service->limits, err))
+        return -1;
+    chat->text = whole.text;
+    chat->text_length = whole.length;
+    prompt->input = whole.input;
+    if (chat_demand_constrain(&request->chat_rules->demand, request->chat_rules->syntax,
                               &request->constraint, err) ||
         reserve(job, request->constraint.length, err))
         return -1;
     if (chat->turns_length > 0)
         job->prepared.prompts[0].replaces = !goes_on(job, &from);
-    if (reserve(job, chat->text_length + chat->turns_length, err))
+    span_list_cut(&prompt->input, from, chat->text_length);
+    if (reserve(job,
+                chat->text_length + chat->turns_length +
+                    prompt->input.capacity * sizeof *prompt->input.items,
+                err))
         return -1;
     char *text = malloc(chat->text_length - from + 1);
     if (!text)

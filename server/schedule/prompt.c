@@ -51,8 +51,9 @@ static int from_text(struct job_prompt *prompt, struct service *service,
     int64_t work = prompt_encode_begin(service, source->length, "prompt", err);
     if (work < 0)
         return -1;
-    int result = tokenizer_encode(service->tokenizer, source->text, source->length,
-                                  request->add_special_tokens && !prompt->context, list, &error);
+    int result = tokenizer_encode_input(
+        service->tokenizer, source->text, source->length, source->input.items, source->input.count,
+        request->add_special_tokens && !prompt->context, list, &error);
     prompt_encode_end(service, work);
     if (result)
         return api_error_from_engine(err, &error, "prompt");
