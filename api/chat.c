@@ -164,8 +164,7 @@ static const char *const TOKENS[] = {"bos_token", "eos_token"};
 static void add_own(struct origin_marks *marks, const json_t *string)
 {
     if (json_string_length(string) > 0)
-        marks->own[marks->num_own++] =
-            (struct origin_own){string, {0, json_string_length(string)}};
+        marks->own[marks->num_own++] = (struct origin_own){string, {0, json_string_length(string)}};
 }
 
 /* Whether it is a word: templates make special tokens of roles, as "<|" + role + "|>". */

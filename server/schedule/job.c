@@ -117,9 +117,11 @@ int job_take_request(struct job *job, struct completion_request *request, const 
     job->asked.received = clock_seconds();
     job->queue.tokens = estimate_tokens(request);
     size_t choices = request->num_prompts * (size_t)request->best_of;
+    const struct span_list *input =
+        &request->prompts[0].input; /* of a chat, which has one prompt */
     if (job_reserve(job,
                     request->num_prompts * sizeof *job->prepared.prompts +
-                        choices * sizeof *run->choices,
+                        choices * sizeof *run->choices + input->capacity * sizeof *input->items,
                     &error))
         return api_error_from_engine(err, &error, NULL);
     job->prepared.prompts = calloc(request->num_prompts, sizeof *job->prepared.prompts);
