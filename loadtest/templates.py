@@ -51,7 +51,7 @@ class Chats:
     """Four at once, and what became of them."""
 
     def __init__(self, server, text, size):
-        content = text * (size // len(text.encode()))
+        content = text * (size // (len(json.dumps(text, ensure_ascii=False).encode()) - 2))
         messages = [{"role": "user", "content": content}]
         self.server = server
         self.body = json.dumps({"messages": messages, "max_tokens": 1}, ensure_ascii=False).encode()

@@ -50,8 +50,8 @@ static struct value loop_attribute(struct run *run, struct value value, const st
         {"first", value_bool(index0 == 0)},
         {"last", value_bool(index0 + 1 == length)},
         {"length", value_int(length)},
-        {"depth", value_int(1)}, /* of recursive loops, which are refused */
-        {"depth0", value_int(0)},
+        {"depth", value_int(loop->depth + 1)},
+        {"depth0", value_int(loop->depth)},
     };
     for (size_t i = 0; i < sizeof ATTRIBUTES / sizeof *ATTRIBUTES; i++)
         if (strcmp(name->bytes, ATTRIBUTES[i].name) == 0)
@@ -73,9 +73,10 @@ static const struct builtin *methods_of(enum value_kind kind)
     case VALUE_STRING:
         return builtins_string_methods;
     case VALUE_LIST:
+        return builtins_list_methods;
     case VALUE_TUPLE:
     case VALUE_RANGE:
-        return builtins_list_methods;
+        return builtins_tuple_methods;
     case VALUE_DICT:
         return builtins_dict_methods;
     default:
@@ -134,8 +135,15 @@ struct value access_attribute(struct run *run, struct value value, const struct 
     const struct value *found = NULL;
     if (methods && (function = builtin_find(methods, name->bytes)))
         return method(run, value, function);
+    if (value.kind == VALUE_TUPLE && value.list->is_group && plain) {
+        bool grouper = strcmp(name->bytes, "grouper") == 0;
+        if (grouper || strcmp(name->bytes, "list") == 0)
+            return value.list->items[!grouper];
+    }
     switch (value.kind) {
     case VALUE_UNDEFINED:
+        if (strncmp(name->bytes, "__", 2) == 0)
+            return no_attribute(run, value, name);
         heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
     case VALUE_NAMESPACE:
     case VALUE_DICT:

@@ -18,6 +18,7 @@ extern const struct builtin builtins_functions[];
 /* Methods by the kind of value that has them. */
 extern const struct builtin builtins_string_methods[];
 extern const struct builtin builtins_list_methods[];
+extern const struct builtin builtins_tuple_methods[]; /* and of ranges */
 extern const struct builtin builtins_dict_methods[];
 extern const struct builtin builtins_loop_methods[];
 

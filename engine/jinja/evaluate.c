@@ -63,22 +63,62 @@ static struct value slice(struct run *run, const struct node *node)
     return access_slice(run, of, from, to, step);
 }
 
-/* Arguments: a list of expressions, then NODE_KEYWORDs. */
+/* Arguments that grow. */
+struct arguments {
+    struct list *items;
+    struct named_value *named; /* [count] */
+    size_t count, capacity;
+};
+
+static void push_named(struct run *run, struct arguments *args, const struct string *name,
+                       struct value value)
+{
+    if (args->count == args->capacity) {
+        size_t capacity = 2 * args->capacity + 2;
+        struct named_value *named = heap_alloc(&run->heap, capacity, sizeof *named);
+        if (args->count > 0)
+            memcpy(named, args->named, args->count * sizeof *named);
+        args->named = named;
+        args->capacity = capacity;
+    }
+    heap_work(&run->heap, 0);
+    args->named[args->count++] = (struct named_value){name, value};
+}
+
+static void push_spread(struct run *run, struct arguments *args, struct value value, bool named)
+{
+    if (named && value.kind != VALUE_DICT)
+        heap_fail(&run->heap, ERROR_INVALID, "argument after ** must be a mapping, not %s",
+                  value_type(value));
+    if (!named && value.kind == VALUE_UNDEFINED)
+        heap_fail(&run->heap, ERROR_INVALID, "%s", value.string->bytes);
+    const struct list *items = named ? NULL : value_items(&run->heap, value);
+    for (size_t i = 0; items && i < items->count; i++)
+        value_push(&run->heap, args->items, items->items[i]);
+    for (size_t i = 0; named && i < value.dict->count; i++) {
+        const struct dict_entry *entry = &value.dict->entries[i];
+        if (entry->key.kind != VALUE_STRING)
+            heap_fail(&run->heap, ERROR_INVALID, "keywords must be strings, not %s",
+                      value_type(entry->key));
+        push_named(run, args, entry->key.string, entry->value);
+    }
+}
+
+/* The arguments of a call. */
 static struct args arguments(struct run *run, const struct node *first)
 {
-    size_t count = 0, named = 0;
+    size_t count = 0;
     for (const struct node *node = first; node; node = node->next)
-        *(node->type == NODE_KEYWORD ? &named : &count) += 1;
-    struct value *items = heap_alloc(&run->heap, count, sizeof *items);
-    struct named_value *names = heap_alloc(&run->heap, named, sizeof *names);
-    struct args args = {.items = items, .named = names};
+        count += node->type != NODE_KEYWORD;
+    struct arguments args = {.items = value_new_list(&run->heap, count)};
     for (const struct node *node = first; node; node = node->next)
         if (node->type == NODE_KEYWORD)
-            names[args.num_named++] =
-                (struct named_value){node->value.string, evaluate(run, node->a)};
+            push_named(run, &args, node->value.string, evaluate(run, node->a));
+        else if (node->type == NODE_SPREAD || node->type == NODE_SPREAD_NAMED)
+            push_spread(run, &args, evaluate(run, node->a), node->type == NODE_SPREAD_NAMED);
         else
-            items[args.count++] = evaluate(run, node);
-    return args;
+            value_push(&run->heap, args.items, evaluate(run, node));
+    return (struct args){args.items->items, args.items->count, args.named, args.count};
 }
 
 /* What Python's Markup makes of its text is Markup again. */
@@ -95,10 +135,19 @@ static struct value method_call(struct run *run, const struct method *method,
     return markup ? value_markup(&run->heap, result) : result;
 }
 
-static struct value call(struct run *run, const struct node *node)
+/* caller: what a call block adds, or VALUE_MISSING. */
+struct value evaluate_call(struct run *run, const struct node *node, struct value caller)
 {
     struct value callee = evaluate(run, node->a);
     struct args args = arguments(run, node->list);
+    if (caller.kind != VALUE_MISSING) {
+        struct named_value *named = heap_alloc(&run->heap, args.num_named + 1, sizeof *args.named);
+        for (size_t i = 0; i < args.num_named; i++)
+            named[i] = args.named[i];
+        named[args.num_named++] =
+            (struct named_value){value_text(&run->heap, "caller").string, caller};
+        args.named = named;
+    }
     run->heap.offset = node->offset;
     switch (callee.kind) {
     case VALUE_MACRO:
@@ -107,6 +156,8 @@ static struct value call(struct run *run, const struct node *node)
         return builtin_call(run, callee.function, VALUE_OF_NONE, &args);
     case VALUE_METHOD:
         return method_call(run, callee.method, &args);
+    case VALUE_LOOP:
+        return loop_call(run, callee.loop, &args);
     case VALUE_UNDEFINED:
         heap_fail(&run->heap, ERROR_INVALID, "%s", callee.string->bytes);
     default:
@@ -207,7 +258,7 @@ static struct value value_of_node(struct run *run, const struct node *node)
     case NODE_SLICE:
         return slice(run, node);
     case NODE_CALL:
-        return call(run, node);
+        return evaluate_call(run, node, (struct value){.kind = VALUE_MISSING});
     case NODE_FILTER:
     case NODE_TEST:
         return builtin(run, node, evaluate(run, node->a));

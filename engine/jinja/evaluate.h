@@ -10,4 +10,7 @@ struct value evaluate(struct run *run, const struct node *node);
 /* What the filters of a block make of `text`. */
 struct value evaluate_filters(struct run *run, const struct node *filters, struct value text);
 
+/* A call. caller: what a call block gives as `caller`, or VALUE_MISSING. */
+struct value evaluate_call(struct run *run, const struct node *node, struct value caller);
+
 #endif

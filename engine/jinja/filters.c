@@ -93,6 +93,69 @@ static BUILTIN(replace)
                             all ? -1 : strings_given_int(run, given[2], -1, "replace"));
 }
 
+static BUILTIN(escape)
+{
+    BUILTIN_UNUSED;
+    return operators_escaped(run, text(run, self));
+}
+
+static BUILTIN(forceescape)
+{
+    BUILTIN_UNUSED;
+    const struct string *string = text(run, self);
+    struct string *plain = value_part(&run->heap, string, 0, string->length).string;
+    return operators_escaped(run, plain);
+}
+
+/* As re.findall(r"\w+") counts. */
+static BUILTIN(wordcount)
+{
+    BUILTIN_UNUSED;
+    const struct string *string = text(run, self);
+    int64_t count = 0;
+    bool inside = false;
+    heap_work(&run->heap, string->length);
+    for (size_t at = 0, length; at < string->length; at += length) {
+        uint32_t c = utf8_decode(string->bytes + at, &length);
+        bool is_word = c == '_' || characters_is_alpha(c) || characters_is_numeric(c);
+        count += is_word && !inside;
+        inside = is_word;
+    }
+    return value_int(count);
+}
+
+static BUILTIN(truncate)
+{
+    BUILTIN_UNUSED;
+    const struct string *string;
+    int64_t characters = value_length(self);
+    int64_t most = strings_given_int(run, given[0], 255, "truncate");
+    const struct string *end = given[2].kind == VALUE_MISSING
+                                   ? value_text(&run->heap, "...").string
+                                   : strings_given(run, given[2], "truncate");
+    bool five = given[3].kind == VALUE_MISSING || given[3].kind == VALUE_NONE;
+    int64_t leeway = five ? 5 : strings_given_int(run, given[3], 5, "truncate");
+    int64_t kept = most - (int64_t)end->characters;
+    if (kept < 0 || leeway < 0)
+        heap_fail(&run->heap, ERROR_INVALID, "truncate: expected a length of at least %zu",
+                  end->characters);
+    if (characters >= 0 && (characters <= most || characters - most <= leeway))
+        return self;
+    string = strings_given(run, self, "truncate");
+    size_t stop = access_offset(run, string, (size_t)kept);
+    for (size_t at = stop; at > 0 && !value_true(given[1]); at--) {
+        heap_work(&run->heap, 0);
+        if (string->bytes[at - 1] != ' ')
+            continue;
+        stop = at - 1;
+        break;
+    }
+    struct output own, *before = output_begin(run, &own);
+    output_part(run, string, 0, stop);
+    output_string(run, end);
+    return output_take(run, before);
+}
+
 static BUILTIN(center)
 {
     BUILTIN_UNUSED;
@@ -184,6 +247,8 @@ static struct value to_int(struct run *run, double number, struct value otherwis
 static BUILTIN(integer)
 {
     BUILTIN_UNUSED;
+    if (self.kind == VALUE_UNDEFINED)
+        heap_fail(&run->heap, ERROR_INVALID, "%s", self.string->bytes);
     struct value otherwise = given[0].kind == VALUE_MISSING ? value_int(0) : given[0], number;
     int64_t base = strings_given_int(run, given[1], 10, "int");
     if (base < 2 || base > 36)
@@ -202,6 +267,8 @@ static BUILTIN(integer)
 static BUILTIN(floating)
 {
     BUILTIN_UNUSED;
+    if (self.kind == VALUE_UNDEFINED)
+        heap_fail(&run->heap, ERROR_INVALID, "%s", self.string->bytes);
     struct value otherwise = given[0].kind == VALUE_MISSING ? value_float(0) : given[0], number;
     if (value_is_number(self))
         return value_float(value_as_float(self));
@@ -219,7 +286,8 @@ static BUILTIN(round_off)
         heap_fail(&run->heap, ERROR_INVALID, "round: expected a number, got a %s",
                   value_type(self));
     if (precision < 0 || precision > 20)
-        heap_fail(&run->heap, ERROR_INVALID, "round: expected a precision of 0 to 20");
+        heap_fail(&run->heap, ERROR_INVALID,
+                  "round: a precision under 0 or over 20 is not supported");
     bool up = strcmp(how, "ceil") == 0, down = strcmp(how, "floor") == 0;
     double number = value_as_float(self), scale = pow(10, (double)precision);
     if (up || down) {
@@ -288,15 +356,20 @@ struct value filters_call(struct run *run, const struct builtin *filter, struct 
 const struct builtin builtins_filters[] = {
     {"abs", absolute, "", 0},
     {"attr", attr, "name", 1},
+    {"batch", filters_batch, "linecount fill_with", 1},
     {"capitalize", capitalize, "", 0},
     {"center", center, "width", 0},
     {"count", filters_length, "", 0},
     {"d", default_to, "default_value boolean", 0},
     {"default", default_to, "default_value boolean", 0},
     {"dictsort", filters_dictsort, "case_sensitive by reverse", 0},
+    {"e", escape, "", 0},
+    {"escape", escape, "", 0},
     {"first", filters_first, "", 0},
     {"float", floating, "default", 0},
+    {"forceescape", forceescape, "", 0},
     {"format", format, NULL, 0},
+    {"groupby", filters_groupby, "attribute default case_sensitive", 1},
     {"indent", indent, "width first blank", 0},
     {"int", integer, "default base", 0},
     {"items", filters_items, "", 0},
@@ -316,13 +389,16 @@ const struct builtin builtins_filters[] = {
     {"safe", safe, "", 0},
     {"select", filters_select, NULL, 0},
     {"selectattr", filters_selectattr, NULL, 0},
+    {"slice", filters_slice, "slices fill_with", 1},
     {"sort", filters_sort, "reverse case_sensitive attribute", 0},
     {"string", string, "", 0},
     {"sum", filters_sum, "attribute start", 0},
     {"title", title, "", 0},
     {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
     {"trim", trim, "chars", 0},
+    {"truncate", truncate, "length killwords end leeway", 0},
     {"unique", filters_unique, "case_sensitive attribute", 0},
     {"upper", upper, "", 0},
+    {"wordcount", wordcount, "", 0},
     {NULL, NULL, NULL, 0},
 };

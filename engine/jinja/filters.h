@@ -15,6 +15,7 @@ typedef struct value filter_function(struct run *run, struct value self, const s
 filter_function filters_first, filters_last, filters_length, filters_list, filters_reverse;
 filter_function filters_join, filters_items, filters_map, filters_select, filters_reject;
 filter_function filters_selectattr, filters_rejectattr, filters_sort, filters_dictsort;
+filter_function filters_batch, filters_slice, filters_groupby;
 filter_function filters_unique, filters_min, filters_max, filters_sum;
 
 #endif

@@ -313,7 +313,8 @@ struct value format_percent(struct run *run, const struct string *format, struct
     }
     bool tuple = values.kind == VALUE_TUPLE;
     bool all = tuple ? p.taken >= values.list->count
-                     : p.taken > 0 || values.kind == VALUE_DICT || values.kind == VALUE_LIST;
+                     : p.taken > 0 || values.kind == VALUE_DICT || values.kind == VALUE_LIST ||
+                           values.kind == VALUE_RANGE || values.kind == VALUE_UNDEFINED;
     if (!all)
         heap_fail(&run->heap, ERROR_INVALID,
                   "not all arguments converted during string formatting");

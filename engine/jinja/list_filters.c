@@ -208,6 +208,8 @@ BUILTIN(filters_map)
 {
     BUILTIN_UNUSED;
     const struct list *items = items_if_true(run, self);
+    if (items->count == 0)
+        return value_list(VALUE_ITERATOR, value_new_list(&run->heap, 0));
     if (args->count == 0)
         return mapped_attribute(run, items, args);
     const struct builtin *filter = named_builtin(run, builtins_filters, args->items[0]);
@@ -322,12 +324,118 @@ static struct value sorted(struct run *run, const struct list *items, const stru
     return value_list(VALUE_LIST, result);
 }
 
+/* Keys that are lists, of one attribute or, parted by commas, several: what is equal needs no
+ * order. */
+static struct value *list_keys(struct run *run, const struct list *items, struct value paths,
+                               bool case_sensitive)
+{
+    struct value *keys = heap_alloc(&run->heap, items->count, sizeof *keys);
+    for (size_t i = 0; i < items->count; i++)
+        keys[i] = value_list(VALUE_LIST, value_new_list(&run->heap, 1));
+    const char *at = paths.kind == VALUE_STRING ? paths.string->bytes : NULL;
+    do {
+        struct value path = paths;
+        const char *comma = at ? memchr(at, ',', strlen(at)) : NULL;
+        if (at)
+            path = value_of(value_own(&run->heap, at, comma ? (size_t)(comma - at) : strlen(at)));
+        struct value *parts = sort_keys(run, items, path, case_sensitive);
+        for (size_t i = 0; i < items->count; i++)
+            value_push(&run->heap, keys[i].list, parts[i]);
+        at = comma ? comma + 1 : NULL;
+    } while (at);
+    return keys;
+}
+
 BUILTIN(filters_sort)
 {
     BUILTIN_UNUSED;
     const struct list *items = value_items(&run->heap, self);
-    return sorted(run, items, sort_keys(run, items, given[2], value_true(given[1])),
+    return sorted(run, items, list_keys(run, items, given[2], value_true(given[1])),
                   value_true(given[0]));
+}
+
+static struct value group(struct run *run, struct value name, struct list *members)
+{
+    struct list *pair = value_new_list(&run->heap, 2);
+    value_push(&run->heap, pair, name);
+    value_push(&run->heap, pair, value_list(VALUE_LIST, members));
+    pair->is_group = true;
+    return value_list(VALUE_TUPLE, pair);
+}
+
+/* Sorted by the attribute, and those together whose attribute is equal. */
+BUILTIN(filters_groupby)
+{
+    BUILTIN_UNUSED;
+    struct value otherwise = given[1].kind == VALUE_MISSING ? VALUE_OF_NONE : given[1];
+    const struct list *items = value_items(&run->heap, self);
+    struct list *pairs = value_new_list(&run->heap, items->count);
+    struct value *keys = heap_alloc(&run->heap, items->count, sizeof *keys);
+    for (size_t i = 0; i < items->count; i++) {
+        struct value name = attribute(run, items->items[i], given[0], otherwise);
+        keys[i] = sort_key(run, name, value_true(given[2]));
+        struct list *three = value_new_list(&run->heap, 3);
+        value_push(&run->heap, three, keys[i]);
+        value_push(&run->heap, three, name);
+        value_push(&run->heap, three, items->items[i]);
+        value_push(&run->heap, pairs, value_list(VALUE_TUPLE, three));
+    }
+    pairs = sorted(run, pairs, keys, false).list;
+    struct list *groups = value_new_list(&run->heap, 0), *members = NULL;
+    for (size_t i = 0; i < pairs->count; i++) {
+        const struct value *three = pairs->items[i].list->items;
+        if (i == 0 || !value_equal(&run->heap, pairs->items[i - 1].list->items[0], three[0])) {
+            members = value_new_list(&run->heap, 0);
+            value_push(&run->heap, groups, group(run, three[1], members));
+        }
+        value_push(&run->heap, members, three[2]);
+    }
+    return value_list(VALUE_LIST, groups);
+}
+
+/* Lists of so many items each. */
+BUILTIN(filters_batch)
+{
+    BUILTIN_UNUSED;
+    int64_t size = strings_given_int(run, given[0], 0, "batch");
+    const struct list *items = value_items(&run->heap, self);
+    struct list *batches = value_new_list(&run->heap, 0);
+    struct list *batch = value_new_list(&run->heap, 0);
+    for (size_t i = 0; i < items->count; i++) {
+        if ((int64_t)batch->count == size) {
+            value_push(&run->heap, batches, value_list(VALUE_LIST, batch));
+            batch = value_new_list(&run->heap, 0);
+        }
+        value_push(&run->heap, batch, items->items[i]);
+    }
+    while (batch->count > 0 && !absent(given[1]) && (int64_t)batch->count < size)
+        value_push(&run->heap, batch, given[1]);
+    if (batch->count > 0)
+        value_push(&run->heap, batches, value_list(VALUE_LIST, batch));
+    return value_list(VALUE_ITERATOR, batches);
+}
+
+/* So many lists, the first ones with one item more. */
+BUILTIN(filters_slice)
+{
+    BUILTIN_UNUSED;
+    int64_t slices = strings_given_int(run, given[0], 0, "slice");
+    const struct list *items = value_items(&run->heap, self);
+    struct list *columns = value_new_list(&run->heap, 0);
+    if (slices == 0)
+        heap_fail(&run->heap, ERROR_INVALID, "slice: expected a number of slices, got 0");
+    int64_t each = slices > 0 ? (int64_t)items->count / slices : 0;
+    int64_t longer = slices > 0 ? (int64_t)items->count % slices : 0;
+    size_t at = 0;
+    for (int64_t i = 0; i < slices; i++) {
+        struct list *column = value_new_list(&run->heap, 0);
+        for (int64_t j = 0; j < each + (i < longer); j++)
+            value_push(&run->heap, column, items->items[at++]);
+        if (!absent(given[1]) && i >= longer)
+            value_push(&run->heap, column, given[1]);
+        value_push(&run->heap, columns, value_list(VALUE_LIST, column));
+    }
+    return value_list(VALUE_ITERATOR, columns);
 }
 
 BUILTIN(filters_dictsort)
@@ -340,6 +448,8 @@ BUILTIN(filters_dictsort)
         if (!by_value && strcmp(by->bytes, "key") != 0)
             heap_fail(&run->heap, ERROR_INVALID, "dictsort: by: expected key or value");
     }
+    if (self.kind == VALUE_UNDEFINED)
+        heap_fail(&run->heap, ERROR_INVALID, "%s", self.string->bytes);
     struct value pairs = filters_items(run, self, given, args);
     struct value *keys = sort_keys(run, pairs.list, value_int(by_value), value_true(given[0]));
     return sorted(run, pairs.list, keys, value_true(given[2]));

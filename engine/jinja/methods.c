@@ -26,9 +26,14 @@ static BUILTIN(copy)
 static BUILTIN(list_index)
 {
     BUILTIN_UNUSED;
-    for (size_t i = 0; i < self.list->count; i++)
+    int64_t count = (int64_t)self.list->count, bounds[2] = {0, count};
+    for (int i = 0; i < 2; i++) {
+        bounds[i] = strings_given_int(run, given[1 + i], bounds[i], "index");
+        bounds[i] = bounds[i] < -count ? 0 : bounds[i] < 0 ? bounds[i] + count : bounds[i];
+    }
+    for (int64_t i = bounds[0]; i < bounds[1] && i < count; i++)
         if (value_equal(&run->heap, self.list->items[i], given[0]))
-            return value_int((int64_t)i);
+            return value_int(i);
     heap_fail(&run->heap, ERROR_INVALID, "index: the value is not in the list");
 }
 
@@ -42,7 +47,7 @@ static BUILTIN(list_count)
 }
 
 const struct builtin builtins_list_methods[] = {
-    {"index", list_index, "value", 1},
+    {"index", list_index, "value start stop", 1},
     {"count", list_count, "value", 1},
     {"copy", copy, "", 0},
     {"append", refuse_change, NULL, 0},
@@ -56,7 +61,24 @@ const struct builtin builtins_list_methods[] = {
     {NULL, NULL, NULL, 0},
 };
 
+const struct builtin builtins_tuple_methods[] = {
+    {"index", list_index, "value start stop", 1},
+    {"count", list_count, "value", 1},
+    {NULL, NULL, NULL, 0},
+};
+
 /* Dicts. */
+
+static BUILTIN(dict_fromkeys)
+{
+    BUILTIN_UNUSED;
+    struct dict *made = value_new_dict(&run->heap);
+    const struct list *keys = value_items(&run->heap, given[0]);
+    for (size_t i = 0; i < keys->count; i++)
+        value_set(&run->heap, made, keys->items[i],
+                  given[1].kind == VALUE_MISSING ? VALUE_OF_NONE : given[1]);
+    return (struct value){.kind = VALUE_DICT, .dict = made};
+}
 
 static BUILTIN(dict_get)
 {
@@ -101,7 +123,7 @@ const struct builtin builtins_dict_methods[] = {
     {"values", dict_values, "", 0},
     {"items", dict_items, "", 0},
     {"copy", copy, "", 0},
-    {"fromkeys", refuse_change, NULL, 0},
+    {"fromkeys", dict_fromkeys, "iterable value", 1},
     {"clear", refuse_change, NULL, 0},
     {"pop", refuse_change, NULL, 0},
     {"popitem", refuse_change, NULL, 0},
@@ -216,13 +238,28 @@ static BUILTIN(raise_exception)
     heap_fail(&run->heap, ERROR_INVALID, "the template refuses this: %.300s", text.string->bytes);
 }
 
+/* The time has no zone, as datetime.now() has none: %Z and %z are nothing. */
+static const struct string *without_zone(struct run *run, const struct string *format)
+{
+    struct output own, *before = output_begin(run, &own);
+    heap_work(&run->heap, format->length);
+    for (size_t at = 0; at < format->length;) {
+        char next = format->bytes[at] == '%' ? format->bytes[at + 1] : 0;
+        size_t length = next && (unsigned char)next < 0x80 ? 2 : 1;
+        if (next != 'Z' && next != 'z')
+            output_part(run, format, at, at + length);
+        at += length;
+    }
+    return output_take(run, before).string;
+}
+
 static BUILTIN(strftime_now)
 {
     BUILTIN_UNUSED;
     char text[512];
     struct tm parts;
     time_t now = (time_t)run->now;
-    const struct string *format = strings_given(run, given[0], "strftime_now");
+    const struct string *format = without_zone(run, strings_given(run, given[0], "strftime_now"));
     if (!localtime_r(&now, &parts))
         heap_fail(&run->heap, ERROR_INTERNAL, "the time cannot be told");
     heap_work(&run->heap, format->length);

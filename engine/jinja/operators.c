@@ -33,6 +33,8 @@ static void refuse_undefined(struct run *run, struct value value)
 
 static _Noreturn void refuse(struct run *run, int op, struct value a, struct value b)
 {
+    if (a.kind == VALUE_VIEW || b.kind == VALUE_VIEW)
+        heap_fail(&run->heap, ERROR_INVALID, "%s of a view of a dict is not supported", symbol(op));
     refuse_undefined(run, a);
     refuse_undefined(run, b);
     heap_fail(&run->heap, ERROR_INVALID, "unsupported operand types for %s: '%s' and '%s'",
@@ -132,6 +134,8 @@ static struct value with_floats(struct run *run, int op, double a, double b)
     case OP_POWER:
         if ((a < 0 && b != floor(b)) || (a == 0 && b < 0))
             heap_fail(&run->heap, ERROR_INVALID, "this power is not supported");
+        if (isfinite(a) && isfinite(b) && isinf(pow(a, b)))
+            heap_fail(&run->heap, ERROR_INVALID, "the result is too large");
         return value_float(pow(a, b));
     default:
         check_divisor(run, b == 0);
@@ -158,6 +162,13 @@ static void write_escaped(struct run *run, const struct string *string)
         begin = at + 1;
     }
     output_part(run, string, begin, string->length);
+}
+
+struct value operators_escaped(struct run *run, const struct string *string)
+{
+    struct output own, *before = output_begin(run, &own);
+    write_escaped(run, string);
+    return value_markup(&run->heap, output_take(run, before));
 }
 
 static struct value joined_strings(struct run *run, struct value a, struct value b)

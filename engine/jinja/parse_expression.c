@@ -146,6 +146,22 @@ static struct node *parse_strings(struct parser *parser)
     return node;
 }
 
+/* Whether the template gives that name a value of its own. */
+static bool is_assigned(const struct parser *parser, const char *name)
+{
+    static const char *const BEFORE[] = {"set", "macro", "for", "with"};
+    for (size_t i = 1; i < parser->tokens->count; i++) {
+        const struct token *token = &parser->tokens->items[i];
+        if (token->type != TOKEN_NAME || token[-1].type != TOKEN_NAME ||
+            strcmp(token->value.string->bytes, name) != 0)
+            continue;
+        for (size_t j = 0; j < sizeof BEFORE / sizeof *BEFORE; j++)
+            if (strcmp(token[-1].value.string->bytes, BEFORE[j]) == 0)
+                return true;
+    }
+    return false;
+}
+
 static struct node *parse_name(struct parser *parser)
 {
     static const struct {
@@ -164,6 +180,9 @@ static struct node *parse_name(struct parser *parser)
             node->value = CONSTANTS[i / 2].value;
             break;
         }
+    if (strcmp(node->value.kind == VALUE_STRING ? node->value.string->bytes : "", "self") == 0 &&
+        !is_assigned(parser, "self"))
+        parser_fail(parser, "self, of blocks, is not supported");
     return node;
 }
 
@@ -203,8 +222,16 @@ static struct node *parse_args(struct parser *parser)
             parser_expect_op(parser, ',');
         if (parser_take_op(parser, ')'))
             break;
-        if (parser_is_op(parser, '*') || parser_is_op(parser, OP_POWER))
-            parser_fail(parser, "arguments with * are not supported");
+        if (parser_is_op(parser, '*') || parser_is_op(parser, OP_POWER)) {
+            struct node *spread = parser_node(parser, NODE_SPREAD);
+            if (parser_take_op(parser, OP_POWER))
+                spread->type = NODE_SPREAD_NAMED;
+            else
+                parser_expect_op(parser, '*');
+            spread->a = parse_expression(parser, true);
+            end = parser_append(end, spread);
+            continue;
+        }
         bool keyword = parser->at->type == TOKEN_NAME && parser->at[1].type == TOKEN_OPERATOR &&
                        parser->at[1].op == '=';
         if (named && !keyword)
@@ -223,9 +250,23 @@ static struct node *parse_args(struct parser *parser)
     return first;
 }
 
+/* What we lack of what can be called. */
+static void refuse_call(struct parser *parser, const struct node *of)
+{
+    bool method = of->type == NODE_ATTRIBUTE, function = of->type == NODE_NAME;
+    if (!method && !function)
+        return;
+    const char *name = of->value.string->bytes;
+    if (method && builtin_lacks(BUILTIN_LACKS_METHOD, name))
+        parser_fail(parser, "the method %s is not supported", name);
+    if (function && builtin_lacks(BUILTIN_LACKS_FUNCTION, name) && !is_assigned(parser, name))
+        parser_fail(parser, "the function %s is not supported", name);
+}
+
 static struct node *parse_call(struct parser *parser, struct node *of)
 {
     struct node *node = node_at(parser, NODE_CALL, of);
+    refuse_call(parser, of);
     node->a = of;
     node->list = parse_args(parser);
     return node;
@@ -252,8 +293,15 @@ static struct node *parse_item(struct parser *parser, struct node *of)
     } else if (!node->b) {
         parser_fail(parser, "expected an expression");
     }
-    if (parser_is_op(parser, ','))
-        parser_fail(parser, "tuples as subscripts are not supported");
+    if (parser_is_op(parser, ',')) {
+        struct node *tuple = node_at(parser, NODE_TUPLE, of), **end;
+        if (node->type == NODE_SLICE)
+            parser_fail(parser, "slices among subscripts are not supported");
+        end = parser_append(&tuple->list, node->b);
+        while (parser_take_op(parser, ','))
+            end = parser_append(end, parse_expression(parser, true));
+        node->b = tuple;
+    }
     parser_expect_op(parser, ']');
     return node;
 }
@@ -286,12 +334,17 @@ static struct node *parse_postfix(struct parser *parser, struct node *node)
     }
 }
 
-/* Takes the name of a filter or test. */
+/* Takes the name of a filter or test. One that Jinja has and we lack is refused wherever it is. */
 static void take_builtin(struct parser *parser, const struct builtin *table, struct node *node)
 {
     const struct token *token = parser->at;
     node->value = value_of(parser_expect_name(parser));
     node->builtin = builtin_find(table, node->value.string->bytes);
+    if (!node->builtin && table == builtins_filters &&
+        builtin_lacks(BUILTIN_LACKS_FILTER, node->value.string->bytes)) {
+        parser->at = token;
+        parser_fail(parser, "the filter %.60s is not supported", node->value.string->bytes);
+    }
     if (!node->builtin && !parser->branch && !parser->unknown)
         parser->unknown = token;
 }

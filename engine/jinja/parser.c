@@ -144,14 +144,15 @@ static struct node *parse_for(struct parser *parser)
     struct node *node = parser_node(parser, NODE_FOR);
     int which;
     node->a = parse_target(parser, false);
+    if (node->a->type == NODE_NAME && strcmp(node->a->value.string->bytes, "loop") == 0)
+        parser_fail(parser, "cannot assign to loop");
     if (!parser_take_name(parser, "in"))
         parser_fail(parser, "expected in");
     node->b = parse_tuple(parser, false);
     bool branch = parser_branch(parser, false);
     if (parser_take_name(parser, "if"))
         node->c = parse_expression(parser, true);
-    if (parser_is_name(parser, "recursive"))
-        parser_fail(parser, "recursive loops are not supported");
+    node->op = parser_take_name(parser, "recursive");
     expect_block_end(parser);
     parser->loops++;
     node->list = parse_until(parser, node, ENDS, &which);
@@ -182,26 +183,38 @@ static struct node *parse_set(struct parser *parser)
     return node;
 }
 
-/* What Jinja gives a macro that mentions them. */
-static void refuse_special(struct parser *parser, const struct token *end)
+/* What of that the tokens [begin, end) mention: not as an attribute or the name of an argument. */
+static int uses(const struct token *begin, const struct token *end)
 {
     static const char *const SPECIAL[] = {"varargs", "kwargs", "caller"};
-    for (const struct token *token = parser->at; token < end; token++)
-        for (size_t i = 0; i < sizeof SPECIAL / sizeof *SPECIAL; i++)
-            if (token->type == TOKEN_NAME && strcmp(token->value.string->bytes, SPECIAL[i]) == 0) {
-                parser->at = token;
-                parser_fail(parser, "%s in a macro is not supported", SPECIAL[i]);
-            }
+    int found = 0;
+    for (const struct token *token = begin; token < end; token++) {
+        bool attribute = token[-1].type == TOKEN_OPERATOR && token[-1].op == '.';
+        for (int i = 0; i < 3 && token->type == TOKEN_NAME && !attribute; i++)
+            if (strcmp(token->value.string->bytes, SPECIAL[i]) == 0)
+                found |= 1 << i;
+    }
+    return found;
 }
 
-static struct node *parse_macro(struct parser *parser)
+/* A parameter of that name takes the place of what Jinja gives. */
+static int without_params(int found, const struct node *params)
 {
-    struct node *node = parser_node(parser, NODE_MACRO), **end = &node->params;
-    bool defaults = false, branch = parser_branch(parser, false);
-    node->value = value_of(parser_expect_name(parser));
-    parser_expect_op(parser, '(');
+    for (; params; params = params->next)
+        found &= strcmp(params->value.string->bytes, "varargs") == 0  ? ~MACRO_VARARGS
+                 : strcmp(params->value.string->bytes, "kwargs") == 0 ? ~MACRO_KWARGS
+                 : strcmp(params->value.string->bytes, "caller") == 0 ? ~MACRO_CALLER
+                                                                      : ~0;
+    return found;
+}
+
+/* Parameters, from behind the opening bracket on. */
+static struct node *parse_params(struct parser *parser)
+{
+    struct node *params = NULL, **end = &params;
+    bool defaults = false;
     while (!parser_take_op(parser, ')')) {
-        if (node->params)
+        if (params)
             parser_expect_op(parser, ',');
         struct node *param = parser_node(parser, NODE_KEYWORD);
         param->value = value_of(parser_expect_name(parser));
@@ -212,10 +225,40 @@ static struct node *parse_macro(struct parser *parser)
         defaults |= param->a != NULL;
         end = parser_append(end, param);
     }
+    return params;
+}
+
+static void parse_macro_body(struct parser *parser, struct node *node, const char *end)
+{
     expect_block_end(parser);
-    struct parser begin = *parser;
-    node->list = parse_captured(parser, node, "endmacro");
-    refuse_special(&begin, parser->at);
+    const struct token *begin = parser->at;
+    node->list = parse_captured(parser, node, end);
+    node->op = without_params(uses(begin, parser->at), node->params);
+}
+
+static struct node *parse_macro(struct parser *parser)
+{
+    struct node *node = parser_node(parser, NODE_MACRO);
+    bool branch = parser_branch(parser, false);
+    node->value = value_of(parser_expect_name(parser));
+    parser_expect_op(parser, '(');
+    node->params = parse_params(parser);
+    parse_macro_body(parser, node, "endmacro");
+    parser_branch(parser, branch);
+    return node;
+}
+
+static struct node *parse_call_block(struct parser *parser)
+{
+    struct node *node = parser_node(parser, NODE_CALL_BLOCK);
+    bool branch = parser_branch(parser, false);
+    node->value = value_text(parser->heap, "caller");
+    if (parser_take_op(parser, '('))
+        node->params = parse_params(parser);
+    node->a = parse_expression(parser, true);
+    if (node->a->type != NODE_CALL)
+        parser_fail(parser, "expected a call");
+    parse_macro_body(parser, node, "endcall");
     parser_branch(parser, branch);
     return node;
 }
@@ -284,6 +327,7 @@ static struct node *parse_statement(struct parser *parser)
         {"for", parse_for},
         {"set", parse_set},
         {"macro", parse_macro},
+        {"call", parse_call_block},
         {"with", parse_with},
         {"filter", parse_filter_block},
         {"generation", parse_generation},
@@ -356,7 +400,7 @@ static struct node *parse_until(struct parser *parser, const struct node *begin,
 
 struct node *parser_run(struct heap *heap, const struct token_array *tokens)
 {
-    struct parser parser = {.heap = heap, .at = tokens->items};
+    struct parser parser = {.heap = heap, .at = tokens->items, .tokens = tokens};
     struct node *statements = parse_until(&parser, NULL, NULL, NULL);
     if (parser.unknown) {
         parser.at = parser.unknown;

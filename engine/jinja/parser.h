@@ -9,7 +9,8 @@
 struct parser {
     struct heap *heap;
     const struct token *at; /* the next token */
-    int loops;              /* that a break or continue here would end */
+    const struct token_array *tokens;
+    int loops; /* that a break or continue here would end */
     /* Jinja looks for the filters and tests of a branch of an `if` when it gets there, but for
      * those in a block inside of it, and for all others at once. */
     bool branch;

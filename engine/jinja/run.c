@@ -13,6 +13,23 @@ const struct builtin *builtin_find(const struct builtin *table, const char *name
     return NULL;
 }
 
+bool builtin_lacks(enum builtin_lack kind, const char *name)
+{
+    static const char *const NAMES[][24] = {
+        [BUILTIN_LACKS_FILTER] = {"filesizeformat", "pprint", "random", "striptags", "urlencode",
+                                  "urlize", "wordwrap", "xmlattr"},
+        [BUILTIN_LACKS_METHOD] = {"as_integer_ratio", "bit_count", "bit_length", "casefold",
+                                  "conjugate", "encode", "expandtabs", "format_map", "from_bytes",
+                                  "fromhex", "hex", "is_integer", "isdisjoint", "isidentifier",
+                                  "maketrans", "striptags", "to_bytes", "translate", "unescape"},
+        [BUILTIN_LACKS_FUNCTION] = {"cycler", "joiner", "lipsum"},
+    };
+    for (const char *const *one = NAMES[kind]; *one; one++)
+        if (strcmp(*one, name) == 0)
+            return true;
+    return false;
+}
+
 /* The index of the parameter with that name, or -1. *count: how many there are. */
 static int parameter(const char *params, const char *name, int *count)
 {

@@ -51,6 +51,9 @@ struct builtin {
 };
 
 struct loop {
+    const struct node *node;
+    struct scope *scope; /* where the loop stands */
+    int depth;           /* 0, or how many it has called itself from */
     const struct list *items;
     size_t index;
     bool has_changed;    /* loop.changed() was called */
@@ -58,18 +61,23 @@ struct loop {
 };
 
 struct macro {
-    const struct node *node;
-    struct scope *scope; /* where it was defined */
+    const struct node *node; /* NODE_MACRO or NODE_CALL_BLOCK */
+    struct scope *scope;     /* where it was defined */
 };
 
 /* Finds `name` in a table that ends with an entry without a name; NULL: it is not there. */
 const struct builtin *builtin_find(const struct builtin *table, const char *name);
+/* Whether that is a name of Jinja's or Python's that templates may mean and we have not. */
+enum builtin_lack { BUILTIN_LACKS_FILTER, BUILTIN_LACKS_METHOD, BUILTIN_LACKS_FUNCTION };
+bool builtin_lacks(enum builtin_lack kind, const char *name);
 /* Binds the arguments to the parameters, and calls. */
 struct value builtin_call(struct run *run, const struct builtin *builtin, struct value self,
                           const struct args *args);
 
 /* statements.c */
 struct value macro_call(struct run *run, const struct macro *macro, const struct args *args);
+/* loop(items), of a recursive loop. */
+struct value loop_call(struct run *run, const struct loop *loop, const struct args *args);
 
 /* Appends to the output: what the template or we have written, */
 void output_own(struct run *run, const char *bytes, size_t length);

@@ -4,6 +4,8 @@
 #include "engine/jinja/evaluate.h"
 #include "engine/jinja/print.h"
 
+#include <string.h>
+
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 static enum flow block(struct run *run, const struct node *first);
@@ -78,18 +80,17 @@ static const struct list *filtered(struct run *run, const struct node *node,
     return chosen;
 }
 
-static enum flow for_loop(struct run *run, const struct node *node)
+static enum flow loop_over(struct run *run, const struct node *node, struct value over, int depth)
 {
-    struct value over = evaluate(run, node->b);
     run->heap.offset = node->b->offset;
     const struct list *items = value_items(&run->heap, over);
     if (node->c)
         items = filtered(run, node, items);
     struct loop *loop = heap_alloc(&run->heap, 1, sizeof *loop);
     struct value name = value_text(&run->heap, "loop");
-    loop->items = items;
     enum flow flow = FLOW_ON;
     struct scope *before = run->scope;
+    *loop = (struct loop){.node = node, .scope = before, .depth = depth, .items = items};
     for (; loop->index < items->count && flow != FLOW_BREAK; loop->index++) {
         enter_scope(run, before);
         set_name(run, name, (struct value){.kind = VALUE_LOOP, .loop = loop});
@@ -103,6 +104,28 @@ static enum flow for_loop(struct run *run, const struct node *node)
     flow = block(run, node->more);
     run->scope = before;
     return flow;
+}
+
+static enum flow for_loop(struct run *run, const struct node *node)
+{
+    return loop_over(run, node, evaluate(run, node->b), 0);
+}
+
+struct value loop_call(struct run *run, const struct loop *loop, const struct args *args)
+{
+    if (!loop->node->op)
+        heap_fail(&run->heap, ERROR_INVALID, "this loop is not recursive");
+    if (args->count != 1 || args->num_named > 0)
+        heap_fail(&run->heap, ERROR_INVALID, "loop: expected 1 argument, got %zu",
+                  args->count + args->num_named);
+    struct output own, *before = output_begin(run, &own);
+    struct scope *scope = run->scope;
+    run->scope = loop->scope;
+    heap_enter(&run->heap);
+    loop_over(run, loop->node, args->items[0], loop->depth + 1);
+    heap_leave(&run->heap);
+    run->scope = scope;
+    return output_take(run, before);
 }
 
 /* Blocks whose text is taken. */
@@ -129,9 +152,52 @@ static void define_macro(struct run *run, const struct node *node)
     set_name(run, node->value, (struct value){.kind = VALUE_MACRO, .macro = macro});
 }
 
+/* Whether a call's named argument goes to a parameter. */
+static bool is_param(struct run *run, const struct node *node, const struct string *name)
+{
+    for (const struct node *param = node->params; param; param = param->next)
+        if (value_equal(&run->heap, value_of((struct string *)name), param->value))
+            return true;
+    return false;
+}
+
+/* What has no parameter: varargs, kwargs and caller, if the macro mentions them. */
+static void bind_rest(struct run *run, const struct node *node, const struct args *args,
+                      size_t params)
+{
+    struct list *varargs = value_new_list(&run->heap, 0);
+    struct dict *kwargs = value_new_dict(&run->heap);
+    struct value caller = value_undefined(&run->heap, "No caller defined");
+    bool fits = node->op & MACRO_VARARGS || args->count <= params;
+    for (size_t i = params; i < args->count; i++)
+        value_push(&run->heap, varargs, args->items[i]);
+    for (size_t i = 0; i < args->num_named; i++) {
+        const struct named_value *named = &args->named[i];
+        if (is_param(run, node, named->name))
+            continue;
+        bool called = node->op & MACRO_CALLER && strcmp(named->name->bytes, "caller") == 0;
+        if (called)
+            caller = named->value;
+        else if (strcmp(named->name->bytes, "caller") == 0)
+            fits = false;
+        else
+            value_set(&run->heap, kwargs, value_of((struct string *)named->name), named->value);
+    }
+    if (!fits || (kwargs->count > 0 && !(node->op & MACRO_KWARGS)))
+        heap_fail(&run->heap, ERROR_INVALID, "the macro %.60s takes no such argument",
+                  node->value.string->bytes);
+    if (node->op & MACRO_VARARGS)
+        set_name(run, value_text(&run->heap, "varargs"), value_list(VALUE_TUPLE, varargs));
+    if (node->op & MACRO_KWARGS)
+        set_name(run, value_text(&run->heap, "kwargs"),
+                 (struct value){.kind = VALUE_DICT, .dict = kwargs});
+    if (node->op & MACRO_CALLER)
+        set_name(run, value_text(&run->heap, "caller"), caller);
+}
+
 /* The value that a call gives a parameter, or VALUE_MISSING. */
 static struct value argument(struct run *run, const struct node *param, size_t index,
-                             const struct args *args, size_t *taken)
+                             const struct args *args)
 {
     struct value value = {.kind = VALUE_MISSING};
     if (index < args->count)
@@ -143,22 +209,19 @@ static struct value argument(struct run *run, const struct node *param, size_t i
             heap_fail(&run->heap, ERROR_INVALID, "the argument %.60s is there twice",
                       param->value.string->bytes);
         value = args->named[i].value;
-        (*taken)++;
     }
     return value;
 }
 
 static void bind_params(struct run *run, const struct node *node, const struct args *args)
 {
-    size_t index = 0, taken = 0;
+    size_t index = 0;
     for (const struct node *param = node->params; param; param = param->next) {
-        struct value value = argument(run, param, index++, args, &taken);
+        struct value value = argument(run, param, index++, args);
         if (value.kind != VALUE_MISSING)
             set_name(run, param->value, value);
     }
-    if (args->count > index || taken < args->num_named)
-        heap_fail(&run->heap, ERROR_INVALID, "the macro %.60s takes no such argument",
-                  node->value.string->bytes);
+    bind_rest(run, node, args, index);
     for (const struct node *param = node->params; param; param = param->next) {
         if (value_find(&run->heap, run->scope->names, param->value))
             continue;
@@ -180,6 +243,15 @@ struct value macro_call(struct run *run, const struct macro *macro, const struct
     heap_leave(&run->heap);
     run->scope = scope;
     return output_take(run, before);
+}
+
+/* Calls with the block as `caller`. */
+static void call_block(struct run *run, const struct node *node)
+{
+    struct macro *macro = heap_alloc(&run->heap, 1, sizeof *macro);
+    *macro = (struct macro){node, run->scope};
+    print_value(run,
+                evaluate_call(run, node->a, (struct value){.kind = VALUE_MACRO, .macro = macro}));
 }
 
 static enum flow with(struct run *run, const struct node *node)
@@ -220,6 +292,9 @@ static enum flow statement(struct run *run, const struct node *node)
         return FLOW_ON;
     case NODE_MACRO:
         define_macro(run, node);
+        return FLOW_ON;
+    case NODE_CALL_BLOCK:
+        call_block(run, node);
         return FLOW_ON;
     case NODE_WITH:
         return with(run, node);

@@ -522,6 +522,32 @@ static BUILTIN(only_lower)
     return one_case(run, self, characters_is_lower, characters_is_upper);
 }
 
+static BUILTIN(all_printable)
+{
+    BUILTIN_UNUSED;
+    return self.string->length == 0 ? value_bool(true) : all(run, self, characters_is_printable);
+}
+
+/* Whether capitals begin what other letters continue, and there are some. */
+static BUILTIN(only_titles)
+{
+    BUILTIN_UNUSED;
+    bool found = false, inside = false;
+    heap_work(&run->heap, 2 * TABLE_WORK * self.string->length);
+    for (size_t at = 0, length; at < self.string->length; at += length) {
+        uint32_t c = utf8_decode(self.string->bytes + at, &length), title[3];
+        bool is_title = characters_title(c, title) == 1 && title[0] == c && !characters_is_lower(c);
+        bool capital = characters_is_upper(c) ||
+                       (is_title && characters_lower(c, title) == 1 && title[0] != c);
+        bool small = !capital && characters_is_lower(c);
+        if ((capital && inside) || (small && !inside))
+            return value_bool(false);
+        found |= capital || small;
+        inside = capital || small;
+    }
+    return value_bool(found);
+}
+
 static BUILTIN(format)
 {
     BUILTIN_UNUSED;
@@ -578,8 +604,8 @@ const struct builtin builtins_string_methods[] = {
     {"encode", unsupported, NULL, 0},
     {"expandtabs", unsupported, NULL, 0},
     {"isidentifier", unsupported, NULL, 0},
-    {"isprintable", unsupported, NULL, 0},
-    {"istitle", unsupported, NULL, 0},
+    {"isprintable", all_printable, "", 0},
+    {"istitle", only_titles, "", 0},
     {"maketrans", unsupported, NULL, 0},
     {"translate", unsupported, NULL, 0},
     {NULL, NULL, NULL, 0},

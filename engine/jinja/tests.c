@@ -2,6 +2,7 @@
 /* The tests: what stands behind `is`. */
 #include "engine/jinja/builtins.h"
 #include "engine/jinja/operators.h"
+#include "engine/jinja/print.h"
 #include "engine/jinja/strings.h"
 
 static BUILTIN(is_defined)
@@ -127,7 +128,7 @@ static BUILTIN(is_lower)
     BUILTIN_UNUSED;
     struct args none = {0};
     return builtin_call(run, builtin_find(builtins_string_methods, "islower"),
-                        value_of((struct string *)strings_given(run, self, "lower")), &none);
+                        print_to_string(run, self), &none);
 }
 
 static BUILTIN(is_upper)
@@ -135,7 +136,34 @@ static BUILTIN(is_upper)
     BUILTIN_UNUSED;
     struct args none = {0};
     return builtin_call(run, builtin_find(builtins_string_methods, "isupper"),
-                        value_of((struct string *)strings_given(run, self, "upper")), &none);
+                        print_to_string(run, self), &none);
+}
+
+static BUILTIN(is_escaped)
+{
+    BUILTIN_UNUSED;
+    return value_bool(value_is_markup(self));
+}
+
+static bool names_one(struct run *run, struct value name, const struct builtin *table)
+{
+    if (!value_hashable(&run->heap, name))
+        heap_fail(&run->heap, ERROR_INVALID, "unhashable type: '%s'", value_type(name));
+    return name.kind == VALUE_STRING && builtin_find(table, name.string->bytes);
+}
+
+static BUILTIN(is_filter)
+{
+    BUILTIN_UNUSED;
+    return value_bool(
+        names_one(run, self, builtins_filters) ||
+        (self.kind == VALUE_STRING && builtin_lacks(BUILTIN_LACKS_FILTER, self.string->bytes)));
+}
+
+static BUILTIN(is_test)
+{
+    BUILTIN_UNUSED;
+    return value_bool(names_one(run, self, builtins_tests));
 }
 
 static BUILTIN(is_same)
@@ -210,6 +238,9 @@ const struct builtin builtins_tests[] = {
     {"divisibleby", is_divisible, "num", 1},
     {"lower", is_lower, "", 0},
     {"upper", is_upper, "", 0},
+    {"escaped", is_escaped, "", 0},
+    {"filter", is_filter, "", 0},
+    {"test", is_test, "", 0},
     {"sameas", is_same, "other", 1},
     {"in", is_in, "seq", 1},
     {"eq", is_equal, "other", 1},

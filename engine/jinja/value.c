@@ -264,6 +264,10 @@ static bool equal(struct heap *heap, struct value a, struct value b)
         return equal_lists(heap, a.list, b.list);
     case VALUE_DICT:
         return equal_dicts(heap, a.dict, b.dict);
+    case VALUE_VIEW:
+        if (a.list != b.list)
+            heap_fail(heap, ERROR_INVALID, "to compare views of dicts is not supported");
+        return true;
     default:
         return a.list == b.list;
     }

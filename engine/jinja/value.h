@@ -60,7 +60,8 @@ struct value {
 struct list {
     struct value *items; /* [count] */
     size_t count, capacity;
-    bool used; /* ITERATOR: it has been gone through */
+    bool used;     /* ITERATOR: it has been gone through */
+    bool is_group; /* TUPLE: groupby's, with the attributes grouper and list */
 };
 
 struct dict_entry {
