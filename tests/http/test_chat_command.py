@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`regla chat`: its replies are those of a session of the server, and each turn computes what is new."""
 
+import json
 import os
 import pty
 import re
@@ -156,3 +157,17 @@ def test_on_a_terminal(template):
         process.wait()
         process.stderr.close()
         os.close(ours)
+
+
+def test_special_tokens_of_a_line_are_text(template):
+    path = template(PLAIN)
+    token = json.loads((HYBRID / "tokenizer.json").read_text())["added_tokens"][0]
+    assert token["special"]
+    read = {}
+    for kind in ("text", "tokens"):
+        result = run(f"a{token['content']}b", HYBRID, "--chat-template", path, *GREEDY,
+                     "--special-tokens-in-content", kind)
+        assert result.returncode == 0, result.stderr
+        read[kind] = figures(result)[0][0]
+    assert read["text"] > read["tokens"] > 0
+    assert b"text|tokens" in run("", "--help").stdout
