@@ -56,11 +56,13 @@ static void tell(const struct store_place *place, struct store_op *first, long l
         if (op->route.connection != connection)
             continue;
         op->route.connection = NULL;
+        if (err->code == ERROR_NONE && count >= place->replicas)
+            continue; /* as it is, also one that was refused */
         op->error = *err;
-        if (err->code == ERROR_NONE && count < place->replicas)
+        if (err->code == ERROR_NONE)
             error_set(&op->error, ERROR_INVALID, "%s: %lld of %d replicas of the store have it",
                       connection->address.name, count, place->replicas);
-        if (op->error.code != ERROR_NONE && op->error.code != ERROR_IO) /* done, and no more */
+        if (op->error.code != ERROR_IO) /* done, and no more */
             op->refusal = STORE_AWAY;
     }
 }

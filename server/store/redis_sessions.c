@@ -276,7 +276,8 @@ static void receive(struct store_place *place, struct store_op *op)
     error_clear(&op->error);
     take_reply(place, op, reply);
     freeReplyObject(reply);
-    if (is_lasting(op) && op->error.code == ERROR_NONE)
+    /* That a turn was made before is told only where its replicas have it. */
+    if ((is_lasting(op) && op->error.code == ERROR_NONE) || op->refusal == STORE_KEY_DONE)
         redis_replicas_note(place, op);
 }
 

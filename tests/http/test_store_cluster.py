@@ -238,6 +238,23 @@ def test_what_is_acknowledged_is_with_the_replicas(replicated, server_factory):
     wait_until(lambda: turn(server, "kept-2").status_code == 200, "the replica is back")
 
 
+@pytest.mark.builds("dev")
+def test_a_turn_is_claimed_where_replicas_have_it(replicated, server_factory):
+    """Its request comes again, with its Idempotency-Key, and the replica lacks it: nobody is told that
+    it was made."""
+    leader, follower = replicated
+    servers = [server_factory(store=leader.location, lease=4 * LEASE, store_replicas=1) for _ in range(2)]
+
+    def ask(server):
+        return server.post("/v1/completions", {"session_id": "claimed", "prompt": [5], "max_tokens": 2},
+                           headers={"Idempotency-Key": "doubtful"})
+    follower.pause()
+    for server in servers:
+        check_error(ask(server), 503, "store_unavailable")
+    follower.resume()
+    wait_until(lambda: "idempotency_reply_lost" in ask(servers[1]).text, "the replica is back")
+
+
 def written(info):
     """Bytes for replicas."""
     return int(re.search(rb"master_repl_offset:(\d+)", info)[1])
