@@ -146,9 +146,8 @@ static const struct option ITEMS[] = {
     {"store", OPTION_TEXT, FIELD(store), "LOCATION", NULL, 0, 0, NULL,
      "instead of --state-dir: a Redis (6.2 or later) or Valkey that several servers of one model "
      "share, so that each can go on with every session: redis://[user:password@]host[:port][/db], "
-     "rediss://... with TLS, or unix:PATH; with Sentinel "
-     "redis+sentinel://[user:password@]host[:port]"
-     "[,host[:port]...]/NAME[/db], NAME the master's, or rediss+sentinel://..."},
+     "rediss://... with TLS, or unix:PATH; with Sentinel redis+sentinel://HOST:PORT,.../NAME, "
+     "several by commas, NAME the master's, or rediss+sentinel://..."},
     {"store-ca", OPTION_TEXT, FIELD(store_tls.ca), "PATH", NULL, 0, 0, NULL,
      "with --store rediss://...: the CAs, in PEM, of which one has signed the store's certificate; "
      "without it those of the system"},
