@@ -78,7 +78,7 @@ def server(tmp_path_factory):
 
 def write(server, form, **fields):
     """The choices of a completion of this form."""
-    fields = {"prompt": PROMPT, "max_tokens": 400, "temperature": 1, "seed": 1, **form, **fields}
+    fields = {"prompt": PROMPT, "max_tokens": 400, "temperature": 1, "top_p": 1, "seed": 1, **form, **fields}
     return server.complete(**fields)["choices"]
 
 
@@ -234,7 +234,8 @@ def test_where_nothing_may_come_the_text_fails_alone(server):
 @pytest.mark.parametrize("kind", FORMS)
 def test_a_stream_is_the_whole_text(server, kind):
     for seed in range(3):
-        fields = {"prompt": PROMPT, "max_tokens": 400, "temperature": 1, "seed": seed, **FORMS[kind][0]}
+        fields = {"prompt": PROMPT, "max_tokens": 400, "temperature": 1, "top_p": 1, "seed": seed,
+                  **FORMS[kind][0]}
         whole, = server.complete(**fields)["choices"]
         frames = server.stream(**fields)
         assert text_of(frames) == whole["text"]
