@@ -96,7 +96,7 @@ class Sentinels:
             config.write_text("\n".join([
                 f"port {port}", "bind 127.0.0.1", f"dir {folder}",
                 f"sentinel monitor regla 127.0.0.1 {pair.master.port} {count // 2 + 1}",
-                "sentinel down-after-milliseconds regla 500", "sentinel failover-timeout regla 5000",
+                "sentinel down-after-milliseconds regla 2000", "sentinel failover-timeout regla 5000",
                 *settings]) + "\n")
             with open(folder / f"sentinel-{i}.log", "wb") as log:
                 self.processes.append(subprocess.Popen([program(), config, "--sentinel"], stdout=log,
