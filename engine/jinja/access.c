@@ -31,8 +31,10 @@ static struct value method(struct run *run, struct value self, const struct buil
 
 static struct value no_attribute(struct run *run, struct value value, const struct string *name)
 {
-    return value_undefined(&run->heap, "'%s object' has no attribute '%.60s'", value_type(value),
-                           name->bytes);
+    struct value undefined = value_undefined(&run->heap, "'%s object' has no attribute '%.60s'",
+                                             value_type(value), name->bytes);
+    undefined.string->markup = strncmp(name->bytes, "__", 2) == 0; /* unsafe: it has nothing */
+    return undefined;
 }
 
 static struct value loop_attribute(struct run *run, struct value value, const struct string *name)
@@ -142,7 +144,7 @@ struct value access_attribute(struct run *run, struct value value, const struct 
     }
     switch (value.kind) {
     case VALUE_UNDEFINED:
-        if (strncmp(name->bytes, "__", 2) == 0)
+        if (strncmp(name->bytes, "__", 2) == 0 && !value.string->markup)
             return no_attribute(run, value, name);
         heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
     case VALUE_NAMESPACE:
