@@ -16,6 +16,7 @@ import socket
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -85,10 +86,15 @@ def measure(binary, options):
     if options.to_the_limit:
         most = server.limit() - 50
         connections.append(server.begin(KEYS[0], {**long, "prompt": [1], "max_tokens": most}))
-    for number in range(options.queued):
-        step = number % 31 + 1
-        prompt = [2 + (number * 7919 + place * step) % 4000 for place in range(options.prompt)]
-        connections.append(server.begin(KEYS[0], {**long, "prompt": prompt}))
+    prompts = [[2 + (number * 7919 + place * (number % 31 + 1)) % 4000 for place in range(options.prompt)]
+               for number in range(options.queued)]
+
+    def send():
+        connections.extend([server.begin(KEYS[0], {**long, "prompt": prompt}) for prompt in prompts])
+    sending = threading.Thread(target=send)
+    sending.start()
+    if not options.burst:
+        sending.join()
     waits, replies, statuses = [], [], []
     began, before = time.monotonic(), server.counts()
     while time.monotonic() - began < options.seconds:
@@ -104,6 +110,7 @@ def measure(binary, options):
             waits.append(json.loads(reply)["timings"]["queue_ms"] / 1e3)
         time.sleep(0.02)
     after, took = server.counts(), time.monotonic() - began
+    sending.join()
     server.end()
     for connection in connections:
         connection.close()
@@ -118,6 +125,7 @@ def measure(binary, options):
                 "failed": sum(status not in (200, 429) for status in statuses),
                 "wait_p50_s": round(at(waits or [float("inf")], 0.5), 4),
                 "wait_p99_s": round(at(waits or [float("inf")], 0.99), 4),
+                "reply_first_s": round(replies[0], 4),
                 "reply_p50_s": round(at(replies, 0.5), 4), "reply_p99_s": round(at(replies, 0.99), 4)}
     return row
 
@@ -132,6 +140,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=400, help="tokens that they generate")
     parser.add_argument("--no-limit", dest="to_the_limit", action="store_false",
                         help="leave the longest text out")
+    parser.add_argument("--burst", action="store_true",
+                        help="the second key asks while the long requests come in")
     parser.add_argument("--no-short", dest="short", action="store_false", help="no second key")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--turns", type=int, default=1)

@@ -67,7 +67,7 @@ def test_a_session_without_memory_for_its_tokens_is_told_and_stays(
 
 
 def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
-    """As many come in as leave some for other things, the rest waits, and nothing spins."""
+    """As many come in as leave some for other things; who is idle makes room; and nothing spins."""
     most = 120
     limited = tmp_path / "limited"
     limited.write_text(f'#!/bin/sh\nulimit -n {most}\nexec "{harness.BINARY}" "$@"\n')
@@ -83,6 +83,8 @@ def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
     time.sleep(0.5)  # in which a loop that accepts and fails would take as much
     assert cpu_seconds(server) - before < 0.25 * SLOWNESS
     assert open_files(server) < most
+    there.close()  # it was idle longest, and had to go
+    there = server.connect()
     there.sendall(request_bytes("/v1/completions", {"prompt": "x", "session_id": "kept",
                                                     "max_tokens": 1}))
     assert RawReply(there).head()[0] == 200

@@ -153,7 +153,7 @@ static bool compute(const char *name, const char *set, const struct kind *kind, 
         return false;
     }
     const struct engine_info *info = engine_info(engine);
-    snprintf(out->what, sizeof out->what, "%s %s %s %s %s", name, set,
+    snprintf(out->what, sizeof out->what, "%.60s %s %s %s %s", name, set,
              weight_format_name(info->weights), kv_format_name(info->kv),
              activation_format_name(info->activations));
     out->hash = hash_of(engine);
