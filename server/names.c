@@ -25,10 +25,12 @@ int names_add(struct names *names, const char *text, size_t length, struct error
         return 0;
     if (grow(names, err))
         return -1;
-    names->items[names->count] = strndup(text, length);
-    if (!names->items[names->count])
+    char *copy = malloc(length + 1); /* the text may end without a NUL, as a file does */
+    if (!copy)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a list");
-    names->count++;
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    names->items[names->count++] = copy;
     return 0;
 }
 
