@@ -217,8 +217,8 @@ def test_what_a_request_may_need_counts(bounded, own_redis):
     with one.http.stream("POST", "/v1/completions", json={
             "session_id": "failed", "prompt": [5], "max_tokens": 10, "expected_position": 3}):
         pass
-    assert int(own_redis.ask("HGET", own_redis.keys("*:quota")[0], "")) == sum(
-        card["bytes"] for card in other.get("/v1/sessions").json()["data"])
+    wait_until(lambda: int(own_redis.ask("HGET", own_redis.keys("*:quota")[0], "")) == sum(
+        card["bytes"] for card in other.get("/v1/sessions").json()["data"]), "nothing is promised any more")
 
 
 @pytest.mark.builds("dev")
