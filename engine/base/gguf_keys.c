@@ -325,8 +325,10 @@ static int refuse(const struct gguf *gguf, const struct gguf_entry *entry,
                   const struct gguf_row *row, struct error *err)
 {
     char got[64], expected[80] = "";
-    for (const char *c = row->neutral; c && *c && strlen(expected) + 5 < sizeof expected; c++)
-        strcat(expected, *c == '|' ? " or " : (char[2]){*c, 0});
+    size_t length = 0;
+    for (const char *c = row->neutral; c && *c && length + sizeof " or " < sizeof expected; c++)
+        length += (size_t)snprintf(expected + length, sizeof expected - length,
+                                   *c == '|' ? " or " : "%c", *c);
     if (!row->neutral)
         return error_set(err, ERROR_UNSUPPORTED, "%s: %.100s: not supported", gguf->file,
                          entry->key);

@@ -112,4 +112,23 @@ static inline void grammar_texts_expect_all(enum grammar_kind kind,
     grammar_texts_close(&texts);
 }
 
+struct grammar_refusal {
+    const char *spec, *message; /* the message begins so */
+};
+
+/* Schemas that are refused, and why. */
+static inline void grammar_texts_expect_refused(const struct grammar_refusal *cases, size_t count)
+{
+    struct grammar_texts texts;
+    grammar_texts_open(&texts, GRAMMAR_MODEL);
+    for (size_t i = 0; i < count; i++) {
+        struct error err = ERROR_INIT;
+        cr_assert_null(grammar_texts_compile(&texts, GRAMMAR_JSON_SCHEMA, cases[i].spec, &err),
+                       "%s", cases[i].spec);
+        cr_assert(strncmp(err.message, cases[i].message, strlen(cases[i].message)) == 0,
+                  "%s: expected \"%s\", got \"%s\"", cases[i].spec, cases[i].message, err.message);
+    }
+    grammar_texts_close(&texts);
+}
+
 #endif
