@@ -51,7 +51,7 @@ def test_how_many_turns_servers_take(measured):
 
 
 def test_sessions_that_stay_beside_those_in_turns(measured):
-    rows = measured("affinity", "--seconds", 1)
+    rows = measured("affinity", "--seconds", 3)
     assert rows[0]["local_%"] > rows[1]["local_%"]
     for row in rows:
         assert sum(row[f"{kind}_%"] for kind in ("local", "moved", "computed")) == pytest.approx(100)
