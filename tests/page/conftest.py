@@ -63,6 +63,8 @@ def page(browser):
     window = browser.current_window_handle
     browser.switch_to.new_window("window")
     opened = Page(browser)
+    opened.requests()  # what the page before has still asked for
+    opened.events.clear()
     yield opened
     errors = [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE"]
     hosts = {urlsplit(url).netloc for url, _, _ in opened.requests() if url.startswith("http")}

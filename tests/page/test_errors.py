@@ -106,7 +106,7 @@ def test_settings_are_sent(server, page):
     for label, field, wrong in (
             ("Temperature", "temperature", "3"), ("Top p", "top_p", "2"), ("Top k (0: all)", "top_k", "-2"),
             ("Min p", "min_p", "2"), ("Repetition penalty", "repetition_penalty", "-1"),
-            ("Tokens, at most", "max_tokens", "-1")):
+            ("Tokens, at most", "max_tokens", "-2")):
         before = page.field(label).get_attribute("value")
         page.fill(label, wrong)
         page.fill("Prompt", TALE)
