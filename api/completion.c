@@ -142,9 +142,10 @@ static bool parse_id(const char *text, size_t length, int32_t vocab_size, int32_
 /* Names all keys that are no token ids, as far as the message has room. */
 static int check_bias_keys(json_t *object, int32_t vocab_size, struct api_error *err)
 {
-    enum { KEY_CHARACTERS = 40 };
+    enum { KEY_BYTES = 40 };
     char names[256] = "";
     size_t length = 0, bad = 0;
+    bool cut = false;
     const char *key;
     json_t *value;
     int32_t id;
@@ -152,11 +153,14 @@ static int check_bias_keys(json_t *object, int32_t vocab_size, struct api_error 
     {
         if (parse_id(key, strlen(key), vocab_size, &id))
             continue;
-        if (length + KEY_CHARACTERS + sizeof ", \"\"" < sizeof names)
+        /* With room left to say that there are more. */
+        bool fits = !cut && length + KEY_BYTES + sizeof ", \"\", …" < sizeof names;
+        if (fits)
             length += (size_t)snprintf(names + length, sizeof names - length, "%s\"%.*s\"",
-                                       bad ? ", " : "", KEY_CHARACTERS, key);
-        else if (names[length - 1] == '"')
+                                       bad ? ", " : "", KEY_BYTES, key);
+        else if (!cut)
             length += (size_t)snprintf(names + length, sizeof names - length, ", …");
+        cut = !fits;
         bad++;
     }
     if (bad == 0)

@@ -140,6 +140,27 @@ Test(completion_errors, all_bad_keys_of_logit_bias_are_named)
                      "logit_bias: 3 keys are not token ids in [0, 300): \"a\", \"300\", \"é\"");
 }
 
+/* The list of them ends before it is full, whatever their lengths. */
+Test(completion_errors, many_bad_keys_of_logit_bias)
+{
+    for (int longest = 1; longest <= 60; longest++) {
+        char body[8192];
+        struct completion_request request;
+        struct api_error err = {0};
+        int length = snprintf(body, sizeof body, "{\"prompt\":\"x\",\"logit_bias\":{");
+        for (int i = 0; i < 40; i++)
+            length += snprintf(body + length, sizeof body - (size_t)length, "%s\"x%02d%.*s\":1",
+                               i ? "," : "", i, i ? 60 : longest,
+                               "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy");
+        length += snprintf(body + length, sizeof body - (size_t)length, "}}");
+        cr_assert(completion_parse(&request, body, (size_t)length, &limits, &err) != 0);
+        cr_expect(strstr(err.message, "40 keys") && strstr(err.message, "\"x00y"), "%s",
+                  err.message);
+        size_t end = strlen(err.message);
+        cr_expect(end > 5 && strcmp(err.message + end - 5, ", …") == 0, "%s", err.message);
+    }
+}
+
 Test(completion_errors, sampling)
 {
     const struct violation list[] = {
