@@ -217,6 +217,7 @@ Test(state_tree_files, a_state_of_other_bits_is_of_no_use)
     cr_assert_not_null(at, "%s", meta);
     at[strlen(number) - 2]++;
     cr_expect_null(checkpoint_meta_space(engine, &spaces, &file));
+    spaces_clear(&spaces);
     free(meta);
     close_tree();
 }
