@@ -81,7 +81,7 @@ def at(values, part):
 
 def measure(binary, options):
     server = Server(binary, options.model, options.queued + 16, options.flag)
-    long = {"max_tokens": options.tokens, "ignore_eos": True, "temperature": 1}
+    long = {"max_tokens": options.tokens, "ignore_eos": True, "temperature": 1, "top_p": 1, "top_k": 0}
     connections = []
     if options.to_the_limit:
         most = server.limit() - 50
