@@ -4,9 +4,11 @@
 #include "api/chat_messages.h"
 #include "api/chat_rules.h"
 #include "api/parameters.h"
+#include "api/reply_warnings.h"
 #include "api/request.h"
 #include "engine/jinja/chat_template.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -50,18 +52,20 @@ static int take_kwargs(json_t *context, const json_t *fields, struct api_error *
     return 0;
 }
 
-/* Tools that may be called. Some templates know them by another name. */
+/* Some templates know tools by another name. */
+static const char TOOLS_ALIAS[] = "xml_tools";
+
+/* Tools that may be called. */
 static int take_tools(json_t *context, const json_t *fields, const struct chat_template *chat,
                       struct api_error *err)
 {
-    static const char alias[] = "xml_tools";
     if (take_list(context, fields, "tools", err))
         return -1;
     if (!chat_rules_tools(fields))
         return json_object_set_new(context, "tools", json_null()) ? request_no_memory(err) : 0;
-    if (!jinja_mentions(chat->with_tools ? chat->with_tools : chat->template, alias))
+    if (!jinja_mentions(chat->with_tools ? chat->with_tools : chat->template, TOOLS_ALIAS))
         return 0;
-    return json_object_set(context, alias, json_object_get(context, "tools"))
+    return json_object_set(context, TOOLS_ALIAS, json_object_get(context, "tools"))
                ? request_no_memory(err)
                : 0;
 }
@@ -81,6 +85,42 @@ static int take_variables(json_t *context, const json_t *fields, bool generation
         (effort && json_object_set(context, "reasoning_effort", effort)))
         return request_no_memory(err);
     return take_kwargs(context, fields, err);
+}
+
+static void warn_untaken(const char *field, const char *name, const struct jinja *template,
+                         struct reply_warnings *warnings)
+{
+    if (!jinja_mentions(template, name))
+        reply_warnings_add(warnings, WARNING_TEMPLATE,
+                           "%s: the model's chat template has no place for it: the model does not "
+                           "see it",
+                           field);
+}
+
+/* Warns of what a request has for its template, which does not take it. */
+static void warn_of_template(const json_t *fields, const struct jinja *template,
+                             struct reply_warnings *warnings)
+{
+    enum { MOST_VARIABLES = 64, FIELD_BYTES = 100 }; /* variables: how many are looked for */
+    const json_t *documents = request_field(fields, "documents");
+    json_t *kwargs = request_field(fields, "chat_template_kwargs"), *value;
+    const char *key;
+    int left = MOST_VARIABLES;
+    if (!warnings)
+        return;
+    if (chat_rules_tools(fields) && !jinja_mentions(template, TOOLS_ALIAS))
+        warn_untaken("tools", "tools", template, warnings);
+    if (json_array_size(documents) > 0)
+        warn_untaken("documents", "documents", template, warnings);
+    if (request_field(fields, "reasoning_effort"))
+        warn_untaken("reasoning_effort", "reasoning_effort", template, warnings);
+    json_object_foreach(kwargs, key, value)
+    {
+        char field[FIELD_BYTES];
+        snprintf(field, sizeof field, "chat_template_kwargs.%.60s", key);
+        if (left-- > 0)
+            warn_untaken(field, key, template, warnings);
+    }
 }
 
 /* A rendering: which messages, how, and with what. */
@@ -262,6 +302,8 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
         result = limits->content_tokens
                      ? run_template(out, context, length, template, NULL, err)
                      : run_apart(out, context, what->fields, length, template, err);
+    if (result == 0)
+        warn_of_template(what->fields, template, limits->warnings);
     if (result == 0 && what->continues)
         result = chat_messages_cut(out->text, &out->length, err);
     span_list_cut(&out->input, 0, out->length);

@@ -187,7 +187,9 @@ void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
                        const struct reply_usage *usage)
 {
     if (choice->begins) {
-        begin_frame(buf, head);
+        struct reply_head first = *head;
+        first.warnings = NULL; /* if this is the last part, too, its second frame has them */
+        begin_frame(buf, &first);
         strbuf_printf(buf,
                       "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
                       "\"logprobs\":null,\"finish_reason\":null}",

@@ -539,8 +539,7 @@ static int parse_fields(const json_t *fields, struct completion_request *request
 {
     struct completion_limits of_prompt = *limits;
     if (request_model(fields, limits->models, limits->num_models, err) != 0 ||
-        parameters_check(fields, &request->num_unknown, request->unknown, sizeof request->unknown,
-                         err) != 0 ||
+        parameters_check(fields, limits->warnings, err) != 0 ||
         parse_session(fields, request, err) != 0)
         return -1;
     of_prompt.allow_empty_prompt |= request->session_id != NULL; /* "": it goes on by itself */

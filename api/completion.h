@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct author_sampling;
+struct reply_warnings;
 struct chat_rules;
 struct chat_syntax;
 struct chat_template;
@@ -74,8 +75,6 @@ struct completion_request {
     char *cache_salt; /* NULL: absent; [cache_salt_length] */
     size_t cache_salt_length;
     int64_t priority;
-    size_t num_unknown;            /* fields that no table has (parameters.h) */
-    char unknown[64];              /* the first one's name, or its beginning */
     char *session_id;              /* NULL: none; else session_id_valid (sessions.h) */
     int64_t expected_position;     /* tokens that the session must hold; -1: any number */
     bool store;                    /* false: reads the session, does not change it */
@@ -100,6 +99,7 @@ struct completion_limits {
     const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
     bool content_tokens;    /* special tokens in what the clients of chats wrote are such */
     const char *session_id; /* of the request's X-Session-Id, valid; NULL: it has none */
+    struct reply_warnings *warnings; /* where those of the request go; NULL: nowhere */
 };
 
 /* Parses body [length] and overwrites *request. On 0 the caller frees its members with

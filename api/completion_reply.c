@@ -223,6 +223,7 @@ void reply_head_encode(struct strbuf *buf, const struct reply_head *head, const 
     strbuf_json_cstring(buf, head->model);
     strbuf_puts(buf, ",\"system_fingerprint\":");
     strbuf_json_cstring(buf, head->system_fingerprint);
+    reply_warnings_encode(buf, head->warnings);
 }
 
 void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage)

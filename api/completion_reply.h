@@ -5,6 +5,7 @@
 #define API_COMPLETION_REPLY_H
 
 #include "api/chat_call.h"
+#include "api/reply_warnings.h"
 #include "api/sessions.h"
 #include "api/strbuf.h"
 #include "engine/ops/sampler.h"
@@ -16,10 +17,11 @@
 
 /* The fields that all parts of one reply share. */
 struct reply_head {
-    const char *id;                 /* "cmpl-..." */
-    int64_t created;                /* seconds since 1970 */
-    const char *model;              /* the served name */
-    const char *system_fingerprint; /* build, model and kernel set */
+    const char *id;                        /* "cmpl-..." */
+    int64_t created;                       /* seconds since 1970 */
+    const char *model;                     /* the served name */
+    const char *system_fingerprint;        /* build, model and kernel set */
+    const struct reply_warnings *warnings; /* NULL: this part tells none */
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS };
@@ -103,7 +105,7 @@ void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
 
 /* Parts of a reply, for sse.c: members or objects without what surrounds them. */
 void reply_head_encode(struct strbuf *buf, const struct reply_head *head,
-                       const char *object); /* "id":...,"model":... */
+                       const char *object); /* "id":...,"model":... and, if any, warnings */
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
 /* ,"finish_reason":...,"token_ids":... */
 void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice);

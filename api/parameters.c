@@ -253,13 +253,16 @@ static int refuse(const char *name, const char *note, struct api_error *err)
                          *note ? ": " : "", note);
 }
 
-int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t size,
-                     struct api_error *err)
+static void warn_unknown(struct reply_warnings *warnings, const char *name)
+{
+    reply_warnings_add(warnings, WARNING_FIELD, "%.60s: no field that is known here; it is ignored",
+                       name);
+}
+
+int parameters_check(const json_t *fields, struct reply_warnings *warnings, struct api_error *err)
 {
     const char *key;
     json_t *value;
-    *unknown = 0;
-    name[0] = 0;
     json_object_foreach((json_t *)fields, key, value)
     {
         const struct parameter *parameter = find(key);
@@ -267,10 +270,25 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
             continue;
         if (parameter ? refuses(parameter, value) : is_guided(key))
             return refuse(key, parameter ? parameter->note : OF_GUIDED, err);
-        if (!parameter && (*unknown)++ == 0)
-            snprintf(name, size, "%s", key);
+        if (!parameter)
+            warn_unknown(warnings, key);
     }
     return 0;
+}
+
+void parameters_warn(const json_t *fields, const char *const *known,
+                     struct reply_warnings *warnings)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i] && !json_is_null(value))
+            warn_unknown(warnings, key);
+    }
 }
 
 int parameters_check_chat(const json_t *fields, struct api_error *err)

@@ -2,7 +2,7 @@
 /* Every parameter of POST /v1/completions that OpenAI, vLLM, llama.cpp and SGLang have, and what
  * this server does with it. A parameter of the table is honoured, or refused by name, or makes no
  * difference here; none is ignored in silence. What is in no table may be a mistake: it is ignored,
- * counted and logged.
+ * and the client is warned.
  *
  * Read in November 2026: the newest sources of vLLM (entrypoints/openai/completion/protocol.py),
  * SGLang (entrypoints/openai/protocol.py, CompletionRequest) and llama.cpp
@@ -12,15 +12,17 @@
 #define API_PARAMETERS_H
 
 #include "api/errors.h"
+#include "api/reply_warnings.h"
 
 #include <jansson.h>
-#include <stddef.h>
 #include <stdio.h>
 
-/* Checks the fields of a request against the table. Refused: API_UNSUPPORTED with its name.
- * *unknown counts the fields that no table has; the first one's name goes to name [size]. */
-int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t size,
-                     struct api_error *err);
+/* Checks the fields of a request against the table. Refused: API_UNSUPPORTED with its name. Warns
+ * of those that the table has not. */
+int parameters_check(const json_t *fields, struct reply_warnings *warnings, struct api_error *err);
+/* Warns of fields that are none of `known`, which NULL ends: those of another endpoint. */
+void parameters_warn(const json_t *fields, const char *const *known,
+                     struct reply_warnings *warnings);
 
 /* Likewise the fields that a chat has beside those of a completion, or with another meaning. */
 int parameters_check_chat(const json_t *fields, struct api_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/sessions.h"
 
+#include "api/parameters.h"
 #include "api/request.h"
 
 #include <stdlib.h>
@@ -44,7 +45,8 @@ void session_list_begin(struct strbuf *buf)
     strbuf_puts(buf, "{\"object\":\"list\",\"data\":[");
 }
 
-static void encode_session(struct strbuf *buf, const struct session_card *card, bool listed)
+static void encode_session(struct strbuf *buf, const struct session_card *card, bool listed,
+                           const struct reply_warnings *warnings)
 {
     strbuf_puts(buf, "{\"id\":");
     strbuf_json_cstring(buf, card->id);
@@ -64,19 +66,21 @@ static void encode_session(struct strbuf *buf, const struct session_card *card, 
         strbuf_json_cstring(buf, card->shared_with);
         encode_field(buf, "shared_tokens", card->shared_tokens);
     }
+    reply_warnings_encode(buf, warnings);
     strbuf_puts(buf, "}");
 }
 
-void session_encode(struct strbuf *buf, const struct session_card *card)
+void session_encode(struct strbuf *buf, const struct session_card *card,
+                    const struct reply_warnings *warnings)
 {
-    encode_session(buf, card, false);
+    encode_session(buf, card, false, warnings);
 }
 
 void session_list_add(struct strbuf *buf, const struct session_card *card, bool first)
 {
     if (!first)
         strbuf_puts(buf, ",");
-    encode_session(buf, card, true);
+    encode_session(buf, card, true, NULL);
 }
 
 void session_list_end(struct strbuf *buf)
@@ -120,11 +124,14 @@ void session_brief_encode(struct strbuf *buf, const struct session_card *card)
     strbuf_puts(buf, "}");
 }
 
-int fork_parse(const char *body, size_t length, char *id, size_t id_size, struct api_error *err)
+int fork_parse(const char *body, size_t length, char *id, size_t id_size,
+               struct reply_warnings *warnings, struct api_error *err)
 {
+    static const char *const KNOWN[] = {"id", NULL};
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
+    parameters_warn(fields, KNOWN, warnings);
     char *text = NULL;
     size_t bytes = 0;
     int result = request_text(fields, "id", &text, &bytes, err);
@@ -140,11 +147,14 @@ int fork_parse(const char *body, size_t length, char *id, size_t id_size, struct
     return result;
 }
 
-int rewind_parse(const char *body, size_t length, int64_t *position, struct api_error *err)
+int rewind_parse(const char *body, size_t length, int64_t *position,
+                 struct reply_warnings *warnings, struct api_error *err)
 {
+    static const char *const KNOWN[] = {"position", NULL};
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
+    parameters_warn(fields, KNOWN, warnings);
     *position = -1;
     int result = request_int(fields, "position", 0, INT64_MAX, position, err);
     if (result == 0 && *position < 0)

@@ -5,6 +5,7 @@
 #define API_SESSIONS_H
 
 #include "api/errors.h"
+#include "api/reply_warnings.h"
 #include "api/states.h"
 
 /* 1 to 128 of A-Z a-z 0-9 . _ - */
@@ -24,7 +25,8 @@ struct session_card {
     int64_t shared_tokens;
 };
 
-void session_encode(struct strbuf *buf, const struct session_card *card);
+void session_encode(struct strbuf *buf, const struct session_card *card,
+                    const struct reply_warnings *warnings);
 /* {object: "list", data: [...]}: begin, each card, end. */
 void session_list_begin(struct strbuf *buf);
 void session_list_add(struct strbuf *buf, const struct session_card *card, bool first);
@@ -40,8 +42,10 @@ void session_tokens_end(struct strbuf *buf, bool without_texts);
 void session_brief_encode(struct strbuf *buf, const struct session_card *card);
 
 /* Parse the bodies of fork ({"id"}, into id [id_size]) and rewind ({"position"}). */
-int fork_parse(const char *body, size_t length, char *id, size_t id_size, struct api_error *err);
-int rewind_parse(const char *body, size_t length, int64_t *position, struct api_error *err);
+int fork_parse(const char *body, size_t length, char *id, size_t id_size,
+               struct reply_warnings *warnings, struct api_error *err);
+int rewind_parse(const char *body, size_t length, int64_t *position,
+                 struct reply_warnings *warnings, struct api_error *err);
 
 /* The reply to GET /v1/state: bytes and counts. Tiers are in the order none, disk, host, device. */
 struct state_card {

@@ -2,6 +2,8 @@
 #include "api/tokenizer.h"
 
 #include "api/chat.h"
+#include "api/parameters.h"
+#include "api/reply_warnings.h"
 #include "api/request.h"
 
 #include <stdlib.h>
@@ -36,8 +38,22 @@ static int parse_tokenize_fields(const json_t *fields, size_t length,
                                  struct tokenize_request *request,
                                  const struct completion_limits *limits, struct api_error *err)
 {
+    static const char *const KNOWN[] = {"model",
+                                        "prompt",
+                                        "messages",
+                                        "add_special_tokens",
+                                        "return_token_strs",
+                                        "tools",
+                                        "tool_choice",
+                                        "documents",
+                                        "reasoning_effort",
+                                        "chat_template_kwargs",
+                                        "add_generation_prompt",
+                                        "continue_final_message",
+                                        NULL};
     if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
+    parameters_warn(fields, KNOWN, limits->warnings);
     if (parse_tokenize_text(fields, length, request, limits, err) != 0 ||
         request_bool(fields, "add_special_tokens", &request->add_special_tokens, err) != 0 ||
         request_bool(fields, "return_token_strs", &request->return_token_strs, err) != 0)
@@ -76,7 +92,8 @@ static void encode_max_model_len(struct strbuf *buf, int64_t max_model_len)
 }
 
 void tokenize_reply_encode(struct strbuf *buf, const int32_t *ids, size_t count,
-                           int64_t max_model_len, const struct tokenizer *tokenizer)
+                           int64_t max_model_len, const struct tokenizer *tokenizer,
+                           const struct reply_warnings *warnings)
 {
     strbuf_puts(buf, "{\"count\":");
     strbuf_json_int(buf, (int64_t)count);
@@ -96,14 +113,17 @@ void tokenize_reply_encode(struct strbuf *buf, const int32_t *ids, size_t count,
     } else {
         strbuf_puts(buf, "null");
     }
+    reply_warnings_encode(buf, warnings);
     strbuf_puts(buf, "}");
 }
 
 static int parse_detokenize_fields(const json_t *fields, struct detokenize_request *request,
                                    const struct completion_limits *limits, struct api_error *err)
 {
+    static const char *const KNOWN[] = {"model", "tokens", NULL};
     if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
+    parameters_warn(fields, KNOWN, limits->warnings);
     const json_t *tokens = request_field(fields, "tokens");
     if (!tokens)
         return api_error_set(err, API_MISSING_PARAMETER, "tokens", "tokens is required");
@@ -131,10 +151,12 @@ void detokenize_request_clear(struct detokenize_request *request)
     *request = (struct detokenize_request){0};
 }
 
-void detokenize_reply_encode(struct strbuf *buf, const char *text, size_t length)
+void detokenize_reply_encode(struct strbuf *buf, const char *text, size_t length,
+                             const struct reply_warnings *warnings)
 {
     strbuf_puts(buf, "{\"prompt\":");
     strbuf_json_string(buf, text, length);
+    reply_warnings_encode(buf, warnings);
     strbuf_puts(buf, "}");
 }
 

@@ -24,10 +24,11 @@ int tokenize_parse(struct tokenize_request *request, const char *body, size_t le
                    const struct completion_limits *limits, struct api_error *err);
 void tokenize_request_clear(struct tokenize_request *request);
 
-/* {"count", "max_model_len", "tokens", "token_strs"}. With tokenizer NULL token_strs is null; with
- * max_model_len 0 that is null. */
+/* {"count", "max_model_len", "tokens", "token_strs"}, and warnings. With tokenizer NULL token_strs
+ * is null; with max_model_len 0 that is null. */
 void tokenize_reply_encode(struct strbuf *buf, const int32_t *ids, size_t count,
-                           int64_t max_model_len, const struct tokenizer *tokenizer);
+                           int64_t max_model_len, const struct tokenizer *tokenizer,
+                           const struct reply_warnings *warnings);
 
 struct detokenize_request {
     int32_t *ids; /* [count], each in [0, vocab_size); may be empty */
@@ -38,7 +39,9 @@ int detokenize_parse(struct detokenize_request *request, const char *body, size_
                      const struct completion_limits *limits, struct api_error *err);
 void detokenize_request_clear(struct detokenize_request *request);
 
-void detokenize_reply_encode(struct strbuf *buf, const char *text, size_t length); /* {"prompt"} */
+/* {"prompt"}, and warnings. */
+void detokenize_reply_encode(struct strbuf *buf, const char *text, size_t length,
+                             const struct reply_warnings *warnings);
 
 /* What a client needs to know about a tokenizer. An id of -1: there is no such token. */
 struct tokenizer_info {

@@ -600,7 +600,14 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
            (double)log_dropped());
     single(&family, "regla_unknown_fields_total", "counter",
            "Fields of requests that are ignored, since nobody knows them.",
-           (double)atomic_load(&m->unknown_fields));
+           (double)atomic_load(&m->warnings[WARNING_FIELD]));
+    begin(&family, "regla_warnings_total", "counter",
+          "Warnings in replies, by what they are about.");
+    for (int i = 0; i < NUM_WARNING_KINDS; i++) {
+        char more[64];
+        snprintf(more, sizeof more, ",about=\"%s\"", reply_warnings_kind((enum warning_kind)i));
+        sample(&family, more, (double)atomic_load(&m->warnings[i]));
+    }
     if (view->vllm_names)
         vllm_families(&family, m, view, reserved_bytes(&memory.device));
 }

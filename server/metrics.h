@@ -4,6 +4,7 @@
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
+#include "api/reply_warnings.h"
 #include "api/states.h"
 #include "api/strbuf.h"
 #include "engine/engine.h"
@@ -99,7 +100,7 @@ struct metrics {
     _Atomic int64_t grammar_compile_nanos, grammar_bytes, mask_nanos;
 
     _Atomic int64_t connections;
-    _Atomic uint64_t unknown_fields; /* of requests, which no table has (api/parameters.h) */
+    _Atomic uint64_t warnings[NUM_WARNING_KINDS]; /* that replies had */
 };
 
 void metrics_init(struct metrics *metrics);

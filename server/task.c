@@ -11,6 +11,7 @@ static void destroy(struct ticket *ticket)
         task->destroy(task);
     strbuf_clear(&task->body);
     strbuf_clear(&task->reply);
+    reply_warnings_clear(&task->warnings);
     admission_body(&task->service->admission, -task->reserved);
     ticket_clear(&task->ticket);
     free(task);

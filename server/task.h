@@ -8,6 +8,7 @@
 #ifndef SERVER_TASK_H
 #define SERVER_TASK_H
 
+#include "api/reply_warnings.h"
 #include "server/service.h"
 #include "server/ticket.h"
 
@@ -19,11 +20,12 @@ struct task {
     struct ticket ticket; /* first: a request knows its task by it */
     struct work work;
     struct service *service;
-    uint64_t tenant;        /* whose it is (tenant.h) */
-    struct strbuf body;     /* of the request, until it has been parsed */
-    int64_t reserved;       /* bytes of the budget for bodies and replies */
-    struct api_error error; /* API_OK: all went well */
-    struct strbuf reply;    /* the body of the reply, if a worker makes it */
+    uint64_t tenant;                /* whose it is (tenant.h) */
+    struct strbuf body;             /* of the request, until it has been parsed */
+    int64_t reserved;               /* bytes of the budget for bodies and replies */
+    struct api_error error;         /* API_OK: all went well */
+    struct strbuf reply;            /* the body of the reply, if a worker makes it */
+    struct reply_warnings warnings; /* of the reply */
     void (*run)(struct task *task);
     void (*destroy)(struct task *task);
 };

@@ -113,6 +113,7 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
         job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
     choice.before = &before;
     stream->generated = record->generated;
+    stream->finished += record->finish != FINISH_NONE;
     if (stream->chats && !take_chat(stream, job, record, piece, &choice))
         return;
     if (request->return_token_ids) {
@@ -131,6 +132,9 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
                           : request->include_usage        ? SSE_USAGE_NULL
                                                           : SSE_USAGE_ABSENT;
     struct reply_head head = job_reply_head(job);
+    bool last = stream->finished == job->run.num_choices && !request->include_usage;
+    if (!last)
+        head.warnings = NULL;
     struct reply_usage usage =
         job_reply_usage(job, record->generated, reasoning_tokens(stream, job));
     completion->format->choice_frame(&stream->frames, &head, &choice, kind, &usage);

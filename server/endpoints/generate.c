@@ -129,6 +129,7 @@ static void answer(struct http_request *request, struct completion *completion)
     if (!done && !stream)
         return;
     take_request_id(request, job);
+    request->warnings = &job->task.warnings;
     /* A job that failed before it was accepted has a status of its own, stream or not. */
     if (completion->kept)
         idempotency_repeat(request, completion->kept);
@@ -179,8 +180,7 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_text(&line, "outcome", metrics_outcome(outcome));
     log_int(&line, "prompts", (int64_t)job->asked.request.num_prompts);
     log_int(&line, "stream", job->asked.request.stream);
-    if (job->asked.request.num_unknown > 0)
-        log_text(&line, "unknown_field", job->asked.request.unknown);
+    log_text(&line, "warning", reply_warnings_first(request->warnings));
     if (done) {
         struct reply_timings timings = job_reply_timings(job);
         log_int(&line, "prompt_tokens", job->prepared.prompt_tokens);
@@ -215,7 +215,6 @@ void generate_end(struct http_request *request)
         enum outcome outcome = outcome_of(request, job, done);
         take_request_id(request, job);
         log_job(request, job, done, outcome);
-        atomic_fetch_add(&metrics->unknown_fields, job->asked.request.num_unknown);
         metrics_request(metrics, status, outcome);
     } else {
         http_log(request);

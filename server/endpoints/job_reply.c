@@ -13,7 +13,8 @@ struct reply_head job_reply_head(const struct job *job)
     return (struct reply_head){.id = job->asked.id,
                                .created = job->asked.created,
                                .model = job->task.service->model,
-                               .system_fingerprint = job->task.service->fingerprint};
+                               .system_fingerprint = job->task.service->fingerprint,
+                               .warnings = &job->task.warnings};
 }
 
 struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning)

@@ -338,6 +338,7 @@ static int parse(struct completion *completion, struct completion_request *parse
     struct task *task = &completion->job.task;
     const struct strbuf *body = &task->body;
     struct completion_limits limits = task->service->limits;
+    limits.warnings = &task->warnings;
     if (completion->session_header[0])
         limits.session_id = completion->session_header;
     int result = ticket_cancelled(&task->ticket)

@@ -132,7 +132,7 @@ static void look_at(struct session_task *task, const char *id)
 static void encode_view(struct session_task *task)
 {
     struct session_card card = session_card(&one(task)->view);
-    session_encode(&task->task.reply, &card);
+    session_encode(&task->task.reply, &card, &task->task.warnings);
 }
 
 /* The bodies of fork and rewind are short. */
@@ -199,9 +199,9 @@ static int read_fork(struct session_task *task, struct http_request *request, st
 {
     const struct strbuf *body = &request->body;
     char *target = one(task)->target;
-    return check_short(body, err)
-               ? -1
-               : fork_parse(body->data, body->length, target, SESSION_ID_SIZE, err);
+    return check_short(body, err) ? -1
+                                  : fork_parse(body->data, body->length, target, SESSION_ID_SIZE,
+                                               &task->task.warnings, err);
 }
 
 static void on_forked(void *context, const struct api_error *err)
@@ -249,9 +249,9 @@ static int read_rewind(struct session_task *task, struct http_request *request,
                        struct api_error *err)
 {
     const struct strbuf *body = &request->body;
-    return check_short(body, err)
-               ? -1
-               : rewind_parse(body->data, body->length, &one(task)->position, err);
+    return check_short(body, err) ? -1
+                                  : rewind_parse(body->data, body->length, &one(task)->position,
+                                                 &task->task.warnings, err);
 }
 
 static void on_rewound(void *context, const struct api_error *err)

@@ -207,6 +207,7 @@ static void answer(struct http_request *request, struct session_task *task)
     struct task *base = &task->task;
     if (!http_work_done(request))
         return;
+    request->warnings = &base->warnings;
     if (base->error.code != API_OK)
         http_reply_error(request, &base->error);
     else

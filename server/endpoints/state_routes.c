@@ -211,7 +211,7 @@ static enum session_step perform_import(struct session_task *base)
 static void encode_import(struct session_task *base)
 {
     struct session_card card = session_card(&((struct session_file *)base)->view);
-    session_encode(&base->task.reply, &card);
+    session_encode(&base->task.reply, &card, NULL);
 }
 
 static const struct session_task_kind IMPORT = {.size = sizeof(struct session_file),

@@ -41,6 +41,15 @@ static void finish(struct task *task)
     task_done(task);
 }
 
+/* What its request is checked against. A body may be read twice: the last time counts. */
+static struct completion_limits limits_of(struct task *task)
+{
+    struct completion_limits limits = task->service->limits;
+    reply_warnings_clear(&task->warnings);
+    limits.warnings = &task->warnings;
+    return limits;
+}
+
 static void encode(struct task *task, const struct tokenize_request *wanted)
 {
     struct service *service = task->service;
@@ -52,7 +61,8 @@ static void encode(struct task *task, const struct tokenize_request *wanted)
         api_error_from_engine(&task->error, &err, "prompt");
     else
         tokenize_reply_encode(&task->reply, ids.ids, ids.count, service->limits.max_model_len,
-                              wanted->return_token_strs ? service->tokenizer : NULL);
+                              wanted->return_token_strs ? service->tokenizer : NULL,
+                              &task->warnings);
     token_list_clear(&ids);
 }
 
@@ -72,9 +82,10 @@ static void run_encode(struct task *task)
 /* Whether it has gone well, and the client is still there. */
 static bool parse(struct task *task, bool renders)
 {
+    const struct completion_limits limits = limits_of(task);
     return ticket_cancelled(&task->ticket) == CANCEL_NONE &&
            tokenize_parse(&of_task(task)->wanted, task->body.data, task->body.length, renders,
-                          &task->service->limits, &task->error) == 0;
+                          &limits, &task->error) == 0;
 }
 
 /* On a renderer: the body once more, with the text of its messages. */
@@ -98,18 +109,18 @@ static void run_tokenize(struct task *task)
 
 static void run_detokenize(struct task *task)
 {
+    const struct completion_limits limits = limits_of(task);
     struct detokenize_request wanted = {0};
     struct error err = ERROR_INIT;
     char *text = NULL;
     size_t length = 0;
     if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
-        detokenize_parse(&wanted, task->body.data, task->body.length, &task->service->limits,
-                         &task->error) == 0) {
+        detokenize_parse(&wanted, task->body.data, task->body.length, &limits, &task->error) == 0) {
         if (tokenizer_decode(task->service->tokenizer, wanted.ids, wanted.count, false, &text,
                              &length, &err))
             api_error_from_engine(&task->error, &err, "tokens");
         else
-            detokenize_reply_encode(&task->reply, text, length);
+            detokenize_reply_encode(&task->reply, text, length, &task->warnings);
     }
     detokenize_request_clear(&wanted);
     free(text);
@@ -143,6 +154,7 @@ static void answer(struct http_request *request, struct task *task)
 {
     if (!http_work_done(request))
         return;
+    request->warnings = &task->warnings;
     if (task->error.code != API_OK)
         http_reply_error(request, &task->error);
     else

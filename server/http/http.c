@@ -434,6 +434,7 @@ void http_log(const struct http_request *request)
     log_text(&line, "method", request->method);
     log_text(&line, "path", request->path);
     log_int(&line, "status", http_status(request));
+    log_text(&line, "warning", reply_warnings_first(request->warnings));
     if (request->replayed)
         log_int(&line, "replayed", 1);
     log_ms(&line, "ms", (clock_seconds() - request->started) * 1e3);

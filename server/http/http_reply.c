@@ -21,8 +21,21 @@ static bool set_origin_headers(const struct http_request *request, struct MHD_Re
         return false;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", allowed);
     MHD_add_response_header(response, "Access-Control-Expose-Headers",
-                            "X-Request-Id, Retry-After, Idempotent-Replayed, x-should-retry");
+                            "X-Request-Id, Retry-After, Idempotent-Replayed, x-should-retry, "
+                            "X-Regla-Warning");
     return true;
+}
+
+static void tell_warnings(const struct http_request *request, struct MHD_Response *response)
+{
+    struct metrics *metrics = &request->service->metrics;
+    char header[REPLY_WARNINGS_HEADER_SIZE];
+    if (!reply_warnings_first(request->warnings))
+        return;
+    reply_warnings_header(header, request->warnings);
+    MHD_add_response_header(response, "X-Regla-Warning", header);
+    for (int kind = 0; kind < NUM_WARNING_KINDS; kind++)
+        atomic_fetch_add(&metrics->warnings[kind], request->warnings->counts[kind]);
 }
 
 /* Whether a page may read the reply. */
@@ -34,6 +47,7 @@ static bool set_headers(struct http_request *request, struct MHD_Response *respo
     MHD_add_response_header(response, "X-Request-Id", request->request_id);
     if (service_phase(request->service) == SERVICE_DRAINING)
         MHD_add_response_header(response, "Connection", "close");
+    tell_warnings(request, response);
     return set_origin_headers(request, response);
 }
 

@@ -4,6 +4,7 @@
 #define SERVER_HTTP_HTTP_REQUEST_H
 
 #include "api/errors.h"
+#include "api/reply_warnings.h"
 #include "server/http/origin.h"
 #include "server/http/routes.h"
 #include "server/service.h"
@@ -35,9 +36,10 @@ struct http_request {
     bool may_inform;        /* interim replies may be sent: the client knows HTTP/1.1 */
     bool asks_options;      /* OPTIONS; parameter: the methods that are allowed */
     bool replied, hang_up;
-    bool closes;   /* the connection ends with an error's reply */
-    bool replayed; /* the reply was kept of an earlier request */
-    int status;    /* of the reply; 0: none was sent */
+    bool closes;                           /* the connection ends with an error's reply */
+    bool replayed;                         /* the reply was kept of an earlier request */
+    int status;                            /* of the reply; 0: none was sent */
+    const struct reply_warnings *warnings; /* of the reply, the ticket's; NULL: none, or not yet */
 
     struct ticket *ticket; /* a reference: of the work that handle has begun on other threads */
     /* For `end`: the connection was lost before the reply was out; it was cut because the request

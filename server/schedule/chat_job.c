@@ -69,10 +69,11 @@ int chat_job_render(struct job *job, struct api_error *err)
     struct completion_prompt *prompt = &request->prompts[0];
     struct job_chat *chat = &job->chat;
     const struct chat_history history = history_of(job);
+    struct completion_limits limits = job->task.service->limits;
+    limits.warnings = &job->task.warnings;
     size_t from = 0;
     struct completion_prompt whole;
-    if (chat_render_body(&whole, &request->chat_rules, &request->chat, &history,
-                         &job->task.service->limits, err))
+    if (chat_render_body(&whole, &request->chat_rules, &request->chat, &history, &limits, err))
         return -1;
     chat->text = whole.text;
     chat->text_length = whole.length;

@@ -6,6 +6,7 @@
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -440,6 +441,23 @@ static int prepare_bans(struct job *job, struct api_error *err)
     return result;
 }
 
+static void warn_of_annotations(struct job *job)
+{
+    unsigned annotations = grammar_annotations(grammars_entry_grammar(job->prepared.grammar));
+    char names[128];
+    size_t length = 0;
+    if (!annotations)
+        return;
+    for (int i = 0; i < NUM_ANNOTATIONS; i++)
+        if (annotations >> i & 1)
+            length +=
+                (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "",
+                                 grammar_annotation_name((enum grammar_annotation)i));
+    reply_warnings_add(&job->task.warnings, WARNING_SCHEMA,
+                       "%s: keywords of its schema that are not enforced: %s",
+                       job->asked.request.constraint.name, names);
+}
+
 /* Compiles what constrains the texts. */
 static int prepare_grammar(struct job *job, struct api_error *err)
 {
@@ -447,8 +465,11 @@ static int prepare_grammar(struct job *job, struct api_error *err)
     if (!request->constraint.param)
         return 0;
     request->sampling.masked = true;
-    return grammars_get(job->task.service->grammars, &request->constraint, &job->prepared.grammar,
-                        err);
+    if (grammars_get(job->task.service->grammars, &request->constraint, &job->prepared.grammar,
+                     err))
+        return -1;
+    warn_of_annotations(job);
+    return 0;
 }
 
 size_t prompt_bytes(const struct job *job)

@@ -15,7 +15,7 @@ static const struct completion_limits limits = {.models = served,
                                                 .max_model_len = 4096,
                                                 .max_prompts = 64,
                                                 .allow_empty_prompt = true};
-static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fingerprint"};
+static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fingerprint", NULL};
 
 static void require(bool condition)
 {
@@ -114,7 +114,7 @@ static void fuzz_tokenizer(const char *body, size_t length)
     struct api_error err = {0};
     struct strbuf buf = {0};
     if (tokenize_parse(&tokenize, body, length, true, &limits, &err) == 0) {
-        detokenize_reply_encode(&buf, tokenize.prompt, tokenize.length);
+        detokenize_reply_encode(&buf, tokenize.prompt, tokenize.length, NULL);
         require_json(buf.data, buf.length);
         tokenize_request_clear(&tokenize);
     } else {
@@ -124,7 +124,7 @@ static void fuzz_tokenizer(const char *body, size_t length)
     api_error_clear(&err);
     strbuf_reset(&buf);
     if (detokenize_parse(&detokenize, body, length, &limits, &err) == 0) {
-        tokenize_reply_encode(&buf, detokenize.ids, detokenize.count, 0, NULL);
+        tokenize_reply_encode(&buf, detokenize.ids, detokenize.count, 0, NULL, NULL);
         require_json(buf.data, buf.length);
         detokenize_request_clear(&detokenize);
     } else {

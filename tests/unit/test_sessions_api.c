@@ -59,7 +59,7 @@ Test(sessions_api, names)
 Test(sessions_api, session_object)
 {
     struct strbuf buf = {0};
-    session_encode(&buf, &card);
+    session_encode(&buf, &card, NULL);
     json_t *object = parsed(&buf);
     cr_expect_str_eq(json_string_value(json_object_get(object, "id")), "a.b-c_D");
     cr_expect_str_eq(json_string_value(json_object_get(object, "object")), "session");
@@ -171,10 +171,10 @@ Test(sessions_api, fork_and_rewind_bodies)
     int64_t position = 0;
     struct api_error err = {0};
     const char *body = "{\"id\":\"copy\"}";
-    cr_expect_eq(fork_parse(body, strlen(body), id, sizeof id, &err), 0);
+    cr_expect_eq(fork_parse(body, strlen(body), id, sizeof id, NULL, &err), 0);
     cr_expect_str_eq(id, "copy");
     body = "{\"position\":12}";
-    cr_expect_eq(rewind_parse(body, strlen(body), &position, &err), 0);
+    cr_expect_eq(rewind_parse(body, strlen(body), &position, NULL, &err), 0);
     cr_expect_eq(position, 12);
     const struct {
         const char *body;
@@ -197,8 +197,8 @@ Test(sessions_api, fork_and_rewind_bodies)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         size_t length = strlen(wrong[i].body);
         api_error_clear(&err);
-        int result = wrong[i].fork ? fork_parse(wrong[i].body, length, id, sizeof id, &err)
-                                   : rewind_parse(wrong[i].body, length, &position, &err);
+        int result = wrong[i].fork ? fork_parse(wrong[i].body, length, id, sizeof id, NULL, &err)
+                                   : rewind_parse(wrong[i].body, length, &position, NULL, &err);
         cr_expect_eq(result, -1, "%s", wrong[i].body);
         cr_expect_eq(err.code, wrong[i].code, "%s: %s", wrong[i].body, err.message);
         cr_expect_str_eq(err.param, wrong[i].param, "%s", wrong[i].body);

@@ -77,10 +77,10 @@ Test(tokenizer_api, tokenize_reply)
 {
     const int32_t ids[] = {1, 20, 300};
     struct strbuf buf = {0};
-    tokenize_reply_encode(&buf, ids, 3, 0, NULL);
+    tokenize_reply_encode(&buf, ids, 3, 0, NULL, NULL);
     expect_body(&buf, "{\"count\":3,\"max_model_len\":null,\"tokens\":[1,20,300],"
                       "\"token_strs\":null}");
-    tokenize_reply_encode(&buf, NULL, 0, 2048, NULL);
+    tokenize_reply_encode(&buf, NULL, 0, 2048, NULL, NULL);
     expect_body(&buf, "{\"count\":0,\"max_model_len\":2048,\"tokens\":[],\"token_strs\":null}");
 }
 
@@ -89,7 +89,7 @@ Test(tokenizer_api, token_strings_are_spelled_as_in_the_file)
     struct tokenizer *tokenizer = open_tokenizer();
     const int32_t ids[] = {0, token_id(tokenizer, "\xc4\xa0t"), 100000};
     struct strbuf buf = {0};
-    tokenize_reply_encode(&buf, ids, 3, 0, tokenizer);
+    tokenize_reply_encode(&buf, ids, 3, 0, tokenizer, NULL);
     json_t *reply = json_loadb(buf.data, buf.length, 0, NULL);
     const json_t *strings = json_object_get(reply, "token_strs");
     cr_expect_str_eq(json_string_value(json_array_get(strings, 0)), "<|endoftext|>");
@@ -113,7 +113,7 @@ Test(tokenizer_api, detokenize)
     cr_expect_eq(r.count, 0);
     detokenize_request_clear(&r);
     struct strbuf buf = {0};
-    detokenize_reply_encode(&buf, "a\n\"", 3);
+    detokenize_reply_encode(&buf, "a\n\"", 3, NULL);
     expect_body(&buf, "{\"prompt\":\"a\\n\\\"\"}");
 }
 
