@@ -5,6 +5,12 @@
 #include "engine/model/model.h"
 #include "server/log.h"
 
+#include <stdio.h>
+
+/* Of texts that the log tells how many fit of. */
+static const int64_t LENGTHS[] = {2048, 8192, 32768};
+enum { NUM_LENGTHS = sizeof LENGTHS / sizeof *LENGTHS };
+
 size_t capacity_share(const struct engine *engine)
 {
     enum { PART = 16, SHORT_TOKENS = 256 };
@@ -31,15 +37,16 @@ static void report_products(const struct engine_info *info)
     log_message(LOG_LEVEL_WARN, "%s", products_caution(info->products));
 }
 
-static void report_model(const struct engine *engine)
+static void report_model(const struct engine *engine, double seconds)
 {
     const struct engine_info *info = engine_info(engine);
     const struct model *model = engine_model(engine);
     char weights[SIZE_TEXT], workspace[SIZE_TEXT], pinned[SIZE_TEXT];
-    char state[SIZE_TEXT], kv[SIZE_TEXT], budget[SIZE_TEXT];
-    log_message(LOG_LEVEL_INFO, "model      %s: family %s, %d layers, %lld parameters, %s",
+    char state[SIZE_TEXT], kv[SIZE_TEXT];
+    log_message(LOG_LEVEL_INFO,
+                "model      %s: family %s, %d layers, %lld parameters, %s; loaded in %.2f s",
                 model->name, model->family, model->num_layers, (long long)model->parameters,
-                dtype_name(model->dtype));
+                dtype_name(model->dtype), seconds);
     log_message(LOG_LEVEL_INFO, "device     %s, %s, %d threads", info->device,
                 info->instruction_set, info->threads);
     if (info->refused_set != NULL)
@@ -55,22 +62,30 @@ static void report_model(const struct engine *engine)
     log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token as %s",
                 size_text((double)info->recurrent_bytes_per_text, state),
                 size_text((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));
-    log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory)",
-                size_text((double)info->state_memory_bytes, budget));
 }
 
-void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts,
-                     int64_t longest)
+/* What the memory for states has room for: texts of --max-model-len, or of some usual lengths. */
+static void report_texts(const struct engine *engine, int64_t max_model_len, int64_t longest)
 {
-    static const int64_t LENGTHS[] = {2048, 8192, 32768};
-    report_model(engine);
-    int count = max_model_len ? 1 : (int)(sizeof LENGTHS / sizeof *LENGTHS);
+    char budget[SIZE_TEXT], texts[160] = "";
+    size_t used = 0;
+    int count = max_model_len ? 1 : NUM_LENGTHS;
     for (int i = 0; i < count; i++) {
         int64_t length = max_model_len ? max_model_len : LENGTHS[i];
-        log_message(LOG_LEVEL_INFO, "texts      %lld of %lld tokens fit%s",
-                    (long long)texts_that_fit(engine, length, longest), (long long)length,
-                    max_model_len ? " (--max-model-len)" : "");
+        used += (size_t)snprintf(texts + used, sizeof texts - used, "%s%lld %s%lld%s",
+                                 i ? ", " : "", (long long)texts_that_fit(engine, length, longest),
+                                 i ? "of " : "texts of ", (long long)length, i ? "" : " tokens");
     }
+    log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory): %s fit%s",
+                size_text((double)engine_info(engine)->state_memory_bytes, budget), texts,
+                max_model_len ? " (--max-model-len)" : "");
+}
+
+void capacity_report(const struct engine *engine, double seconds, int64_t max_model_len,
+                     int64_t max_texts, int64_t longest)
+{
+    report_model(engine, seconds);
+    report_texts(engine, max_model_len, longest);
     int64_t asked = max_model_len ? max_model_len : LENGTHS[0];
     int64_t fit = texts_that_fit(engine, asked, longest);
     if (fit == 0)

@@ -11,10 +11,10 @@
  * several short texts; 0: there is not so much. */
 size_t capacity_share(const struct engine *engine);
 
-/* Logs the model, bytes of state per text and of KV per token, and how many texts fit. Warns when
- * fewer than max_texts texts of max_model_len tokens (0: no limit) do. longest: tokens of the
- * longest text that is accepted; 0: no limit. */
-void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts,
-                     int64_t longest);
+/* Logs the model, which was loaded in so many seconds, bytes of state per text and of KV per token,
+ * and how many texts fit. Warns when fewer than max_texts texts of max_model_len tokens (0: no
+ * limit) do. longest: tokens of the longest text that is accepted; 0: no limit. */
+void capacity_report(const struct engine *engine, double seconds, int64_t max_model_len,
+                     int64_t max_texts, int64_t longest);
 
 #endif

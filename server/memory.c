@@ -141,17 +141,26 @@ int memory_plan_make(struct memory_plan *plan, const struct memory_needs *needs,
 
 void memory_plan_report(const struct memory_plan *plan, const struct memory_needs *needs)
 {
-    log_message(LOG_LEVEL_INFO, "memory     %.1f MiB are left of %s (%.1f MiB); of these",
+    int64_t rest = plan->taken;
+    char states[64] = "";
+    for (enum memory_part part = 0; part < NUM_MEMORY_PARTS; part++)
+        rest += part == MEMORY_STATES ? 0 : plan->bytes[part];
+    if (plan->bytes[MEMORY_STATES] > 0)
+        snprintf(states, sizeof states, "%.1f for states and KV, ",
+                 mib(plan->bytes[MEMORY_STATES]));
+    log_message(LOG_LEVEL_INFO,
+                "memory     %.1f MiB are left of %s (%.1f MiB): %sat most %.1f for all else, %.1f "
+                "stay free",
                 mib((int64_t)needs->now.bytes), free_memory_name(needs->now.limiting),
-                mib((int64_t)needs->now.limit));
+                mib((int64_t)needs->now.limit), states, mib(rest), mib(larger(plan->spare, 0)));
     for (enum memory_part part = 0; part < NUM_MEMORY_PARTS; part++)
         if (plan->bytes[part] > 0)
-            log_message(LOG_LEVEL_INFO, "memory     %8.1f MiB for %s", mib(plan->bytes[part]),
+            log_message(LOG_LEVEL_DEBUG, "memory     %8.1f MiB for %s", mib(plan->bytes[part]),
                         PARTS[part].name);
-    log_message(LOG_LEVEL_INFO,
+    log_message(LOG_LEVEL_DEBUG,
                 "memory     %8.1f MiB for connections, stacks and the buffers of a step",
                 mib(plan->taken));
-    log_message(LOG_LEVEL_INFO,
+    log_message(LOG_LEVEL_DEBUG,
                 "memory     %8.1f MiB stay free, also for what malloc and the kernel keep",
                 mib(larger(plan->spare, 0)));
 }

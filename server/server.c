@@ -258,13 +258,20 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
 
 /* Loading. */
 
+struct progress {
+    int told;    /* per cent */
+    double next; /* clock_seconds(): whoever has waited so long is told */
+};
+static const double PROGRESS_SECONDS = 5;
+
 static void on_progress(void *context, double fraction)
 {
-    int *told = context;
+    struct progress *progress = context;
     int percent = (int)(fraction * 100);
-    if (percent < *told + 10 && !(percent == 100 && *told < 100))
+    double now = clock_seconds();
+    if (now < progress->next || percent < progress->told + 10)
         return;
-    *told = percent - percent % 10;
+    *progress = (struct progress){percent - percent % 10, now + PROGRESS_SECONDS};
     log_message(LOG_LEVEL_INFO, "loading weights: %d %%", percent);
 }
 
@@ -316,9 +323,9 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
     struct service *service = &server->service;
     struct engine_options options = server->options.engine;
     struct model *model = server->model;
-    int told = -10;
+    struct progress progress = {0, clock_seconds() + PROGRESS_SECONDS};
     options.progress = on_progress;
-    options.progress_context = &told;
+    options.progress_context = &progress;
     options.budget = server_memory_share;
     options.budget_context = &server->memory;
     /* A GPU's weights come to it in pieces. */
@@ -433,14 +440,16 @@ int server_load(struct server *server, struct error *err)
     if (scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, &pace,
                          err))
         return -1;
-    log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
+    double seconds = clock_seconds() - began;
     server_memory_report(&server->memory, service);
-    capacity_report(service->engine, service->limits.max_model_len, max_running,
+    capacity_report(service->engine, seconds, service->limits.max_model_len, max_running,
                     service->memory_limit_tokens);
     if (service->limits.max_model_len == 0)
         report_longest(service->engine, service->memory_limit_tokens, &pace);
     atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
-    log_message(LOG_LEVEL_INFO, "ready: %s on %s", service->model, http_addresses(server->http));
+    const char *page = options->page ? http_page(server->http) : NULL;
+    log_message(LOG_LEVEL_INFO, "ready: %s on %s%s%s", service->model, http_addresses(server->http),
+                page ? "; try it at " : "", page ? page : "");
     return 0;
 }
 

@@ -67,6 +67,15 @@ static struct MHD_Daemon *start_daemon(const struct front_options *options, bool
                             options->connection_context, MHD_OPTION_ARRAY, items, MHD_OPTION_END);
 }
 
+/* Where a browser on this machine finds the page: all addresses together are no address. */
+static void write_page(struct front *front, const char *scheme, const char *address)
+{
+    bool any = strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
+    strbuf_printf(&front->page, "%s%s%s/", scheme, any ? "localhost" : "",
+                  any ? strrchr(address, ':') : address);
+    strbuf_append(&front->page, "", 1);
+}
+
 static void write_addresses(struct front *front, bool tls)
 {
     for (size_t i = 0; i < front->listeners.count; i++) {
@@ -74,6 +83,8 @@ static void write_addresses(struct front *front, bool tls)
         const char *scheme = listener->is_file ? "" : tls ? "https://" : "http://";
         strbuf_printf(&front->addresses, "%s%s%s", i ? ", " : "", scheme, listener->address);
         front->exposed |= !listener->loopback;
+        if (!listener->is_file && front->page.length == 0)
+            write_page(front, scheme, listener->address);
     }
     strbuf_append(&front->addresses, "", 1);
 }
@@ -83,7 +94,9 @@ int front_open(struct front *front, const struct front_options *options, struct 
     if (listeners_open(&front->listeners, options->hosts, options->port, options->socket_mode, err))
         return -1;
     write_addresses(front, options->tls);
-    return front->addresses.failed ? error_set(err, ERROR_NO_MEMORY, "out of memory") : 0;
+    return front->addresses.failed || front->page.failed
+               ? error_set(err, ERROR_NO_MEMORY, "out of memory")
+               : 0;
 }
 
 int front_serve(struct front *front, const struct front_options *options, struct error *err)
@@ -114,4 +127,5 @@ void front_close(struct front *front)
         MHD_stop_daemon(front->secure);
     acceptor_free(front->acceptor);
     strbuf_clear(&front->addresses);
+    strbuf_clear(&front->page);
 }

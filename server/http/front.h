@@ -33,6 +33,7 @@ struct front {
     struct MHD_Daemon *plain, *secure; /* NULL: no listener needs it */
     struct acceptor *acceptor;
     struct strbuf addresses; /* "http://127.0.0.1:8000, unix:/run/regla.sock", and a NUL */
+    struct strbuf page;      /* "http://127.0.0.1:8000/", for a browser here, and a NUL; or empty */
     bool exposed;            /* others than this machine reach it */
 };
 

@@ -556,6 +556,11 @@ const char *http_addresses(const struct http_server *server)
     return server->front.addresses.data;
 }
 
+const char *http_page(const struct http_server *server)
+{
+    return server->front.page.data;
+}
+
 bool http_is_exposed(const struct http_server *server)
 {
     return server->front.exposed;

@@ -30,6 +30,8 @@ int http_start(struct http_server **out, struct service *service,
                const struct http_options *options, struct error *err);
 /* "http://127.0.0.1:8000, http://[::1]:8000, unix:/run/regla.sock": where it listens. */
 const char *http_addresses(const struct http_server *server);
+/* "http://127.0.0.1:8000/": where a browser on this machine finds the page; NULL: nowhere. */
+const char *http_page(const struct http_server *server);
 /* Whether others than this machine reach it. */
 bool http_is_exposed(const struct http_server *server);
 size_t http_active(const struct http_server *server); /* requests that are not answered yet */

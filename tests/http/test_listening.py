@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness import (BINARY, ENDLESS, GOLDEN, SLOWNESS, RawReply, ask, check_a_full_look,
-                     check_error, request_bytes, wait_until)
+                     check_error, request_bytes, shipped_model, wait_until)
 
 pytestmark = pytest.mark.builds("dev")
 
@@ -248,3 +248,36 @@ def test_the_limit_of_connections_is_that_of_all_addresses(server_factory, path)
         assert [connection.recv(1) for connection in crowd[:2]] == [b"", b""]
     for connection in crowd:
         connection.close()
+
+
+def test_the_start_says_little(server_factory):
+    """At most twelve lines, the last with an address where a browser finds the page."""
+    shipped = shipped_model()
+    for model, more in ((shipped, {}), (HYBRID, {}), (HYBRID, {"no_page": True, "max_model_len": 100})):
+        server = server_factory(model=model, **more)
+        lines = server.tail(100_000).splitlines()
+        last = next(i for i, line in enumerate(lines) if " ready: " in line)
+        told = [line for line in lines[:last + 1] if " warn " not in line]
+        assert len(told) <= 12, "\n".join(told)
+        page = re.search(r"; try it at (http://127\.0\.0\.1:\d+/)$", lines[last])
+        assert bool(page) == ("no_page" not in more)
+        if page:
+            assert "text/html" in server.get(page[1]).headers["content-type"]
+
+
+@pytest.mark.parametrize("host, page", [
+    ("0.0.0.0", "http://localhost:"), ("::", "http://localhost:"), ("localhost", "http://")])
+@needs_ipv6
+def test_the_page_is_where_a_browser_finds_it(server_factory, host, page):
+    server = server_factory(host=host)
+    line = next(line for line in server.tail().splitlines() if " ready: " in line)
+    assert line.split("; try it at ")[1].startswith(page)
+
+
+def test_a_server_of_files_only_names_no_page(path):
+    with subprocess.Popen([BINARY, "serve", "--model", HYBRID, "--host", f"unix:{path}"],
+                          stderr=subprocess.PIPE, text=True) as process:
+        line = next(line for line in process.stderr if " ready: " in line)
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert line.endswith(f" on unix:{path}\n")

@@ -46,7 +46,7 @@ def group(mib, parent=None, name="test"):
 
 @contextmanager
 def server(place, *flags):
-    started = memory_table.Server(place, harness.BINARY, MODEL, "--log-level", "info", *flags)
+    started = memory_table.Server(place, harness.BINARY, MODEL, "--log-level", "debug", *flags)
     try:
         yield started
     finally:

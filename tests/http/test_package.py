@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a package brings besides the program: the manual, completion, the unit, one version."""
 
+import os
 import re
 import shutil
 import subprocess
 
 import pytest
 
-from harness import BINARY, ROOT
+from harness import BINARY, ROOT, shipped_model
 from test_lifecycle import regla
 
 pytestmark = pytest.mark.builds("dev")
@@ -141,3 +142,15 @@ def test_install(tmp_path):
     assert settings.stat().st_mode & 0o777 == 0o640
     unit = (tmp_path / "lib/systemd/system/regla.service").stat()
     assert unit.st_mode & 0o777 == 0o644
+
+
+def test_make_serve_serves_the_shipped_model():
+    """Unless MODEL names another."""
+    def served(**more):
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("MAKE") and name != "MODEL"}
+        done = subprocess.run(["make", "--dry-run", "--old-file=build", "serve"], cwd=ROOT,
+                              env={**environment, **more}, capture_output=True, text=True, check=True)
+        return re.search(r"regla serve --model (\S+)$", done.stdout, re.M)[1]
+    assert ROOT / served() == shipped_model()
+    assert served(MODEL="elsewhere") == "elsewhere"
