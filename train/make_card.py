@@ -26,7 +26,7 @@ about the world.
 
 | | |
 |---|---|
-| parameters | {parameters:,} ({megabytes:.1f} MB in {dtype}) |
+| parameters | {parameters:,} ({mebibytes:.1f} MiB in {dtype}) |
 | layers | {layers}; width {width}, {heads} heads |
 | vocabulary | {vocab:,}: byte-level BPE learned from the training text |
 | training data | {data} |
@@ -137,7 +137,7 @@ def model_figures(folder):
     return {
         "parameters": sum(math.prod(part.get_shape()) for part in slices),
         "dtype": "/".join(sorted({part.get_dtype() for part in slices})),
-        "megabytes": (folder / "model.safetensors").stat().st_size / 1e6,
+        "mebibytes": (folder / "model.safetensors").stat().st_size / 2**20,
         "layers": ", ".join(config["layer_types"]),
         "width": config["hidden_size"],
         "heads": config["num_attention_heads"],

@@ -66,7 +66,7 @@ def test_card(tmp_path, raw_config, monkeypatch):
     count = sum(p.numel() for p in model.parameters())
     for part in (
         f"| parameters | {count:,} (",
-        " MB in BF16) |",
+        " MiB in BF16) |",
         "| training data | some books |",
         "| tokens seen | 320 (40 steps of 8); the data has 1,000 |",
         "| training time | 2 minutes on",
