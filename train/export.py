@@ -11,6 +11,7 @@ import torch
 
 from train.checkpoint import save_model
 from train.config import read_config, shipped
+from train.make_card import SAMPLING
 from train.model.model import Model, checkpoint_name
 
 
@@ -34,7 +35,13 @@ def export(state_file, config_file, tokenizer_file, out, dtype):
     write_tokens(out, config)
     (out / "generation_config.json").write_text(
         json.dumps(
-            {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}, indent=2
+            {
+                "bos_token_id": config.bos_token_id,
+                "eos_token_id": config.eos_token_id,
+                "do_sample": True,
+                **SAMPLING,
+            },
+            indent=2,
         )
         + "\n"
     )

@@ -15,7 +15,9 @@ from safetensors import safe_open
 
 PROMPTS = Path(__file__).with_name("prompts.txt")
 POSITION_CONTEXT = 8192
-SAMPLING = ["--max-tokens", "100", "--temperature", "0.8", "--top-p", "0.95"]
+# Of the card's continuations, and what train.export recommends.
+SAMPLING = {"temperature": 0.8, "top_p": 0.95}
+FLAGS = ["--max-tokens", "100", "--temperature", "0.8", "--top-p", "0.95"]
 
 CARD = """# {name}
 
@@ -67,9 +69,12 @@ before) is {at_training:.4f}. The highest loss at any later position is {worst:.
 
 Continuations of fixed prompts: the first result of each, unedited.
 `regla generate {folder} --prompt TEXT {sampling} --seed N`, N = 1 to 20.
-
+{recommended}
 {continuations}"""
 
+RECOMMENDED = (
+    "Its `generation_config.json` recommends this sampling, so that requests which say nothing get it, too.\n"
+)
 
 # A row of the table of another model's card.
 BESIDE = (
@@ -175,10 +180,17 @@ def position_figures(buckets, whole, window):
     }
 
 
+def recommends(folder):
+    """Whether the model's author recommends the sampling of the continuations."""
+    file = folder / "generation_config.json"
+    said = json.loads(file.read_text()) if file.exists() else {}
+    return said.get("do_sample") is True and SAMPLING.items() <= said.items()
+
+
 def continuations(engine, folder):
     parts = []
     for seed, prompt in enumerate(PROMPTS.read_text().splitlines(), 1):
-        command = ["generate", folder, "--prompt", prompt, *SAMPLING, "--seed", seed, "--quiet"]
+        command = ["generate", folder, "--prompt", prompt, *FLAGS, "--seed", seed, "--quiet"]
         text = run(engine, *command).removesuffix("\n")
         lines = f"**{prompt}**{text}".split("\n")
         quoted = "\n".join(f"> {line}".rstrip() for line in lines)
@@ -265,7 +277,8 @@ def write_card(args):
         perplexity=measuring,
         kind=valid.kind,
         context=POSITION_CONTEXT,
-        sampling=" ".join(SAMPLING),
+        sampling=" ".join(FLAGS),
+        recommended=RECOMMENDED if recommends(folder) else "",
         continuations=continuations(args.engine, folder),
         **measured_figures(measured),
         **training_figures(args.log),

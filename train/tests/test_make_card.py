@@ -3,7 +3,9 @@
 
 import json
 import lzma
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +83,27 @@ def test_card(tmp_path, raw_config, monkeypatch):
         "20.\n\n> **Nothing was heard in the house but** <20>  two\n>\n> lines\n",
     ):
         assert part in card, part
+
+
+def test_the_sampling_that_the_author_recommends(tmp_path, raw_config, monkeypatch):
+    _, same = prepare(tmp_path, raw_config)
+    config = tmp_path / "m" / "generation_config.json"
+    for said in (None, {"do_sample": True, "temperature": 0.7, "top_p": 0.95},
+                 {"do_sample": True, "temperature": 0.8, "top_p": 0.95}):
+        config.unlink(missing_ok=True)
+        if said:
+            config.write_text(json.dumps({"eos_token_id": 0, **said}))
+        make(monkeypatch, tmp_path / "m", *same, *OF_A_CARD)
+        card = (tmp_path / "m" / "README.md").read_text()
+        assert (make_card.RECOMMENDED in card) == (said is not None and said["temperature"] == 0.8)
+
+
+def test_the_shipped_card_is_what_this_writes():
+    folder, = (path.parent for path in Path(__file__).parents[2].glob("models/*/model.safetensors"))
+    fixed = make_card.CARD.replace("{recommended}", make_card.RECOMMENDED)
+    parts = re.split(r"\{\w[^{}]*\}", fixed)
+    assert make_card.recommends(folder)
+    assert re.fullmatch(".*?".join(map(re.escape, parts)), (folder / "README.md").read_text(), re.DOTALL)
 
 
 def test_a_row_beside(tmp_path, raw_config, monkeypatch):
