@@ -18,7 +18,7 @@ static int parse_sizes(struct config *config, const struct fields *root,
     if (config_sizes(config, root, "num_attention_heads", err) != 0 ||
         fields_int(root, class->inner_key ? class->inner_key : "intermediate_size", FIELD_REQUIRED,
                    1, CONFIG_MAX_INTERMEDIATE, &config->intermediate_size, err) != 0 ||
-        fields_int(root, "max_position_embeddings", FIELD_NOT_NULL, 1, INT32_MAX,
+        fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
                    &config->max_position_embeddings, err) != 0)
         return -1;
     const bool null = json_is_null(json_object_get(root->object, key));

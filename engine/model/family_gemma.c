@@ -159,7 +159,11 @@ static int complete_as_ollama(json_t *config, const struct gguf_source *source, 
                                    FIELD_OPTIONAL, err) != 0)
         return -1;
     json_t *rope = json_object_get(config, "rope_scaling");
-    if (!bare || longest < LONG || json_object_size(rope) > 0)
+    if (!bare || json_object_size(rope) > 0)
+        return 0;
+    if (gguf_dense_need_length(source, err) != 0)
+        return -1;
+    if (longest < LONG)
         return 0;
     return gguf_config_set(rope, "rope_type", json_string("linear"), err) == 0
                ? gguf_config_set(rope, "factor", json_integer(8), err)

@@ -145,7 +145,7 @@ static const struct gguf_key gguf_keys[] = {
     {"block_count", "num_hidden_layers", FIELD_REQUIRED},
     {"attention.head_count", "num_attention_heads", FIELD_REQUIRED},
     {"feed_forward_length", "intermediate_size", FIELD_REQUIRED},
-    {"context_length", "max_position_embeddings", FIELD_REQUIRED},
+    {"context_length", "max_position_embeddings", FIELD_OPTIONAL},
     {"attention.layer_norm_epsilon", "layer_norm_eps", FIELD_REQUIRED},
     {"use_parallel_residual", "use_parallel_residual", FIELD_REQUIRED},
     {"rope.freq_base", "rotary_emb_base", FIELD_OPTIONAL},

@@ -123,7 +123,7 @@ static const struct gguf_key gguf_keys[] = {
     GGUF_MAMBA_KEYS,
     {"embedding_length", "hidden_size", FIELD_REQUIRED},
     {"block_count", "num_hidden_layers", FIELD_REQUIRED},
-    {"context_length", "max_position_embeddings", FIELD_REQUIRED},
+    {"context_length", "max_position_embeddings", FIELD_OPTIONAL},
     {"vocab_size", "vocab_size", FIELD_OPTIONAL},
     {"attention.head_count", "num_attention_heads", FIELD_REQUIRED},
     {"attention.head_count_kv", NULL, FIELD_REQUIRED},

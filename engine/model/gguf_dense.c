@@ -93,6 +93,11 @@ int gguf_dense_refuse_false(const struct gguf_source *source, const char *key, s
                              full);
 }
 
+int gguf_dense_need_length(const struct gguf_source *source, struct error *err)
+{
+    return gguf_config_copy(NULL, NULL, source, "context_length", FIELD_REQUIRED, err);
+}
+
 /* How yarn extends angles; the format's usual 1 is the only way that transformers has. */
 static int check_extension(const json_t *rope, const struct gguf_source *source, struct error *err)
 {
@@ -125,7 +130,9 @@ static int complete_yarn(json_t *rope, const struct gguf_source *source, struct 
     for (size_t i = 0; i < COUNT(keys); i++)
         if (gguf_config_copy(rope, keys[i].name, source, keys[i].key, keys[i].need, err) != 0)
             return -1;
-    if (check_extension(rope, source, err) != 0)
+    if (check_extension(rope, source, err) != 0 ||
+        (!json_object_get(rope, "original_max_position_embeddings") &&
+         gguf_dense_need_length(source, err) != 0))
         return -1;
     json_object_del(rope, "extrapolation_factor");
     if (json_number_value(json_object_get(rope, "mscale_all_dim")) > 0)
@@ -306,7 +313,7 @@ static const struct gguf_key keys[] = {
     {"attention.causal", NULL, FIELD_OPTIONAL},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", FIELD_REQUIRED},
     {"feed_forward_length", "intermediate_size", FIELD_REQUIRED},
-    {"context_length", "max_position_embeddings", FIELD_REQUIRED},
+    {"context_length", "max_position_embeddings", FIELD_OPTIONAL},
     {"vocab_size", "vocab_size", FIELD_OPTIONAL},
     {"rope.dimension_count", NULL, FIELD_OPTIONAL},
     {"rope.freq_base", "rope_theta", FIELD_OPTIONAL},

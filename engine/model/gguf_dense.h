@@ -21,6 +21,9 @@ bool gguf_dense_any_layer(const json_t *config, const struct gguf_source *source
 /* A BOOL that may not be false. */
 int gguf_dense_refuse_false(const struct gguf_source *source, const char *key, struct error *err);
 
+/* An error without context_length, where something is computed from it. */
+int gguf_dense_need_length(const struct gguf_source *source, struct error *err);
+
 /* config.sliding_window and config.layer_types, of layers of which each `pattern`-th is full unless
  * a key says more. usual: the window where the key is absent; 0: then all layers are full. */
 int gguf_dense_windows(json_t *config, const struct gguf_source *source, int64_t pattern,

@@ -134,6 +134,8 @@ Test(config_mamba, nemotron_h)
 {
     static const struct change changes[] = {
         {"num_hidden_layers", "99", NULL},
+        {"max_position_embeddings", "null", NULL},
+        {"max_position_embeddings", NULL, NULL},
         {"layers_block_type", NULL,
          "config.json: hybrid_override_pattern: expected a string, got nothing"},
         {"layers_block_type", "[]",

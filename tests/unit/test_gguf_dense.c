@@ -203,8 +203,8 @@ Test(gguf_dense, what_is_not_followed_is_refused)
     static const struct damage damages[] = {
         {llama, RENAME, "llama.rope.freq_base", "llama.rope.freq_bass", 0,
          "x.gguf: llama.rope.freq_bass: the family does not know this key"},
-        {llama, RENAME, "llama.context_length", "ll4ma.context_length", 0,
-         "x.gguf: llama.context_length: expected a value, got nothing"},
+        {llama, RENAME, "llama.feed_forward_length", "ll4ma.feed_forward_length", 0,
+         "x.gguf: llama.feed_forward_length: expected a value, got nothing"},
         {llama, RENAME, "rope_freqs.weight", "rope_frexs.weight", 0,
          "x.gguf: tensor \"rope_frexs.weight\": the family llama has no use for it"},
         {llama, RENAME, "blk.1.attn_k.bias", "blk.1.attn_x.bias", 0,
@@ -392,6 +392,43 @@ Test(gguf_dense, optional_keys_are_followed)
         free(others);
         free(bytes);
     }
+}
+
+/* It changes nothing but the original length of yarn where the file does not say that. */
+Test(gguf_dense, context_length_is_asked_only_where_it_counts)
+{
+    static const struct {
+        const char *file, *key, *other;
+    } without[] = {
+        {llama, "llama.context_length", "ll4ma.context_length"},
+        {granite, "granite.context_length", "gr4nite.context_length"},
+        {olmo, "olmo2.context_length", "0lmo2.context_length"},
+        {hybrid, "granitehybrid.context_length", "gr4nitehybrid.context_length"},
+        {falcon, "falcon-h1.context_length", "f4lcon-h1.context_length"},
+        {nemotron, "nemotron_h.context_length", "nem0tron_h.context_length"},
+        {qwen35, "qwen35.context_length", "qw3n35.context_length"},
+        {gemma3, "gemma3.context_length", "g3mma3.context_length"},
+        {GOLDEN "gpt_neox_tf5/model.gguf", "gptneox.context_length", "gptne0x.context_length"},
+        {GOLDEN "lfm2/model.gguf", "lfm2.context_length", "1fm2.context_length"},
+    };
+    static const char original[] = "olmo2.rope.scaling.original_context_length";
+    size_t size;
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        struct model *model;
+        struct error err = ERROR_INIT;
+        char *bytes = change(without[i].file, RENAME, without[i].key, without[i].other, 0, &size);
+        cr_assert(open_bytes(&model, bytes, size, &err) == 0, "%s: %s", without[i].key,
+                  err.message);
+        expect_same_logits(without[i].key, model, open_model(without[i].file), WEIGHTS_AUTO);
+        free(bytes);
+    }
+    char *bytes =
+        change(olmo, RENAME, original, "0lmo2.rope.scaling.original_context_length", 0, &size);
+    expect_opened(original, bytes, size, NULL);
+    replace_word(bytes, size, "olmo2.context_length", "0lmo2.context_length");
+    expect_opened(original, bytes, size,
+                  "x.gguf: olmo2.context_length: expected a value, got nothing");
+    free(bytes);
 }
 
 Test(gguf_dense, rope_freqs_must_be_numbers_over_0)
