@@ -20,6 +20,7 @@ from stress_helpers import size
 SCHEMAS = size("SCHEMAS", 50, 10, 1000)
 REGEXES = size("REGEXES", 20, 5, 200)
 WRITTEN = size("WRITTEN", 40, 5, 300)
+SEED = size("SEED", 0, 0, 0)  # REGLA_STRESS_SEED: others than those of every run
 SECOND = harness.ROOT / "models" / "smollm2-135m-instruct"
 MODELS = [harness.shipped_model(), *([SECOND] if SCHEMAS > 50 and SECOND.is_dir() else [])]
 
@@ -132,7 +133,7 @@ def write_many(server, field, make, check_text, count, may_refuse=is_too_large):
     likely = {str(eos.json()["tokens"][-1]): 5}
 
     def write_one(number):
-        form = make(random.Random(number))
+        form = make(random.Random(SEED * 1000003 + number))
         reply = server.post("/v1/completions", {
             "prompt": PROMPT, "max_tokens": 600, "temperature": 1, "seed": number, "logit_bias": likely,
             field: form}, timeout=600 * harness.SLOWNESS)
@@ -147,8 +148,8 @@ def write_many(server, field, make, check_text, count, may_refuse=is_too_large):
     with ThreadPoolExecutor(32) as pool:
         reasons = list(pool.map(write_one, range(count)))
     whole, cut, refused = (reasons.count(reason) for reason in ("stop", "length", "refused"))
-    print(f"{server.model_id}: of {count} {field} {whole} are whole, max_tokens cut {cut} off, {refused} "
-          "are refused as too large or ambiguous")
+    print(f"{server.model_id}, seed {SEED}: of {count} {field} {whole} are whole, max_tokens cut {cut} off, "
+          f"{refused} are refused")
     assert whole + cut + refused == count and cut <= count / 4 and refused <= count / 20
 
 
@@ -169,6 +170,13 @@ def test_random_schemas(any_model):
 
 def check_written(text, schema):
     assert not faults_of(text, schema), (text, schema)
+
+
+def test_the_table_of_types_has_what_may_be_refused():
+    text = (harness.ROOT / "engine/grammar/grammar.md").read_text()
+    table = text.partition("**Types of pydantic and zod.**")[2].partition("\n\nA schema")[0]
+    refused = [row for row in table.splitlines() if "refused" in row]
+    assert all(any(f"`{keyword}`" in row for row in refused) for keyword in REFUSED)
 
 
 def test_schemas_as_pydantic_and_zod_write_them(any_model):

@@ -121,16 +121,11 @@ static size_t values_of(struct value *values, const char *word, size_t length,
     return count;
 }
 
-/* The file with one more key, or with another value of it. */
-static int open_with(struct model **model, const struct gguf *gguf, const char *key,
-                     const struct value *value, struct error *err)
+/* An entry of the value, which is put into data. */
+static struct gguf_entry entry_of(const char *key, const struct value *value,
+                                  unsigned char data[256])
 {
-    struct gguf_entry *entries = malloc((gguf->num_entries + 1) * sizeof *entries);
-    unsigned char data[256];
-    size_t count = 0, size, one = value_size(value->type);
-    for (size_t i = 0; i < gguf->num_entries; i++)
-        if (strcmp(gguf->entries[i].key, key) != 0)
-            entries[count++] = gguf->entries[i];
+    const size_t one = value_size(value->type);
     const int64_t integer = value->number > 9e15 ? 0 : (int64_t)value->number;
     const float real = (float)value->number;
     if (value->type == GGUF_STRING) {
@@ -144,8 +139,20 @@ static int open_with(struct model **model, const struct gguf *gguf, const char *
                : value->type == GGUF_F64 ? (const void *)&value->number
                                          : (const void *)&integer,
                one);
-    entries[count++] =
-        (struct gguf_entry){key, value->type, value->array, value->array ? 3 : 1, data};
+    return (struct gguf_entry){key, value->type, value->array, value->array ? 3 : 1, data};
+}
+
+/* The file with one more key, or with another value of it. */
+static int open_with(struct model **model, const struct gguf *gguf, const char *key,
+                     const struct value *value, struct error *err)
+{
+    struct gguf_entry *entries = malloc((gguf->num_entries + 1) * sizeof *entries);
+    unsigned char data[256];
+    size_t count = 0, size;
+    for (size_t i = 0; i < gguf->num_entries; i++)
+        if (strcmp(gguf->entries[i].key, key) != 0)
+            entries[count++] = gguf->entries[i];
+    entries[count++] = entry_of(key, value, data);
     char *bytes = draft_file(gguf, entries, count, &size);
     int result = open_bytes(model, bytes, size, err);
     free(bytes);
@@ -248,6 +255,55 @@ Test(gguf_keys, a_row_is_what_it_says)
         free(bytes);
         free(list);
     }
+}
+
+static bool knows_nothing(const void *context, const char *below)
+{
+    (void)context;
+    (void)below;
+    return false;
+}
+
+/* The same of a tokenizer's key, by the table alone. */
+static void expect_of_tokenizer(const char *key, const struct value *value, const char *expected)
+{
+    unsigned char data[256];
+    struct gguf_entry entry = entry_of(key, value, data);
+    const struct gguf gguf = {.file = "x.gguf", .entries = &entry, .num_entries = 1};
+    struct warnings warnings = {0};
+    struct error err = ERROR_INIT;
+    const char *got = "refused", *text = err.message;
+    if (gguf_keys_check(&gguf, "llama", true, knows_nothing, NULL, &warnings, &err) == 0) {
+        text = warnings_at(&warnings, 0);
+        got = text ? "warned" : "";
+    }
+    cr_expect(strcmp(got, expected) == 0 && (!text || strstr(text, key)),
+              "%s: expected \"%s\", got \"%s\": %s", key, expected, got, text ? text : "");
+    error_clear(&err);
+}
+
+Test(gguf_keys, rows_of_tokenizers_are_what_they_say)
+{
+    const struct value other = {GGUF_U32, false, 77, NULL}, no = {GGUF_BOOL, false, 0, NULL};
+    char *list = read_list(), *at = list, key[160];
+    size_t checked = 0;
+    while (next_key(&at, "llama", key)) {
+        if (strncmp(key, "tokenizer.", 10) != 0)
+            continue;
+        const struct gguf_row *row = gguf_row_find(key, "llama");
+        expect_of_tokenizer(key, &other,
+                            row->rule == GGUF_REFUSED  ? "refused"
+                            : row->rule == GGUF_WARNED ? "warned"
+                                                       : "");
+        if (row->neutral) {
+            cr_expect_str_eq(row->neutral, "false");
+            expect_of_tokenizer(key, &no, "");
+        }
+        checked++;
+    }
+    cr_expect(checked > 30, "%zu keys", checked);
+    expect_of_tokenizer("tokenizer.ggml.strange", &other, "refused");
+    free(list);
 }
 
 /* The value as another type of integer, once for each layer. */
