@@ -1,29 +1,49 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Real clients against build/release/regla, each in an environment of its own under build/clients/:
-# - libraries that generate text run tests (libraries.py): 2 GB;
+# - libraries that generate text run tests, and vLLM's own tests run (libraries.py): 2 GB;
 # - vllm bench serve, guidellm and aiperf run, and what they send is recorded (record.py): 14 GB.
 # Installs what it runs from PyPI, unless it is there; needs python3 with venv (package python3-venv).
 # Usage: tests/clients/run.sh [libraries [NAME...] | SCENARIO...]      (default: all)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-install() { # file with lines "client version", clients ("": all), what each needs besides
-    local client version venv
-    while read -r client version; do
+install() { # file with lines "client version [what it needs]", clients ("": all), what all need
+    local client version needs venv
+    while read -r client version needs; do
         venv=build/clients/$client
         [ -z "$2" ] || grep -qxF "$client" <<<"$2" || continue
-        if [ "$(cat "$venv/version" 2>/dev/null)" != "$version" ]; then
+        if [ "$(cat "$venv/version" 2>/dev/null)" != "$version${needs:+ $needs}" ]; then
             echo "clients: installing $client $version into $venv"
             rm -rf "$venv"
             if ! python3 -m venv "$venv"; then
                 echo "clients: python3 -m venv does not work here (package python3-venv)" >&2
                 exit 1
             fi
-            "$venv/bin/pip" install --quiet --disable-pip-version-check "$client==$version" "${@:3}"
-            echo "$version" >"$venv/version"
+            "$venv/bin/pip" install --quiet --disable-pip-version-check "$client==$version" $needs "${@:3}"
+            echo "$version${needs:+ $needs}" >"$venv/version"
         fi
     done <"$1"
+}
+
+# vLLM's tests of `reasoning`, the one file that is needed of its source package. pip checks the hash
+# and unpacks; then it fails, since metadata of this package need PyTorch.
+vllm_tests() {
+    local folder=$PWD/build/clients/vllm-tests pinned=tests/clients/vllm/source.txt
+    local file=tests/entrypoints/openai/chat_completion/test_include_reasoning.py
+    cmp -s "$pinned" "$folder/source.txt" && return
+    echo "clients: fetching vLLM's tests into $folder"
+    rm -rf "$folder"
+    mkdir -p "$folder/unpacked"
+    TMPDIR=$folder/unpacked build/clients/pytest-asyncio/bin/pip download --no-clean --no-deps \
+        --no-build-isolation --no-binary vllm --dest "$folder/unpacked" --require-hashes \
+        -r "$pinned" &>"$folder/pip.log" || true
+    if ! mv "$folder"/unpacked/*/vllm_*/"$file" "$folder"; then
+        cat "$folder/pip.log" >&2
+        return 1
+    fi
+    rm -rf "$folder/unpacked"
+    cp "$pinned" "$folder"
 }
 
 tests/scripts/venv.sh
@@ -31,6 +51,7 @@ export REGLA_BINARY=${REGLA_BINARY:-build/release/regla}
 if [ $# -eq 0 ] || [ "$1" = libraries ]; then
     needed=$(tests/.venv/bin/python tests/clients/libraries.py --environments "${@:2}")
     install tests/clients/libraries/versions.txt "$needed" pytest==9.2.0
+    ! grep -qx pytest-asyncio <<<"$needed" || vllm_tests
     tests/.venv/bin/python tests/clients/libraries.py "${@:2}"
 fi
 if [ "${1:-}" != libraries ]; then
