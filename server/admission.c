@@ -3,6 +3,7 @@
 
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 
 void admission_init(struct admission *admission, const struct admission_limits *limits)
 {
@@ -66,24 +67,29 @@ static int enter(struct admission *admission, struct admission_tenant *own, int6
 {
     const struct admission_limits *limits = &admission->limits;
     const int64_t tenants = admission->queued_tenants + (own->requests == 0);
-    if (admission->requests >= places(admission) && own->requests >= limits->max_requests / tenants)
+    if (admission->requests >= places(admission) &&
+        own->requests >= limits->max_requests / tenants) {
+        admission->refused[ADMISSION_REQUESTS]++;
         return api_error_set(err, API_QUEUE_FULL, NULL,
                              "the queue is full: %lld requests wait, %lld of them this client's, "
                              "--max-queue is %lld",
                              (long long)admission->requests, (long long)own->requests,
                              (long long)limits->max_requests);
+    }
     if (tokens > limits->max_tokens)
         return api_error_set(err, API_CONTEXT_LENGTH, "prompt",
                              "this request counts as about %lld tokens, which no queue would "
                              "hold: --max-queue-tokens is %lld",
                              (long long)tokens, (long long)limits->max_tokens);
     if (tokens > limits->max_tokens - admission->tokens &&
-        tokens > limits->max_tokens / tenants - own->tokens)
+        tokens > limits->max_tokens / tenants - own->tokens) {
+        admission->refused[ADMISSION_TOKENS]++;
         return api_error_set(err, API_QUEUE_FULL, NULL,
                              "the queue is full: about %lld tokens wait and this request has "
                              "about %lld, --max-queue-tokens is %lld",
                              (long long)admission->tokens, (long long)tokens,
                              (long long)limits->max_tokens);
+    }
     admission->queued_tenants = tenants;
     admission->requests++;
     admission->tokens += tokens;
@@ -225,5 +231,12 @@ void admission_read(struct admission *admission, int64_t *requests, int64_t *tok
     *requests = admission->requests;
     *tokens = admission->tokens;
     *body_bytes = admission->body_bytes;
+    pthread_mutex_unlock(&admission->lock);
+}
+
+void admission_read_refused(struct admission *admission, int64_t refused[NUM_ADMISSION_LIMITS])
+{
+    pthread_mutex_lock(&admission->lock);
+    memcpy(refused, admission->refused, sizeof admission->refused);
     pthread_mutex_unlock(&admission->lock);
 }

@@ -21,6 +21,9 @@ struct admission_limits {
     int64_t max_body_bytes; /* of all bodies, and of the prompts and replies that jobs hold */
 };
 
+/* The limits for which requests are told to come again. */
+enum admission_limit { ADMISSION_REQUESTS, ADMISSION_TOKENS, NUM_ADMISSION_LIMITS };
+
 enum { ADMISSION_BUCKETS = 256 };
 
 /* What a tenant has; there only while it has something. */
@@ -39,7 +42,8 @@ struct admission {
     int64_t upload_bytes;                 /* of these, bodies that are being received */
     int64_t untrimmed;                    /* given back by work, since malloc was last trimmed */
     int64_t running;
-    bool saturated; /* a request waits for room */
+    int64_t refused[NUM_ADMISSION_LIMITS]; /* requests, so far */
+    bool saturated;                        /* a request waits for room */
 };
 
 void admission_init(struct admission *admission, const struct admission_limits *limits);
@@ -86,5 +90,7 @@ bool admission_possible(struct admission *admission, int64_t bytes);
 /* Reads how many requests and estimated tokens wait, and bytes held by bodies and jobs. */
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,
                     int64_t *body_bytes);
+/* Reads how many requests API_QUEUE_FULL was set for, by the limit. */
+void admission_read_refused(struct admission *admission, int64_t refused[NUM_ADMISSION_LIMITS]);
 
 #endif

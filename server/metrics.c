@@ -500,6 +500,8 @@ static void vllm_families(struct family *family, const struct metrics *m,
     double budget = (double)view->state_budget_bytes, used = budget > 0 ? reserved / budget : 0;
     double waiting = (double)atomic_load(&m->waiting),
            cached = (double)atomic_load(&m->cached_tokens);
+    double deferred = fmin(waiting, (double)(atomic_load(&m->waiting_for_states) +
+                                             atomic_load(&m->waiting_for_sessions)));
     const struct {
         const char *name, *type, *help;
         double value;
@@ -531,8 +533,12 @@ static void vllm_families(struct family *family, const struct metrics *m,
         single(family, name, all[i].type, all[i].help, all[i].value);
     }
     begin(family, "vllm:num_requests_waiting_by_reason", "gauge", "Requests that wait, by why.");
-    sample(family, ",reason=\"capacity\"", waiting);
-    sample(family, ",reason=\"deferred\"", 0);
+    sample(family, ",reason=\"capacity\"", waiting - deferred);
+    sample(family, ",reason=\"deferred\"", deferred);
+    begin(family, "vllm:admission_rejections_total", "counter",
+          "Requests that a limit of the queue has refused.");
+    sample(family, ",reason=\"max_num_queued_reqs\"", (double)view->refused[ADMISSION_REQUESTS]);
+    sample(family, ",reason=\"max_num_queued_tokens\"", (double)view->refused[ADMISSION_TOKENS]);
     begin(family, "vllm:request_success_total", "counter", "Requests that have ended.");
     sample(family, ",finished_reason=\"stop\"", (double)atomic_load(&m->requests[0][OUTCOME_STOP]));
     sample(family, ",finished_reason=\"length\"",

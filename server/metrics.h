@@ -9,6 +9,7 @@
 #include "api/strbuf.h"
 #include "engine/engine.h"
 #include "engine/grammar/grammar.h"
+#include "server/admission.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,6 +73,9 @@ struct metrics_memory {
 
 struct metrics {
     _Atomic int64_t running, waiting; /* requests */
+    _Atomic int64_t running_texts;
+    /* of those that wait: for their states; for what the store says of their sessions */
+    _Atomic int64_t waiting_for_states, waiting_for_sessions;
     _Atomic uint64_t requests[NUM_STATUSES][NUM_OUTCOMES];
     _Atomic uint64_t prompt_tokens, generated_tokens, cached_tokens;
     _Atomic uint64_t steps, set_aside; /* set_aside: texts, each time */
@@ -129,7 +133,8 @@ struct metrics_view {
     const char *model, *device;
     int64_t weights_bytes, workspace_bytes, pinned_bytes, state_budget_bytes;
     int64_t queue_requests, queue_tokens, body_bytes;
-    bool vllm_names;       /* also as vllm:*, with what follows */
+    int64_t refused[NUM_ADMISSION_LIMITS]; /* by the limit of the queue */
+    bool vllm_names;                       /* also as vllm:*, with what follows */
     int64_t kv_pages;      /* that the state budget could hold, were there nothing else */
     int kv_page_tokens;    /* tokens of one */
     const char *kv_format; /* its name */

@@ -56,6 +56,7 @@ void metrics_page_handle(struct http_request *request)
         }
     }
     admission_read(&service->admission, &view.queue_requests, &view.queue_tokens, &view.body_bytes);
+    admission_read_refused(&service->admission, view.refused);
     struct strbuf body = {0};
     metrics_write(&body, &service->metrics, &view);
     http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", &body);

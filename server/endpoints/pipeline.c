@@ -300,6 +300,14 @@ static void bind(void *context, const struct api_error *not_there)
         finish(job);
 }
 
+/* The store has said what it has of the session. */
+static void asked(void *context, const struct api_error *not_there)
+{
+    struct completion *completion = context;
+    atomic_fetch_sub(&completion->job.task.service->metrics.waiting_for_sessions, 1);
+    bind(completion, not_there);
+}
+
 static void run_bind(struct task *task)
 {
     struct completion *completion = of_task(task);
@@ -310,9 +318,10 @@ static void run_bind(struct task *task)
         return;
     }
     claim_turn(job);
+    atomic_fetch_add(&task->service->metrics.waiting_for_sessions, 1);
     session_ask(sessions, job->asked.owner, job->asked.request.session_id,
                 job->asked.request.store ? SESSION_CHANGES : SESSION_USES, NULL, job->bound.claim,
-                bind, completion);
+                asked, completion);
 }
 
 /* Enter. Takes what `parsed` holds. */

@@ -154,6 +154,18 @@ static void count_sessions(struct scheduler *scheduler)
     scheduler->sessions_changed = false;
 }
 
+/* Of the requests that do not run yet, those whose first text waits for its state: from a file or
+ * from the store. */
+static int64_t wait_for_states(const struct batch *batch)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < batch->num_aside; i++) {
+        const struct sequence *text = batch->aside[i];
+        count += text->blocked && text->index == 0 && !text->job->queue.running;
+    }
+    return count;
+}
+
 /* After every turn. */
 static void publish(struct scheduler *scheduler)
 {
@@ -175,8 +187,11 @@ static void publish(struct scheduler *scheduler)
     memory.store_failures = store.failures;
     memory.store_full = store.full;
     atomic_store(service->unsaved, sessions_unsaved(service->sessions));
+    struct metrics *metrics = &scheduler->service->metrics;
+    atomic_store(&metrics->running_texts, (int64_t)scheduler->batch.num_running);
+    atomic_store(&metrics->waiting_for_states, wait_for_states(&scheduler->batch));
     memcpy(memory.sessions, scheduler->sessions, sizeof memory.sessions);
-    metrics_set_memory(&scheduler->service->metrics, &memory);
+    metrics_set_memory(metrics, &memory);
 }
 
 void scheduler_publish(struct scheduler *scheduler)

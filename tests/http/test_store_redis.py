@@ -259,6 +259,24 @@ def test_a_store_that_is_away(own_redis, own_replicas):
 
 
 @pytest.mark.builds("dev")
+def test_who_waits_for_the_store_does_not_wait_for_room(own_redis, server_factory):
+    """As vLLM says why requests wait."""
+    server = server_factory(store=own_redis.location, lease=LEASE, metrics_compat="vllm")
+
+    def waiting(reason):
+        return server.metric("vllm:num_requests_waiting_by_reason", reason=reason)
+    own_redis.pause()
+    try:
+        reply = in_background(lambda: turn(server, "new"))
+        wait_until(lambda: waiting("deferred") == 1, "it asks for the session")
+        assert waiting("capacity") == 0
+    finally:
+        own_redis.resume()
+    assert reply().status_code in (200, 503)
+    assert waiting("deferred") == 0
+
+
+@pytest.mark.builds("dev")
 def test_a_turn_outlives_a_restart_of_the_store(own_redis, own_replicas):
     """The turn begins before, and is committed after it: the lease is in the store's file."""
     one, other = own_replicas

@@ -15,6 +15,14 @@ static struct admission make(int64_t requests, int64_t running, int64_t tokens, 
     return admission;
 }
 
+static void expect_refused(struct admission *gate, int64_t requests, int64_t tokens)
+{
+    int64_t refused[NUM_ADMISSION_LIMITS];
+    admission_read_refused(gate, refused);
+    cr_expect_eq(refused[ADMISSION_REQUESTS], requests);
+    cr_expect_eq(refused[ADMISSION_TOKENS], tokens);
+}
+
 Test(admission, requests_beyond_the_queue_are_refused)
 {
     struct admission gate = make(2, 1, 1000, 1000);
@@ -36,6 +44,7 @@ Test(admission, requests_beyond_the_queue_are_refused)
     admission_read(&gate, &requests, &tokens, &bytes);
     cr_assert_eq(requests, 2);
     cr_assert_eq(tokens, 2);
+    expect_refused(&gate, 2, 0);
     admission_destroy(&gate);
 }
 
@@ -64,6 +73,7 @@ Test(admission, tokens_beyond_the_bound_are_refused)
     cr_assert_eq(admission_enter(&gate, A, 40, NULL), 0);
     admission_leave(&gate, A, 60);
     cr_assert_eq(admission_enter(&gate, A, 60, NULL), 0);
+    expect_refused(&gate, 0, 1); /* not what will never fit */
     admission_destroy(&gate);
 }
 

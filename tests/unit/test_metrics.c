@@ -122,6 +122,34 @@ Test(metrics, texts_and_lookups_as_vllm_counts_them)
     free(text);
 }
 
+Test(metrics, why_requests_wait_and_are_refused_as_vllm_says)
+{
+    struct metrics_view view = VIEW;
+    view.vllm_names = true;
+    view.refused[ADMISSION_TOKENS] = 4;
+    atomic_store(&metrics.waiting, 5);
+    atomic_store(&metrics.waiting_for_states, 2);
+    atomic_store(&metrics.waiting_for_sessions, 1);
+    char *text = text_of(&view);
+    expect_line(text, "vllm:num_requests_waiting{model_name=\"m\"} 5");
+    expect_line(text,
+                "vllm:num_requests_waiting_by_reason{model_name=\"m\",reason=\"capacity\"} 2");
+    expect_line(text,
+                "vllm:num_requests_waiting_by_reason{model_name=\"m\",reason=\"deferred\"} 3");
+    expect_line(text, "vllm:admission_rejections_total{model_name=\"m\","
+                      "reason=\"max_num_queued_reqs\"} 0");
+    expect_line(text, "vllm:admission_rejections_total{model_name=\"m\","
+                      "reason=\"max_num_queued_tokens\"} 4");
+    free(text);
+    atomic_store(&metrics.waiting, 1); /* read at another moment */
+    text = text_of(&view);
+    expect_line(text,
+                "vllm:num_requests_waiting_by_reason{model_name=\"m\",reason=\"capacity\"} 0");
+    expect_line(text,
+                "vllm:num_requests_waiting_by_reason{model_name=\"m\",reason=\"deferred\"} 1");
+    free(text);
+}
+
 Test(metrics, label_values_are_escaped)
 {
     struct metrics_view view = VIEW;
