@@ -6,7 +6,6 @@
 #include "api/request.h"
 #include "api/sessions.h"
 #include "engine/base/fields.h"
-#include "engine/model/author_sampling.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -555,18 +554,24 @@ static int parse_fields(const json_t *fields, struct completion_request *request
     return check_together(request, err);
 }
 
-/* What holds where a request says nothing: what the model's author says, else the API. */
+double completion_default(const struct author_sampling *author, enum author_parameter parameter)
+{
+    static const double usual[AUTHOR_PARAMETERS] = {[AUTHOR_TEMPERATURE] = 1,
+                                                    [AUTHOR_TOP_P] = 1,
+                                                    [AUTHOR_TYPICAL_P] = 1,
+                                                    [AUTHOR_REPETITION_PENALTY] = 1};
+    return author ? author_sampling_value(author, parameter, usual[parameter]) : usual[parameter];
+}
+
 static struct sampling default_sampling(const struct author_sampling *author)
 {
-    static const struct author_sampling nothing;
-    const struct author_sampling *by = author ? author : &nothing;
     return (struct sampling){
-        .temperature = (float)author_sampling_value(by, AUTHOR_TEMPERATURE, 1),
-        .top_p = (float)author_sampling_value(by, AUTHOR_TOP_P, 1),
-        .top_k = (int32_t)author_sampling_value(by, AUTHOR_TOP_K, 0),
-        .min_p = (float)author_sampling_value(by, AUTHOR_MIN_P, 0),
-        .typical_p = (float)author_sampling_value(by, AUTHOR_TYPICAL_P, 1),
-        .repetition_penalty = (float)author_sampling_value(by, AUTHOR_REPETITION_PENALTY, 1),
+        .temperature = (float)completion_default(author, AUTHOR_TEMPERATURE),
+        .top_p = (float)completion_default(author, AUTHOR_TOP_P),
+        .top_k = (int32_t)completion_default(author, AUTHOR_TOP_K),
+        .min_p = (float)completion_default(author, AUTHOR_MIN_P),
+        .typical_p = (float)completion_default(author, AUTHOR_TYPICAL_P),
+        .repetition_penalty = (float)completion_default(author, AUTHOR_REPETITION_PENALTY),
     };
 }
 

@@ -8,6 +8,7 @@
 
 #include "api/constraint.h"
 #include "api/errors.h"
+#include "engine/model/author_sampling.h"
 #include "engine/ops/sampler.h"
 #include "engine/text/buffer.h"
 
@@ -16,7 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct author_sampling;
 struct reply_warnings;
 struct chat_rules;
 struct chat_syntax;
@@ -113,6 +113,9 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
 int completion_take_session(json_t *fields, const struct completion_limits *limits,
                             struct api_error *err);
 void completion_request_clear(struct completion_request *request);
+
+/* What holds where a request says nothing: what the model's author says, else the API. */
+double completion_default(const struct author_sampling *author, enum author_parameter parameter);
 
 /* Checks session_tokens + prompt_tokens + max_tokens against the limits; prompt_tokens are those of
  * one prompt, after truncation. Too many: 400 context_length_exceeded, which names the numbers. */

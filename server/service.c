@@ -19,6 +19,11 @@ int service_check_ready(struct service *service, struct api_error *err)
     }
 }
 
+int service_check_loaded(struct service *service, struct api_error *err)
+{
+    return service_phase(service) == SERVICE_LOADING ? service_check_ready(service, err) : 0;
+}
+
 const struct engine_info *service_engine_info(struct service *service)
 {
     return service_phase(service) == SERVICE_LOADING ? NULL : engine_info(service->engine);

@@ -100,6 +100,9 @@ const struct engine_info *service_engine_info(struct service *service);
 /* Checks that there is a tokenizer: else API_NOT_IMPLEMENTED. */
 int service_check_tokenizer(const struct service *service, struct api_error *err);
 
+/* Checks that the model is there, whatever has become of it: else API_LOADING. */
+int service_check_loaded(struct service *service, struct api_error *err);
+
 /* Checks that a request may start work now: else API_LOADING, API_DRAINING or API_ENGINE_FAILED. */
 int service_check_ready(struct service *service, struct api_error *err);
 

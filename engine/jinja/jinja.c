@@ -91,6 +91,12 @@ void jinja_free(struct jinja *template)
     free(template);
 }
 
+const char *jinja_source(const struct jinja *template, size_t *length)
+{
+    *length = template->heap.length;
+    return template->source;
+}
+
 bool jinja_mentions(const struct jinja *template, const char *name)
 {
     for (size_t i = 0; i < template->tokens.count; i++) {

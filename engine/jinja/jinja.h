@@ -25,6 +25,9 @@ int jinja_compile(struct jinja **out, const char *name, const char *source, size
                   struct error *err);
 void jinja_free(struct jinja *template);
 
+/* Its text [*length], without \r and the last newline. */
+const char *jinja_source(const struct jinja *template, size_t *length);
+
 /* Whether the template mentions the name anywhere: as a variable, an attribute or a string. */
 bool jinja_mentions(const struct jinja *template, const char *name);
 

@@ -6,6 +6,7 @@
 #include "server/endpoints/completions.h"
 #include "server/endpoints/generate.h"
 #include "server/endpoints/health.h"
+#include "server/endpoints/llama_cpp.h"
 #include "server/endpoints/load.h"
 #include "server/endpoints/metrics_page.h"
 #include "server/endpoints/models.h"
@@ -37,6 +38,9 @@ static const struct route ROUTES[] = {
     {"POST", "/tokenize", .json = true, .handle = tokenize_handle},
     {"POST", "/detokenize", .json = true, .handle = tokenize_handle_detokenize},
     {"GET", "/tokenizer_info", .handle = tokenize_handle_info},
+    {"POST", "/apply-template", .json = true, .handle = tokenize_handle_template},
+    {"GET", "/props", .handle = llama_cpp_handle_props},
+    {"GET", "/slots", .quiet = true, .handle = llama_cpp_handle_slots},
     {"GET", "/health", .either = true, .open = true, .quiet = true, .vital = true,
      .handle = health_handle},
     {"GET", "/ready", .open = true, .quiet = true, .vital = true, .handle = health_handle_ready},
@@ -82,6 +86,15 @@ static const char *const LACKING[] = {
     "/lora-adapters",
     "/slots/*",
     "/responses",
+    "/responses/**",
+    "/chat/completions/**",
+    "/v1/chat/completions/**",
+    "/audio/**",
+    "/v1/stream/*",
+    "/v1/streams",
+    "/tools",
+    "/cors-proxy",
+    "/v1/systemone",
     "/api/**",
 };
 

@@ -6,9 +6,8 @@
 static bool refuse_while_loading(struct http_request *request)
 {
     struct api_error err = {0};
-    if (service_phase(request->service) != SERVICE_LOADING)
+    if (service_check_loaded(request->service, &err) == 0)
         return false;
-    service_check_ready(request->service, &err);
     http_reply_error(request, &err);
     return true;
 }

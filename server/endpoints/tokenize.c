@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/tokenize.h"
 
+#include "api/llama_cpp.h"
 #include "api/tokenizer.h"
 #include "server/schedule/prompt.h"
 #include "server/task.h"
@@ -127,8 +128,25 @@ static void run_detokenize(struct task *task)
     finish(task);
 }
 
+static void run_template(struct task *task)
+{
+    const struct completion_limits limits = limits_of(task);
+    struct completion_prompt prompt;
+    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+        llama_cpp_template_parse(&prompt, task->body.data, task->body.length, &limits,
+                                 &task->error) == 0) {
+        detokenize_reply_encode(&task->reply, prompt.text, prompt.length, &task->warnings);
+        free(prompt.text);
+        span_list_clear(&prompt.input);
+    }
+    finish(task);
+}
+
+/* To the workers or the renderers. */
+typedef void (*task_to)(struct task *task, void (*run)(struct task *task), size_t bytes);
+
 /* A token has about four bytes of text, or as an id a few more. */
-static int start(struct http_request *request, void (*run)(struct task *task),
+static int start(struct http_request *request, task_to to, void (*run)(struct task *task),
                  struct api_error *err)
 {
     struct service *service = request->service;
@@ -146,7 +164,7 @@ static int start(struct http_request *request, void (*run)(struct task *task),
     http_take_body(request, &task->body, &task->reserved);
     http_attach(request, &task->ticket);
     ticket_hold(&task->ticket);
-    task_to_workers(task, run, task->body.length);
+    to(task, run, task->body.length);
     return 0;
 }
 
@@ -161,10 +179,10 @@ static void answer(struct http_request *request, struct task *task)
         http_reply_json(request, &task->reply);
 }
 
-static void handle(struct http_request *request, void (*run)(struct task *task))
+static void handle(struct http_request *request, task_to to, void (*run)(struct task *task))
 {
     struct api_error err = {0};
-    if (!request->ticket && start(request, run, &err))
+    if (!request->ticket && start(request, to, run, &err))
         http_reply_error(request, &err);
     else
         answer(request, (struct task *)request->ticket);
@@ -172,12 +190,17 @@ static void handle(struct http_request *request, void (*run)(struct task *task))
 
 void tokenize_handle(struct http_request *request)
 {
-    handle(request, run_tokenize);
+    handle(request, task_to_workers, run_tokenize);
 }
 
 void tokenize_handle_detokenize(struct http_request *request)
 {
-    handle(request, run_detokenize);
+    handle(request, task_to_workers, run_detokenize);
+}
+
+void tokenize_handle_template(struct http_request *request)
+{
+    handle(request, task_to_renderers, run_template);
 }
 
 void tokenize_handle_info(struct http_request *request)

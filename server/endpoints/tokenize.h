@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /tokenize and /detokenize, done by the workers, since a prompt may be megabytes; GET
- * /tokenizer_info. */
+/* POST /tokenize and /detokenize, done by the workers, since a prompt may be megabytes; POST
+ * /apply-template, done by the renderers; GET /tokenizer_info. */
 #ifndef SERVER_ENDPOINTS_TOKENIZE_H
 #define SERVER_ENDPOINTS_TOKENIZE_H
 
@@ -8,6 +8,7 @@
 
 void tokenize_handle(struct http_request *request);
 void tokenize_handle_detokenize(struct http_request *request);
+void tokenize_handle_template(struct http_request *request);
 void tokenize_handle_info(struct http_request *request);
 
 #endif

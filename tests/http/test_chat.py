@@ -120,6 +120,23 @@ def test_what_the_template_sees(server, fields, text):
     reply = server.post("/tokenize", {"messages": MESSAGES, **fields})
     expected = server.post("/tokenize", {"prompt": BOS + text, "add_special_tokens": False})
     assert reply.json()["tokens"] == expected.json()["tokens"]
+    assert server.post("/apply-template", {"messages": MESSAGES, **fields}).json()["prompt"] == BOS + text
+
+
+def test_apply_template_refuses_what_a_chat_refuses(server):
+    for code, status, param, fields in (
+            ("missing_required_parameter", 400, "messages", {}),
+            ("missing_required_parameter", 400, "messages", {"prompt": "x"}),
+            ("invalid_type", 400, "messages", {"messages": "x"}),
+            ("invalid_value", 400, "chat_template_kwargs",
+             {"messages": MESSAGES, "chat_template_kwargs": {"tools": []}}),
+            ("model_not_found", 404, "model", {"messages": MESSAGES, "model": "other"})):
+        check_error(server.post("/apply-template", fields), status, code, param)
+
+
+def test_the_template_in_props(server):
+    props = server.get("/props").json()
+    assert props["chat_template"] == TEMPLATE and props["eos_token"] == props["bos_token"] == BOS
 
 
 def test_streams(server):

@@ -3,11 +3,12 @@
 
 import json
 import re
+import shutil
 import time
 
 import pytest
 
-from harness import GOLDEN, ROOT, check_error, request_bytes, wait_until
+from harness import GOLDEN, ROOT, begin_stream, check_error, request_bytes, wait_until
 
 
 def test_health_ready_load_version(server):
@@ -117,6 +118,46 @@ def test_tokenizer_info(server):
     assert info["eos_token"] == info["bos_token"] == "<|endoftext|>"
 
 
+def test_props_and_slots(server_factory, tmp_path):
+    """Of llama.cpp's server; what a text that runs changes."""
+    server = server_factory(max_running=3, max_model_len=5000, served_model_name="one",
+                            model=folder_with_sampling(tmp_path / "model"))
+    props = server.get("/props").json()
+    assert props.pop("build_info").startswith("regla ")
+    assert props == {
+        "default_generation_settings": {"n_ctx": 5000, "params": {
+            "temperature": 0.6, "top_k": 20, "top_p": 1, "min_p": 0, "typical_p": 1, "repeat_penalty": 1.1,
+            "presence_penalty": 0, "frequency_penalty": 0}},
+        "total_slots": 3, "model_alias": "one", "model_path": str(tmp_path / "model"),
+        "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>",
+        "modalities": {"vision": False, "audio": False}, "is_sleeping": False}
+
+    def busy():
+        slots = server.get("/slots").json()
+        assert [slot["id"] for slot in slots] == [0, 1, 2] and {slot["n_ctx"] for slot in slots} == {5000}
+        return [slot["is_processing"] for slot in slots]
+    wait_until(lambda: busy() == [False] * 3, "nothing runs")
+    with server.connect() as connection:
+        begin_stream(connection, prompt="x", max_tokens=4000, ignore_eos=True, n=2)
+        wait_until(lambda: busy() == [True, True, False], "two texts run")
+    wait_until(lambda: busy() == [False] * 3, "they are cancelled")
+
+
+def folder_with_sampling(folder):
+    shutil.copytree(GOLDEN / "hybrid_regla", folder)
+    (folder / "generation_config.json").write_text(json.dumps(
+        {"bos_token_id": 0, "eos_token_id": 0, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}))
+    return folder
+
+
+def test_the_longest_text_in_slots_is_what_memory_holds(server):
+    props = server.get("/props").json()
+    longest = props["default_generation_settings"].get("n_ctx")
+    assert longest > 10000 and {slot["n_ctx"] for slot in server.get("/slots").json()} == {longest}
+    server.refuse(400, prompt=[5], max_tokens=longest)
+    assert len(server.get("/slots").json()) == props["total_slots"]
+
+
 def test_metrics_format(server):
     reply = server.get("/metrics")
     assert reply.headers["content-type"].startswith("text/plain")
@@ -220,7 +261,7 @@ def of_vllm():
     names = plain + [f"{name}_{part}" for name in histograms for part in ("sum", "bucket", "count")]
     assert len(names) == 49
     later = ["gpu_cache_usage_perc", "gpu_prefix_cache_queries", "gpu_prefix_cache_hits",
-             "num_requests_waiting_by_reason"]
+             "num_requests_waiting_by_reason", "admission_rejections_total"]
     return [f"vllm:{name}" for name in names + later]
 
 

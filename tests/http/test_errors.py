@@ -135,7 +135,9 @@ def test_wrong_method(server, method, path, allow):
 @pytest.mark.parametrize("method, path", [
     ("POST", "/v1/messages"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses"),
     ("GET", "/v1/files"), ("GET", "/v1/files/a"), ("POST", "/v1/batches"),
-    ("GET", "/v1/responses/a")])
+    ("GET", "/v1/responses/a"), ("POST", "/completion"), ("POST", "/infill"), ("POST", "/embedding"),
+    ("GET", "/lora-adapters"), ("POST", "/slots/0"), ("POST", "/v1/chat/completions/input_tokens"),
+    ("POST", "/audio/transcriptions"), ("GET", "/v1/streams"), ("POST", "/api/chat")])
 def test_known_endpoints_that_we_lack(server, method, path):
     reply = server.http.request(method, path, json={} if method == "POST" else None)
     check_error(reply, 501)
@@ -237,14 +239,21 @@ def load_of(server):
     return load["running"], load["waiting"]
 
 
+def refused(server):
+    return tuple(server.metric("vllm:admission_rejections_total", reason=reason)
+                 for reason in ("max_num_queued_reqs", "max_num_queued_tokens"))
+
+
 def test_queue_full_by_requests(server_factory):
-    small = server_factory(max_queue=2, max_running=1)
+    small = server_factory(max_queue=2, max_running=1, metrics_compat="vllm")
     held = [start_stream(small) for _ in range(3)]
     wait_until(lambda: load_of(small) == (1, 2), "two wait")
     reply = small.post("/v1/completions", GOOD)
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
     assert load_of(small) == (1, 2)
+    assert refused(small) == (1, 0)
+    assert small.metric("vllm:num_requests_waiting_by_reason", reason="capacity") == 2
     for connection in held:
         connection.close()
     small.wait_idle()
@@ -253,16 +262,18 @@ def test_queue_full_by_requests(server_factory):
 
 def test_queue_full_by_tokens(server_factory):
     """By their estimate: so much does not fit behind one who waits already."""
-    small = server_factory(max_queue_tokens=1000, max_running=1)
+    small = server_factory(max_queue_tokens=1000, max_running=1, metrics_compat="vllm")
     prompt = "word " * 500
     held = []
     for running, waiting in ((1, 0), (1, 1)):
         held.append(start_stream(small, prompt=prompt))
         wait_until(lambda: load_of(small) == (running, waiting),
                    "one runs, one waits")
-    reply = small.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
-    check_error(reply, 429)
-    assert int(reply.headers["retry-after"]) >= 1
+    for attempt in range(2):
+        reply = small.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+        check_error(reply, 429)
+        assert int(reply.headers["retry-after"]) >= 1
+        assert refused(small) == (0, attempt + 1)
     for connection in held:
         connection.close()
     small.wait_idle()

@@ -103,6 +103,8 @@ def test_both_forms_are_one_model(forms):
     assert both(forms, "/tokenize", {"messages": CHAT})["tokens"][-1] == 0
     with_tools = both(forms, "/tokenize", {"messages": CHAT, "tools": tools})
     assert both(forms, "/detokenize", {"tokens": with_tools["tokens"]})["prompt"].startswith("with tools")
+    for body in ({"messages": CHAT}, {"messages": CHAT, "tools": tools}):
+        assert both(forms, "/apply-template", body)["prompt"].endswith("It was a dark night<|endoftext|>")
     infos = [server.get("/tokenizer_info").json() for server in forms]
     assert infos[0] == infos[1] and infos[0]["eos_token"] == "<|endoftext|>"
     for end in (0, 5):

@@ -144,6 +144,7 @@ def test_a_session_goes_on_by_itself(preset_server):
 def test_what_needs_a_tokenizer_is_not_there(preset_server):
     for reply in (preset_server.post("/tokenize", {"prompt": "a"}),
                   preset_server.post("/detokenize", {"tokens": [1]}),
+                  preset_server.post("/apply-template", {"messages": []}),
                   preset_server.get("/tokenizer_info")):
         assert "tokenizer" in check_error(reply, 501, "not_implemented")["message"]
 
