@@ -5,6 +5,7 @@ import { Api } from "./api.js";
 import { onOtherWidth } from "./chart.js";
 import { byLength } from "./curves.js";
 import { alertLine, button, describe, el, field, short } from "./dom.js";
+import { Follower } from "./follow.js";
 import { generate } from "./generate.js";
 import { LENGTHS, parse, peakByLength, speedByLength } from "./metrics.js";
 
@@ -85,6 +86,7 @@ class Side {
     this.speed = el("p", { class: "speed" });
     this.output = el("div",
       { class: "text", role: "region", tabindex: 0, "aria-label": `Output of ${title}` });
+    this.end = new Follower(this.output);
     this.alert = alertLine();
     this.heading = el("h2", {}, title);
     this.box = el("article", {}, this.heading, this.card, this.speed, this.output, this.alert.line);
@@ -116,14 +118,16 @@ class Side {
   async generate(length) {
     this.alert.show(null);
     this.output.textContent = "";
+    this.end.toEnd();
     let count = 0;
     const run = this.run = generate(this.api, {
-      prompt: this.prompt(), max_tokens: length, ignore_eos: true, temperature: 0.8, seed: 1,
+      prompt: this.prompt(), max_tokens: length, ignore_eos: true, seed: 1,
     }, this.ids);
     try {
       for await (const tokens of run) {
         count += tokens.length;
         this.output.append(tokens.map((token) => token.text).join(""));
+        this.end.step();
         this.measure(run, count);
       }
       this.measure(run, count);

@@ -5,7 +5,7 @@ import { chart, numbers, onOtherWidth } from "./chart.js";
 import { alertLine, bytes, el, poll, short } from "./dom.js";
 import { COMPONENTS, LENGTHS, parse, peakByLength, sample, speedByLength } from "./metrics.js";
 
-const POLL_SECONDS = 2, KEPT = 300; // ten minutes
+const POLL_SECONDS = 2, KEPT_SECONDS = 600;
 
 export default function start({ api }, panel) {
   const alert = alertLine();
@@ -14,17 +14,17 @@ export default function start({ api }, panel) {
   const table = el("div");
   panel.append(
     el("p", { class: "hint" }, "By generation length: all requests since the server started; each counts in "
-      + "the smallest length that holds its tokens. Over time: while this page is shown."),
+      + "the smallest length that holds its tokens. Over time: since this part was first shown."),
     now, alert.line, figures, table);
   const history = [];
   let metrics = null; // the last
-  onOtherWidth(() => metrics && draw());
+  onOtherWidth(draw);
 
   async function read() {
     try {
       metrics = parse(await api.text("metrics"));
       history.push(sample(metrics));
-      if (history.length > KEPT) history.shift();
+      while (history[0].time < history.at(-1).time - KEPT_SECONDS) history.shift();
       alert.show(null);
       draw();
     } catch (error) {
@@ -33,6 +33,7 @@ export default function start({ api }, panel) {
   }
 
   function draw() {
+    if (!metrics || document.hidden || panel.hidden) return; // it is drawn once it is seen
     const last = history.at(-1), before = history.at(-2);
     const speed = before ? (last.generated - before.generated) / (last.time - before.time) : NaN;
     now.textContent = `${last.running} running, ${last.waiting} waiting, ${short(speed)} tokens/s`;
@@ -46,7 +47,13 @@ export default function start({ api }, panel) {
     table.firstChild.open = open ?? false;
   }
 
-  return { show: poll(panel, POLL_SECONDS, read) };
+  const tick = poll(POLL_SECONDS, read, () => true); // curves have no gaps: a browser slows it down unseen
+  return {
+    show() {
+      draw();
+      tick();
+    },
+  };
 }
 
 /** The papers' figure. servers: [{name, peak, mean}] */

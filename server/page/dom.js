@@ -26,7 +26,7 @@ let fields = 0;
 /** A label with its field; what: "input", "textarea" or "select". */
 export function field(label, what, attributes = {}, ...children) {
   const id = `field-${++fields}`;
-  const input = el(what, { id, ...attributes }, ...children);
+  const input = el(what, { id, dir: "auto", ...attributes }, ...children);
   const box = el("div", { class: "field" }, el("label", { for: id }, label), input);
   return { box, input };
 }
@@ -97,12 +97,12 @@ export function describe(model) {
     + (model.max_model_len ? `; at most ${short(model.max_model_len)} tokens` : "");
 }
 
-/** Runs `task` every so often while the element is shown and the page is seen; else nothing is asked. */
-export function poll(shown, seconds, task) {
+/** Runs `task` every so often while it is wanted, and at once when the page is seen again. */
+export function poll(seconds, task, wanted) {
   let timer = null, running = false;
   async function tick() {
     clearTimeout(timer);
-    if (document.hidden || shown.hidden || running) return;
+    if (running || !wanted()) return;
     running = true;
     try {
       await task();

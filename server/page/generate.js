@@ -5,29 +5,46 @@ import { el, field } from "./dom.js";
 
 const TOP = 5; // alternatives of each token
 
-/** Fields of sampling, with the API's defaults. */
+// The API's defaults, where a model's author recommends nothing else.
+const DEFAULTS = { temperature: 1, top_p: 1, top_k: 0, min_p: 0, repetition_penalty: 1 };
+
+/** Fields of sampling. What nobody has changed is left to the server. */
 export function settingsForm() {
-  const number = (label, name, value, min, max, step) => {
-    const { box, input } = field(label, "input", { type: "number", name, value, min, max, step });
-    return { box, name, read: () => (input.value === "" ? undefined : Number(input.value)) };
-  };
+  const number = (label, name, value, min, max, step) =>
+    field(label, "input", { type: "number", name, value, min, max, step });
   const fields = [
     number("Tokens, at most", "max_tokens", 128, 1, 1e6, 1),
-    number("Temperature", "temperature", 0.8, 0, 2, "any"),
-    number("Top p", "top_p", 1, 0.001, 1, "any"),
-    number("Top k (0: all)", "top_k", 0, -1, 1e6, 1),
-    number("Min p", "min_p", 0, 0, 1, "any"),
-    number("Repetition penalty", "repetition_penalty", 1, 0.01, 10, "any"),
+    number("Temperature", "temperature", "", 0, 2, "any"),
+    number("Top p", "top_p", "", 0, 1, "any"),
+    number("Top k (0: all)", "top_k", "", -1, 1e6, 1),
+    number("Min p", "min_p", "", 0, 1, "any"),
+    number("Repetition penalty", "repetition_penalty", "", 0.01, 10, "any"),
     number("Seed (empty: random)", "seed", "", -1e15, 1e15, 1),
   ];
   const stop = field("Stop at (empty: nowhere)", "input", { spellcheck: "false" });
+  const hint = el("p", { class: "hint" });
   const box = el("details", {}, el("summary", {}, "Sampling"),
-    el("div", { class: "settings" }, ...fields.map((one) => one.box), stop.box));
+    el("div", { class: "settings" }, ...fields.map((one) => one.box), stop.box), hint);
+  let defaults = {}; // none are known before the model is
+
+  const changed = ({ name, value }) => value !== "" && value !== String(defaults[name]);
   return {
     box,
+    /** recommended: by the model's author. */
+    setDefaults(recommended) {
+      defaults = { ...DEFAULTS, ...recommended };
+      for (const { input } of fields)
+        if (input.name in defaults) {
+          input.placeholder = defaults[input.name]; // what holds where it is emptied
+          input.value ||= defaults[input.name];
+        }
+      const words = Object.entries(recommended).map(([name, value]) => `${name} ${value}`).join(", ");
+      hint.textContent = words && `The model's author recommends ${words}.`;
+    },
     read() {
-      const values = Object.fromEntries(fields.map((one) => [one.name, one.read()]));
-      return { ...values, stop: stop.input.value || undefined };
+      const set = fields.map((one) => one.input).filter(changed);
+      return { ...Object.fromEntries(set.map(({ name, value }) => [name, Number(value)])),
+        stop: stop.input.value || undefined };
     },
   };
 }

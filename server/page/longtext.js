@@ -2,6 +2,7 @@
 // A text of any number of tokens, in which a click finds the token. Blocks that are not seen are not laid
 // out (content-visibility), so 100,000 tokens scroll as a hundred do.
 
+import { nodesOf } from "./direction.js";
 import { el } from "./dom.js";
 
 const BLOCK = 512; // tokens
@@ -21,7 +22,7 @@ export class LongText {
     this.texts = texts;
     this.blocks = [];
     for (let at = 0; at < texts.length; at += BLOCK) {
-      const block = el("div", { class: "block" }, texts.slice(at, at + BLOCK).join(""));
+      const block = el("div", { class: "block" }, ...nodesOf(texts.slice(at, at + BLOCK).join("")));
       block.from = at;
       this.blocks.push(block);
     }
@@ -34,7 +35,10 @@ export class LongText {
     const node = place?.offsetNode ?? place?.startContainer;
     const block = this.blocks.find((one) => one.contains(node));
     if (!block) return null;
-    let rest = place.offset ?? place.startOffset, at = block.from;
+    const before = new Range();
+    before.setStart(block, 0);
+    before.setEnd(node, place.offset ?? place.startOffset);
+    let rest = before.toString().length, at = block.from;
     while (at < this.texts.length && rest >= this.texts[at].length) rest -= this.texts[at++].length;
     return at;
   }
@@ -45,9 +49,12 @@ export class LongText {
     CSS.highlights.delete("dropped");
     if (!(position >= 0 && position < this.texts.length)) return;
     const block = this.blocks[Math.floor(position / BLOCK)];
-    const before = this.texts.slice(block.from, position).join("").length;
+    let rest = this.texts.slice(block.from, position).join("").length;
+    const nodes = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);
+    let node = nodes.nextNode();
+    for (; node && rest > node.length; node = nodes.nextNode()) rest -= node.length;
     const range = new Range();
-    range.setStart(block.firstChild ?? block, block.firstChild ? before : 0);
+    range.setStart(node ?? block, node ? rest : 0);
     range.setEndAfter(this.blocks.at(-1));
     CSS.highlights.set("dropped", new Highlight(range));
   }

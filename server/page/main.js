@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of the page: what is served, and tabs, whose parts are loaded when they are first shown.
+// The frame of the page: what is served, and tabs, whose parts are loaded when they are first shown. The
+// address says which is.
 
 // The modules of each part, each after those that it imports. They are loaded one after the other: a
 // browser would open a connection for each that it asks for at once, and keep it.
 const MODULES = {
-  try: ["tokens", "alternatives", "generate", "try"],
-  sessions: ["longtext", "sessions"],
+  try: ["direction", "follow", "tokens", "alternatives", "generate", "try"],
+  sessions: ["direction", "longtext", "sessions"],
   curves: ["chart", "metrics", "curves"],
-  compare: ["generate", "chart", "metrics", "curves", "compare"],
+  compare: ["follow", "generate", "chart", "metrics", "curves", "compare"],
 };
 
 /** The last of them. */
@@ -18,29 +19,36 @@ async function load(names) {
 }
 
 const { describe, el } = await load(["dom"]);
+const address = await load(["address"]);
 const { Api } = await load(["api"]);
 const api = new Api(new URL(".", document.baseURI).href);
 const panels = Object.keys(MODULES);
 const opened = {};
+const known = Promise.withResolvers();
+const tabOf = (name) => document.getElementById(`tab-${name}`);
 const app = {
   api,
   config: null, // what the page has to know of the server's options
-  /** Shows a part; what: for its `show`. */
-  async open(name, what) {
+  model: known.promise, // its card
+  moved: address.moved,
+  /** Shows a part. session: that it goes to ("": none); undefined: it stays where it is. step: one that the
+   * browser's Back button goes back. */
+  async open(name, session, step = true) {
     for (const one of panels) {
-      const tab = document.getElementById(`tab-${one}`);
+      const tab = tabOf(one);
       tab.setAttribute("aria-selected", one === name);
       tab.tabIndex = one === name ? 0 : -1;
       document.getElementById(one).hidden = one !== name;
     }
-    if (location.hash.slice(1) !== name) history.replaceState(null, "", `#${name}`);
+    if (!opened[name]) session ??= address.sessionOf(name);
+    address.goTo(name, session ?? address.sessionOf(name), step);
     const panel = document.getElementById(name);
     try {
       opened[name] ??= load(MODULES[name]).then(({ default: start }) => {
         panel.replaceChildren();
         return start(app, panel);
       });
-      (await opened[name]).show?.(what);
+      (await opened[name]).show?.(session);
     } catch {
       opened[name] = undefined; // the next time it is tried again
       panel.replaceChildren(el("p", { role: "alert", class: "alert" },
@@ -50,8 +58,8 @@ const app = {
 };
 
 function listenToTabs() {
-  const tabs = panels.map((name) => document.getElementById(`tab-${name}`));
-  document.getElementById("tab-compare").hidden = app.config.compare.length === 0;
+  const tabs = panels.map(tabOf);
+  tabOf("compare").hidden = app.config.compare.length === 0;
   for (const tab of tabs)
     tab.addEventListener("click", () => app.open(tab.getAttribute("aria-controls")));
   document.getElementById("tabs").addEventListener("keydown", (event) => {
@@ -64,6 +72,14 @@ function listenToTabs() {
     tab.focus();
     tab.click();
   });
+}
+
+/** Shows what the address says: at the start, after Back, or when somebody has changed it. */
+function followAddress() {
+  const { part, session } = address.read();
+  if (!panels.includes(part) || tabOf(part).hidden) return app.open(address.shown, undefined, false);
+  const there = opened[part] && session === address.sessionOf(part);
+  return app.open(part, there ? undefined : session, false);
 }
 
 /** While the server loads, it is asked every second. */
@@ -84,11 +100,11 @@ async function loadedModel() {
 async function begin() {
   app.config = await api.get("page/config.json");
   listenToTabs();
-  const wanted = location.hash.slice(1);
-  const tab = panels.includes(wanted) && document.getElementById(`tab-${wanted}`);
-  await app.open(tab && !tab.hidden ? wanted : "try");
+  await followAddress();
+  window.addEventListener("hashchange", followAddress);
   performance.mark("usable");
   const model = await loadedModel();
+  known.resolve(model);
   document.title = `${model.id} – regla`;
   document.getElementById("model").textContent = model.id;
   document.getElementById("card").textContent = describe(model);

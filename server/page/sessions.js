@@ -25,7 +25,7 @@ export default function start(app, panel) {
       el("div", { class: "list", role: "region", "aria-label": "All sessions", tabindex: 0 }, table),
       one.box));
 
-  let listed = "", rows = new Map(), chosen = null;
+  let listed = "", rows = new Map(), chosen = "";
 
   async function read() {
     const text = await api.text("v1/sessions");
@@ -54,7 +54,10 @@ export default function start(app, panel) {
     rows = new Map();
     const made = sessions.map(({ session, depth }) => {
       const used = el("td", {}, since(session.used));
-      const name = button(session.id, () => choose(session.id), {
+      const name = button(session.id, () => {
+        alert.show(null);
+        choose(session.id);
+      }, {
         "data-session": session.id, tabindex: -1, class: "link",
         "aria-label": session.shared_with
           ? `${session.id}, shares ${session.shared_tokens} tokens with ${session.shared_with}`
@@ -74,16 +77,18 @@ export default function start(app, panel) {
     const at = rows.get(focused) ?? rows.get(chosen) ?? rows.values().next().value;
     if (at) at.name.tabIndex = 0;
     if (focused && rows.has(focused)) at.name.focus();
-    if (chosen !== null) one.show(rows.get(chosen)?.session ?? null);
+    if (chosen && !rows.has(chosen)) choose("", false);
+    else one.show(rows.get(chosen)?.session ?? null);
     performance.measure("sessions drawn", { start: began });
   }
 
-  function choose(id) {
+  /** id: "" for none; step: one for the browser's Back button. */
+  function choose(id, step = true) {
     rows.get(chosen)?.row.setAttribute("aria-selected", false);
     chosen = id;
-    rows.get(id).row.setAttribute("aria-selected", true);
-    alert.show(null);
-    one.show(rows.get(id).session);
+    rows.get(id)?.row.setAttribute("aria-selected", true);
+    one.show(rows.get(id)?.session ?? null);
+    app.moved("sessions", id, step);
   }
 
   body.addEventListener("keydown", (event) => {
@@ -114,8 +119,17 @@ export default function start(app, panel) {
     }
   }
 
-  const tick = poll(panel, POLL_SECONDS, refresh);
-  return { show: tick };
+  const tick = poll(POLL_SECONDS, refresh, () => !document.hidden && !panel.hidden);
+
+  function show(id) {
+    if (id !== undefined) {
+      chosen = id;
+      listed = ""; // it is drawn with this one
+    }
+    tick();
+  }
+
+  return { show };
 }
 
 function since(seconds) {

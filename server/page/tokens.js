@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text of tokens, each shaded by its probability, that grows without holding up the page.
 
+import { Fences, nodesOf } from "./direction.js";
 import { el } from "./dom.js";
+import { Follower } from "./follow.js";
 
 const SHADES = 8;
 
@@ -35,22 +37,56 @@ export class TokenText {
     this.fresh = []; // not in the page yet
     this.chosen = chosen;
     this.frame = 0;
+    this.end = new Follower(this.box);
+    this.fences = new Fences();
+    this.into = this.box; // or code
     this.box.addEventListener("click", (event) => this.choose(event.target));
     this.box.addEventListener("keydown", (event) => this.key(event));
   }
 
   clear() {
+    this.replace("");
+    this.end.toEnd();
+  }
+
+  /** Shows this instead. Whoever has scrolled up stays there. */
+  replace(text) {
     this.tokens = [];
     this.fresh = [];
     this.box.replaceChildren();
+    this.endCode();
+    this.addPlain(text);
+    this.end.stay();
+  }
+
+  /** What comes next is no code, whatever stands before it. */
+  endCode() {
+    this.flush();
+    this.fences.reset();
+    this.into = this.box;
   }
 
   addPlain(text, kind = "plain") {
     this.flush();
-    const span = el("span", { class: kind }, text);
-    this.box.append(span);
-    this.box.scrollTop = this.box.scrollHeight;
+    const span = el("span", { class: kind }, ...nodesOf(text));
+    this.put(span, text);
+    if (kind !== "plain") this.end.toEnd(); // whoever sends something wants to see it
     return span;
+  }
+
+  /** The same place of the text is this now. */
+  rewrite(span, text) {
+    span.replaceChildren(...nodesOf(text));
+    this.end.step();
+  }
+
+  put(span, text) {
+    this.into.append(span);
+    const before = this.fences.code;
+    this.fences.add(text);
+    if (this.fences.code === before) return;
+    this.into = this.box;
+    if (this.fences.code) this.box.append(this.into = el("code"));
   }
 
   add(tokens) {
@@ -62,19 +98,17 @@ export class TokenText {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (this.fresh.length === 0) return;
-    const follows = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < 40;
-    const spans = this.fresh.map((token) => {
+    for (const token of this.fresh) {
       token.span = el("span", {
         class: `token ${shade(token.logprob)}`, role: "button", tabindex: -1,
       });
       token.span.token = token;
       write(token);
-      return token.span;
-    });
+      this.put(token.span, token.text);
+    }
     this.tokens.push(...this.fresh);
     this.fresh = [];
-    this.box.append(...spans);
-    if (follows) this.box.scrollTop = this.box.scrollHeight;
+    this.end.step();
   }
 
   /** A run has ended: its tokens stand behind `base` others; null: it is not known. Returns `base`, or
@@ -96,8 +130,13 @@ export class TokenText {
   /** Removes the token and all behind it. */
   cutAt(token) {
     const at = this.tokens.indexOf(token);
-    while (token.span.nextSibling) token.span.nextSibling.remove();
-    token.span.remove();
+    const range = new Range();
+    this.into = token.span.parentNode;
+    range.setStartBefore(token.span);
+    range.setEndAfter(this.box.lastChild);
+    range.deleteContents();
+    this.fences.reset();
+    this.fences.code = this.into !== this.box;
     this.tokens.length = at;
   }
 

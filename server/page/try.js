@@ -17,6 +17,7 @@ export default function start(app, panel) {
   const prompt = field(config.text ? "Prompt" : "Prompt: token ids", "textarea",
     { rows: 3, placeholder: config.text ? "It was a dark night, and" : "1 2 3" });
   const settings = settingsForm();
+  app.model.then((model) => settings.setDefaults(model.default_sampling_params ?? {}));
   const go = el("button", { type: "submit", class: "primary" }, "Generate");
   const stop = button("Stop", () => run?.stop(), { disabled: true });
   const speed = el("p", { class: "speed", "aria-hidden": "true" }, "");
@@ -25,7 +26,10 @@ export default function start(app, panel) {
   const alternatives = el("section", { class: "alternatives", "aria-label": "Alternatives", hidden: true });
   const text = new TokenText("The text of the session", (token) =>
     showAlternatives(alternatives, api, text, token, () => run === null, forkAt));
-  const fresh = button("New session", () => renew(newName()));
+  const fresh = button("New session", () => {
+    renew(newName());
+    app.moved("try", "");
+  });
   const form = el("form", { onsubmit: submit, autocomplete: "off" },
     el("div", { class: "row" }, name.box, fresh, mode.box),
     text.box, alternatives, prompt.box,
@@ -35,7 +39,10 @@ export default function start(app, panel) {
 
   let run = null; // what is being generated
   let position = 0; // tokens that the session holds, as far as this page knows
-  name.input.addEventListener("change", () => load(name.input.value));
+  name.input.addEventListener("change", () => {
+    app.moved("try", name.input.value);
+    load(name.input.value);
+  });
   prompt.input.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
@@ -54,7 +61,7 @@ export default function start(app, panel) {
     renew(id);
     if (!id) return;
     try {
-      await reread(id);
+      await look(id);
     } catch (error) {
       if (error.code !== "session_not_found") alert.show(error);
     }
@@ -67,9 +74,27 @@ export default function start(app, panel) {
 
   async function reread(id, held = null) {
     held ??= await read(id);
-    text.clear();
-    text.addPlain(held.texts.join(""));
+    text.replace(held.texts.join(""));
     position = held.position;
+  }
+
+  /** Shows what a session holds by now, if it is still the one that is here. */
+  async function look(id) {
+    const held = await read(id);
+    if (!run && name.input.value === id && held.position !== position) await reread(id, held);
+  }
+
+  /** The server sees a little later that a reload has cut off a request, and then keeps what it had. */
+  async function lookAgain(id) {
+    for (const pause of [200, 400, 800, 1600]) {
+      await new Promise((then) => setTimeout(then, pause));
+      if (run || name.input.value !== id) return;
+      try {
+        await look(id);
+      } catch {
+        // there is none yet
+      }
+    }
   }
 
   function submit(event) {
@@ -91,6 +116,8 @@ export default function start(app, panel) {
    * back to the prompt if nothing comes of it. */
   async function send(body, shown, kind = "sent", written = "") {
     const id = name.input.value;
+    app.moved("try", id, false);
+    if (body.messages) text.endCode();
     const sent = text.addPlain(shown, kind);
     alert.show(null);
     alternatives.hidden = true;
@@ -124,6 +151,7 @@ export default function start(app, panel) {
     if (count > 0) measure(count);
     if (count > 0 || run.base !== null) await settle(id, run.base, sent);
     done.textContent = `${count} tokens generated. ${speed.textContent}`;
+    if (position === 0) app.moved("try", "", false); // nothing to come back to
     run = null;
     state(false);
   }
@@ -144,7 +172,7 @@ export default function start(app, panel) {
         await reread(id, held);
         return;
       }
-      sent.textContent = held.texts.slice(position, from).join("");
+      text.rewrite(sent, held.texts.slice(position, from).join(""));
       position = held.position;
     } catch (error) {
       if (error.code === "session_not_found") position = 0;
@@ -166,14 +194,30 @@ export default function start(app, panel) {
     }
     text.cutAt(token);
     name.input.value = id;
+    app.moved("try", id);
     position = token.position;
     mode.input.value = "text";
     await send({ prompt: [alternative.id] }, alternative.text, "chosen");
     text.box.focus();
   }
 
+  let reloaded = performance.getEntriesByType("navigation")[0]?.type === "reload";
+
+  /** id: a session, "" for a new one, undefined for the one that is here. */
+  async function show(id) {
+    if (run) {
+      app.moved("try", name.input.value, false); // it goes on
+    } else if (id) {
+      await load(id);
+      if (reloaded) lookAgain(id);
+    } else if (id === "") {
+      renew(newName());
+    }
+    reloaded = false;
+  }
+
   prompt.input.focus();
-  return { show: (id) => id !== undefined && load(id) };
+  return { show };
 }
 
 function newName() {

@@ -35,8 +35,15 @@ class Page:
     def __call__(self, server, part="try", **sizes):
         self.hosts.add(urlsplit(server.url).netloc)
         self.driver.get(f"{server.url}/#{part}")
-        self.wait(lambda: self.run("return 'ready' in document.documentElement.dataset"), "ready")
+        self.wait_ready()
         return self
+
+    def wait_ready(self):
+        self.wait(lambda: self.run("return 'ready' in document.documentElement.dataset"), "ready")
+
+    def reload(self):
+        self.driver.refresh()
+        self.wait_ready()
 
     def wait(self, condition, what, seconds=20):
         return wait_until(condition, what, seconds)
@@ -112,11 +119,19 @@ class Page:
             "return document.querySelector('#try [role=status]').textContent"), "the end of a text")
         self.button("Generate")
 
-    def emulate(self, width, height=900, dark=False):
+    def emulate(self, width, height=900, dark=False, still=False):
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"}]})
+
+    def bodies(self, path):
+        """What was sent to this path so far."""
+        self.requests()
+        sent = [event["params"]["request"] for event in self.events
+                if event["method"] == "Network.requestWillBeSent"]
+        return [json.loads(one["postData"]) for one in sent if urlsplit(one["url"]).path == path]
 
     def requests(self):
         """(url, start, end) of each request so far; end is None where none was seen."""

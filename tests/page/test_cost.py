@@ -123,17 +123,27 @@ def test_two_requests_at_once_beside_hundreds_of_streams(server_factory, page):
         connection.close()
 
 
-def test_nothing_is_asked_while_hidden(server, page):
-    page(server, "curves")
-    page.wait(lambda: len(api_requests(page)) >= 3, "it asks")
+def test_only_the_curves_go_on_while_nobody_sees_them(server, page):
+    page(server, "sessions")
+    page.wait(lambda: page.text("#sessions [role=status]"), "the sessions")
+    page.one("#tab-curves").click()
+
+    def wait_for(more):
+        before = len(metrics_of(page))
+        page.wait(lambda: len(metrics_of(page)) >= before + more, "the curves go on")
+    wait_for(1)
+    page.one("#tab-try").click()
+    wait_for(2)
     page.driver.minimize_window()
     page.wait(lambda: page.run("return document.hidden"), "hidden")
     page.wait(lambda: all(end for _, _, end in api_requests(page)), "what was under way")
     before = len(api_requests(page))
-    began = time.monotonic()
-    while time.monotonic() - began < 5:  # two of its turns and a half
-        time.sleep(0.1)
-    assert len(api_requests(page)) == before
+    wait_for(2)
+    assert {urlsplit(url).path for url, _, _ in api_requests(page)[before:]} == {"/metrics"}
     page.driver.set_window_rect(0, 0, 1280, 900)
     page.wait(lambda: not page.run("return document.hidden"), "shown")
-    page.wait(lambda: len(api_requests(page)) > before, "it asks again")
+    page.one("#tab-curves").click()
+    line = page.one("#curves figure:nth-of-type(5) path").get_attribute("d")
+    assert line.count("L") >= 4  # at once: of all the while
+    page.one("#tab-sessions").click()
+    page.wait(lambda: urlsplit(page.requests()[-1][0]).path == "/v1/sessions", "it asks again")

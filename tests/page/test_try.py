@@ -38,8 +38,8 @@ def test_it_goes_on(server, page):
     session = held(server, name_of(page))
     assert shown(page) == "".join(session["texts"]) and " The door" in shown(page)
     assert len(page.all(".token")) == 16
-    page.driver.refresh()
-    page.wait(lambda: page.run("return 'ready' in document.documentElement.dataset"), "ready")
+    page.click("New session")
+    assert shown(page) == ""
     page.fill("Session", session["id"])
     page.field("Prompt").click()
     page.wait(lambda: shown(page) == "".join(session["texts"]), "the text of the session")
@@ -145,3 +145,27 @@ def test_by_keyboard_alone(server, page):
     page.run("document.getElementById('tab-try').focus()")
     page.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     assert page.one("#sessions").is_displayed()
+
+
+def test_the_authors_sampling_unless_it_is_changed(server, page):
+    """What is not changed is not sent, so that the server's default holds."""
+    advice = server.get("/v1/models").json()["data"][0]["default_sampling_params"]
+    assert advice["temperature"] == 0.8 and advice["top_p"] < 1
+    page(server)
+    page.run("document.querySelector('#try details').open = true")
+    for label, value in (("Temperature", advice["temperature"]), ("Top p", advice["top_p"]),
+                         ("Top k (0: all)", 0), ("Min p", 0), ("Repetition penalty", 1)):
+        assert page.field(label).get_attribute("value") == str(value), label
+    assert f"recommends temperature 0.8, top_p {advice['top_p']}" in page.text("#try details .hint")
+    page.fill("Seed (empty: random)", "5")
+    page.generate(TALE, 20)
+    assert shown(page) == TALE + server.complete(prompt=TALE, max_tokens=20, seed=5)["choices"][0]["text"]
+    page.click("New session")
+    page.fill("Temperature", "0")
+    page.fill("Top p", "")
+    page.generate(TALE, 4)
+    asked = page.bodies("/v1/completions")
+    assert len(asked) == 2
+    sampling = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
+    assert not sampling & asked[0].keys()
+    assert sampling & asked[1].keys() == {"temperature"} and asked[1]["temperature"] == 0
