@@ -5,7 +5,7 @@
 // The modules of each part, each after those that it imports. They are loaded one after the other: a
 // browser would open a connection for each that it asks for at once, and keep it.
 const MODULES = {
-  try: ["direction", "follow", "tokens", "alternatives", "generate", "try"],
+  try: ["direction", "follow", "tokens", "generate", "try"],
   sessions: ["direction", "longtext", "sessions"],
   curves: ["chart", "metrics", "curves"],
   compare: ["follow", "generate", "chart", "metrics", "curves", "compare"],
@@ -98,7 +98,9 @@ async function loadedModel() {
 }
 
 async function begin() {
-  app.config = await api.get("page/config.json");
+  const first = MODULES[address.read().part] ?? MODULES.try;
+  [app.config] = await Promise.all([api.get("page/config.json"),
+    load(first).catch(() => {})]); // `open` says so
   listenToTabs();
   await followAddress();
   window.addEventListener("hashchange", followAddress);

@@ -2,7 +2,6 @@
 // Try: a session's text that grows. What is generated is shaded by its probability; another token of a
 // place begins a fork of the session there.
 
-import { showAlternatives } from "./alternatives.js";
 import { alertLine, button, el, field, short } from "./dom.js";
 import { generate, settingsForm } from "./generate.js";
 import { TokenText } from "./tokens.js";
@@ -24,8 +23,14 @@ export default function start(app, panel) {
   const done = el("p", { role: "status", class: "hidden-text" }, "");
   const alert = alertLine();
   const alternatives = el("section", { class: "alternatives", "aria-label": "Alternatives", hidden: true });
-  const text = new TokenText("The text of the session", (token) =>
-    showAlternatives(alternatives, api, text, token, () => run === null, forkAt));
+  const text = new TokenText("The text of the session", async (token) => {
+    try {
+      const { showAlternatives } = await import("./alternatives.js"); // many never want them
+      await showAlternatives(alternatives, api, text, token, () => run === null, forkAt);
+    } catch {
+      alert.show(`The server does not answer (${api.base}).`);
+    }
+  });
   const fresh = button("New session", () => {
     renew(newName());
     app.moved("try", "");

@@ -74,7 +74,7 @@ def test_tokens_as_they_come(server, page):
         assert page.run("return arguments[0].textContent", box) == TEXT
         gaps = page.run(GAPS, box, [line for line, _ in LINES])
         for (line, side), (left, right) in zip(LINES, gaps):
-            # Marks that a model writes are tokens like others; a token of several lines is either code or none.
+            # Marks that a model writes are tokens like others. A token of several lines is code or not.
             if "[" not in line and "<" not in line and (size < 10 or '"' not in line):
                 assert (left if side == "left" else right) < 30, (size, line)
 
