@@ -120,12 +120,12 @@ def test_tokenizer_info(server):
 
 def test_props_and_slots(server_factory, tmp_path):
     """Of llama.cpp's server; what a text that runs changes."""
-    server = server_factory(max_running=3, max_model_len=5000, served_model_name="one",
+    server = server_factory(max_running=3, max_model_len=200100, served_model_name="one",
                             model=folder_with_sampling(tmp_path / "model"))
     props = server.get("/props").json()
     assert props.pop("build_info").startswith("regla ")
     assert props == {
-        "default_generation_settings": {"n_ctx": 5000, "params": {
+        "default_generation_settings": {"n_ctx": 200100, "params": {
             "temperature": 0.6, "top_k": 20, "top_p": 1, "min_p": 0, "typical_p": 1, "repeat_penalty": 1.1,
             "presence_penalty": 0, "frequency_penalty": 0}},
         "total_slots": 3, "model_alias": "one", "model_path": str(tmp_path / "model"),
@@ -134,11 +134,11 @@ def test_props_and_slots(server_factory, tmp_path):
 
     def busy():
         slots = server.get("/slots").json()
-        assert [slot["id"] for slot in slots] == [0, 1, 2] and {slot["n_ctx"] for slot in slots} == {5000}
+        assert [slot["id"] for slot in slots] == [0, 1, 2] and {slot["n_ctx"] for slot in slots} == {200100}
         return [slot["is_processing"] for slot in slots]
     wait_until(lambda: busy() == [False] * 3, "nothing runs")
     with server.connect() as connection:
-        begin_stream(connection, prompt="x", max_tokens=4000, ignore_eos=True, n=2)
+        begin_stream(connection, n=2)
         wait_until(lambda: busy() == [True, True, False], "two texts run")
     wait_until(lambda: busy() == [False] * 3, "they are cancelled")
 
