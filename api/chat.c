@@ -153,7 +153,9 @@ static int take_messages(json_t *context, const struct jinja *template,
     json_t *all = all_messages(what, err);
     if (!all && request_field(what->fields, "messages"))
         return -1;
-    json_t *messages = chat_messages(all, jinja_mentions(template, "text"), err);
+    const struct chat_forms forms = {.parts = jinja_mentions(template, "text"),
+                                     .developer = jinja_mentions(template, "developer")};
+    json_t *messages = chat_messages(all, &forms, err);
     json_decref(all);
     if (!messages || (what->continues && chat_messages_mark_last(messages, err)) ||
         (what->mark && chat_messages_mark_all(messages, what->mark, err))) {
@@ -423,7 +425,8 @@ static int check_session(const json_t *fields, const struct completion_limits *l
     }
     if (check_template(limits->chat, err))
         return -1;
-    json_t *messages = chat_messages(request_field(fields, "messages"), true, err);
+    const struct chat_forms any = {.parts = true, .developer = true};
+    json_t *messages = chat_messages(request_field(fields, "messages"), &any, err);
     json_decref(messages);
     return messages ? 0 : -1;
 }

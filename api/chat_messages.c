@@ -151,16 +151,26 @@ static int fill_content(json_t *message, struct api_error *err)
     return json_object_set_new(message, "content", json_string("")) ? request_no_memory(err) : 0;
 }
 
-static int take_message(json_t *message, size_t index, bool parts, struct api_error *err)
+static int take_role(json_t *message, size_t index, bool developer, struct api_error *err)
+{
+    const json_t *role = json_object_get(message, "role");
+    if (!json_is_string(role))
+        return wrong(err, index, "role", "a string", role);
+    if (developer || strcmp(json_string_value(role), "developer") != 0)
+        return 0;
+    return json_object_set_new(message, "role", json_string("system")) ? request_no_memory(err) : 0;
+}
+
+static int take_message(json_t *message, size_t index, const struct chat_forms *forms,
+                        struct api_error *err)
 {
     if (!json_is_object(message))
         return wrong(err, index, "a message", "an object", message);
     drop_nulls(message);
-    const json_t *role = json_object_get(message, "role");
-    if (!json_is_string(role))
-        return wrong(err, index, "role", "a string", role);
-    return take_content(message, index, parts, err) || take_tool_calls(message, index, err) ||
-                   take_reasoning(message, err) || fill_content(message, err)
+    return take_role(message, index, forms->developer, err) ||
+                   take_content(message, index, forms->parts, err) ||
+                   take_tool_calls(message, index, err) || take_reasoning(message, err) ||
+                   fill_content(message, err)
                ? -1
                : 0;
 }
@@ -202,7 +212,7 @@ int chat_messages_mark_last(json_t *messages, struct api_error *err)
                          "continue_final_message: the last message has no content");
 }
 
-json_t *chat_messages(const json_t *messages, bool parts, struct api_error *err)
+json_t *chat_messages(const json_t *messages, const struct chat_forms *forms, struct api_error *err)
 {
     if (!messages) {
         api_error_set(err, API_MISSING_PARAMETER, PARAM, "messages is required");
@@ -219,7 +229,7 @@ json_t *chat_messages(const json_t *messages, bool parts, struct api_error *err)
     json_t *copy = json_deep_copy(messages);
     int result = copy ? 0 : request_no_memory(err);
     for (size_t i = 0; i < json_array_size(copy) && result == 0; i++)
-        result = take_message(json_array_get(copy, i), i, parts, err);
+        result = take_message(json_array_get(copy, i), i, forms, err);
     if (result == 0)
         return copy;
     json_decref(copy);

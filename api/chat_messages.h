@@ -6,13 +6,20 @@
 #include "api/errors.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
+/* What a template takes. */
+struct chat_forms {
+    bool parts;     /* contents that are lists of parts; else their texts are joined */
+    bool developer; /* that role; else it is system, as clients of older models call it */
+};
+
 /* A copy of the request's messages: without members that are null, arguments of tool calls as
- * objects and beside a content, reasoning under all its names. With `parts` the template takes
- * lists of parts; else their texts are joined. NULL with the error set; the caller frees the list.
- */
-json_t *chat_messages(const json_t *messages, bool parts, struct api_error *err);
+ * objects and beside a content, reasoning under all its names. NULL with the error set; the caller
+ * frees the list. */
+json_t *chat_messages(const json_t *messages, const struct chat_forms *forms,
+                      struct api_error *err);
 
 /* Marks the end of the last message for chat_messages_cut. */
 int chat_messages_mark_last(json_t *messages, struct api_error *err);

@@ -99,6 +99,7 @@ def test_tokenize(server):
                                                 {"type": "text", "text": "b"}]}]},
      "<user>a\nb\n<assistant>"),
     ({"messages": [{"role": "user", "content": None, "name": None}]}, "<user>\n<assistant>"),
+    ({"messages": [{"role": "developer", "content": "a"}]}, "<system>a\n<assistant>"),
     ({"add_generation_prompt": False}, TEXT.removesuffix("<assistant>")),
     ({"chat_template_kwargs": {"mood": "glad"}}, TEXT + "glad"),
     ({"tools": [{"type": "function"}]}, TEXT.replace("<assistant>", '[{"type": "function"}]<assistant>')),

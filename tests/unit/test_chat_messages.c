@@ -36,7 +36,8 @@ static int64_t find(const char *order, const char *place)
     struct strbuf plain = {0}, marked = {0};
     struct api_error err = {0};
     json_t *list = json_loads(MESSAGES, 0, NULL);
-    json_t *messages = chat_messages(list, true, &err);
+    const struct chat_forms forms = {.parts = true};
+    json_t *messages = chat_messages(list, &forms, &err);
     cr_assert(messages, "%s", err.message);
     rendered(&plain, messages, order);
     cr_assert(chat_messages_mark_all(messages, NUMBER, &err) == 0);
@@ -64,6 +65,20 @@ Test(chat_messages, are_found_where_they_stand)
     cr_expect_eq(find("01234", "][third"), 1);
     cr_expect_eq(find("1204", "first"), 0, "one that was moved");
     cr_expect_eq(find("1204", "[fifth"), 4);
+}
+
+Test(chat_messages, a_developer_is_the_system_where_the_template_knows_none)
+{
+    struct api_error err = {0};
+    for (int known = 0; known < 2; known++) {
+        const struct chat_forms forms = {.developer = known};
+        json_t *list = json_pack("[{s:s,s:s}]", "role", "developer", "content", "x");
+        json_t *messages = chat_messages(list, &forms, &err);
+        json_t *role = json_object_get(json_array_get(messages, 0), "role");
+        cr_assert_str_eq(json_string_value(role), known ? "developer" : "system");
+        json_decref(messages);
+        json_decref(list);
+    }
 }
 
 Test(chat_messages, behind_the_last_there_is_none)
