@@ -88,6 +88,20 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
     return result;
 }
 
+size_t chat_calls_find(enum chat_calls_format format, const char *text, size_t length,
+                       struct chat_part within, const struct chat_types *types, bool *whole)
+{
+    *whole = false;
+    return format == CHAT_CALLS_XML ? chat_calls_xml_find(text, length, within, types, whole)
+                                    : within.end;
+}
+
+bool chat_calls_alone(enum chat_calls_format format, const struct chat_scan *scan, const char *body,
+                      const struct chat_types *types)
+{
+    return format == CHAT_CALLS_XML && chat_calls_xml_alone(scan, body, types);
+}
+
 size_t chat_calls_most(enum chat_calls_format format, const char *text, size_t length)
 {
     /* Each call has one. */

@@ -3,7 +3,8 @@
  *
  * A call stands between two markers (chat_syntax.h). Its body is one of
  *   JSON    {"name": ..., "arguments": {...}}, or a list of these
- *   XML     <function=NAME> <parameter=KEY>value</parameter>... </function>
+ *   XML     <function=NAME> <parameter=KEY>value</parameter>... </function>; the markers may be
+ *           missing if a tool has that name: models that write this leave them out
  *   Python  [name(key=value, ...), ...], the brackets are optional
  * All of it was written by a model: each byte is looked at once, nesting is bounded, and what is
  * not a call as a whole is none. */
@@ -23,6 +24,14 @@ enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_for
  * -1: no memory. */
 int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                     const struct chat_scan *scan, const char *body, const struct chat_types *types);
+
+/* Where in text [length], in that part of it, a call without a marker begins, or may begin if more
+ * text comes; within.end: nowhere. *whole: it begins. */
+size_t chat_calls_find(enum chat_calls_format format, const char *text, size_t length,
+                       struct chat_part within, const struct chat_types *types, bool *whole);
+/* Whether what was scanned is a call up to scan->end, without a closing marker. */
+bool chat_calls_alone(enum chat_calls_format format, const struct chat_scan *scan, const char *body,
+                      const struct chat_types *types);
 
 /* No more calls than so many are in the text. */
 size_t chat_calls_most(enum chat_calls_format format, const char *text, size_t length);

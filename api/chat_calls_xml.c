@@ -45,15 +45,22 @@ static enum chat_scan_result unless(enum chat_match match, struct chat_scan *sca
                                         : CHAT_SCAN_TEXT;
 }
 
+/* Where the > of the name at body[at] is, or `length`. SIZE_MAX: it is no name. */
+static size_t name_end(const char *body, size_t length, size_t at)
+{
+    size_t end = at;
+    while (end < length && end - at <= MOST_NAME && body[end] != '>')
+        if (body[end] == '<' || body[end] == '\n' || !body[end++])
+            return SIZE_MAX;
+    return end - at > MOST_NAME || (end < length && end == at) ? SIZE_MAX : end;
+}
+
 /* A name up to its >. */
 static enum chat_scan_result take_name(struct chat_scan *scan, const char *body, size_t length,
                                        int phase)
 {
-    size_t end = scan->at;
-    while (end < length && end - scan->at <= MOST_NAME && body[end] != '>')
-        if (body[end] == '<' || body[end] == '\n' || !body[end++])
-            return CHAT_SCAN_TEXT;
-    if (end - scan->at > MOST_NAME || (end < length && end == scan->at))
+    size_t end = name_end(body, length, scan->at);
+    if (end == SIZE_MAX)
         return CHAT_SCAN_TEXT;
     if (end == length)
         return CHAT_SCAN_OPEN;
@@ -135,6 +142,36 @@ enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *bo
             result = content(scan, body, length);
         }
     return result;
+}
+
+/* Functions without a marker before them. */
+
+size_t chat_calls_xml_find(const char *text, size_t length, struct chat_part within,
+                           const struct chat_types *types, bool *whole)
+{
+    *whole = false;
+    for (size_t at = within.begin; at < within.end; at++) {
+        const char *tag = memchr(text + at, '<', within.end - at);
+        if (!tag)
+            return within.end;
+        at = (size_t)(tag - text);
+        enum chat_match match = chat_calls_match(text, length, at, FUNCTION);
+        if (match == CHAT_MATCH_BEGINS)
+            return at;
+        size_t name = at + sizeof FUNCTION - 1;
+        size_t end = match == CHAT_MATCH_WHOLE ? name_end(text, length, name) : SIZE_MAX;
+        *whole = end < length && chat_types_knows(types, text + name, end - name);
+        if (*whole || end == length)
+            return at;
+    }
+    return within.end;
+}
+
+bool chat_calls_xml_alone(const struct chat_scan *scan, const char *body,
+                          const struct chat_types *types)
+{
+    const struct chat_part *name = scan->parts;
+    return scan->end > 0 && chat_types_knows(types, body + name->begin, name->end - name->begin);
 }
 
 /* Reading. */

@@ -14,6 +14,11 @@ int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t leng
 enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *body, size_t length);
 int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
                         const struct chat_types *types);
+/* chat_calls_find and chat_calls_alone of this format. */
+size_t chat_calls_xml_find(const char *text, size_t length, struct chat_part within,
+                           const struct chat_types *types, bool *whole);
+bool chat_calls_xml_alone(const struct chat_scan *scan, const char *body,
+                          const struct chat_types *types);
 int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t length);
 
 #endif

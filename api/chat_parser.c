@@ -101,6 +101,24 @@ static size_t find_marker(const struct chat_parser *parser, const char *marker, 
     return found ? (size_t)(found - text) : length - beginning_of(text, length, marker);
 }
 
+/* Where a call begins, at its marker or without one, or may begin at the end; *whole says which.
+ * *body: of a whole one: where its body begins. */
+static size_t find_call(const struct chat_parser *parser, bool *whole, size_t *body)
+{
+    const struct chat_syntax *syntax = parser->rules->syntax;
+    bool alone;
+    size_t at = find_marker(parser, syntax->calls.open, whole);
+    size_t bare =
+        chat_calls_find(syntax->format, bytes_of(parser), length_of(parser),
+                        (struct chat_part){parser->looked, at}, &parser->rules->types, &alone);
+    *body = at + strlen(syntax->calls.open);
+    if (bare >= at)
+        return at;
+    *whole = alone;
+    *body = bare;
+    return bare;
+}
+
 /* The states. Each returns whether there is more to do with what is held. `last`: no more comes. */
 
 /* Reasoning is only opened at the beginning. */
@@ -160,9 +178,8 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
         release_content(parser, length_of(parser), last, output);
         return false;
     }
-    const char *open = parser->rules->syntax->calls.open;
     bool whole;
-    size_t at = find_marker(parser, open, &whole);
+    size_t body, at = find_call(parser, &whole, &body);
     bool ends = last && !whole;
     size_t text_end =
         chat_calls_trim(bytes_of(parser), parser->spaces, ends ? length_of(parser) : at);
@@ -178,7 +195,7 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     parser->looked = parser->spaces = at - end;
     if (!whole)
         return false;
-    parser->body = at - end + strlen(open);
+    parser->body = body - end;
     parser->state = CALL;
     return true;
 }
@@ -222,6 +239,12 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
     if (result == CHAT_SCAN_OPEN)
         return false;
     output->failed |= result == CHAT_SCAN_NO_MEMORY;
+    if (result == CHAT_SCAN_TEXT &&
+        chat_calls_alone(syntax->format, &parser->scan, bytes_of(parser) + parser->body,
+                         &parser->rules->types)) {
+        result = CHAT_SCAN_CALL;
+        used = parser->scan.end;
+    }
     if (result == CHAT_SCAN_CALL)
         take_call(parser, used, last, output);
     else

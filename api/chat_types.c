@@ -159,13 +159,9 @@ static XXH128_hash_t hash_of(const char *function, size_t function_length, const
     return XXH3_128bits(parts, sizeof parts);
 }
 
-static void add(struct chat_types *types, const char *function, const char *key, unsigned kinds,
-                size_t tool)
+static void add(struct chat_types *types, XXH128_hash_t hash, unsigned kinds, size_t tool)
 {
-    struct chat_type *type = &types->items[types->count++];
-    type->hash = hash_of(function, strlen(function), key, strlen(key));
-    type->kinds = kinds;
-    type->tool = (uint32_t)tool;
+    types->items[types->count++] = (struct chat_type){hash, kinds, (uint32_t)tool};
 }
 
 static int compare_hashes(const void *a, const void *b)
@@ -213,7 +209,8 @@ struct taking {
 static void take_kinds(struct taking *taking, const char *key, unsigned kinds)
 {
     if (taking->types) {
-        add(taking->types, taking->function, key, kinds, taking->tool);
+        add(taking->types, hash_of(taking->function, strlen(taking->function), key, strlen(key)),
+            kinds, taking->tool);
         return;
     }
     kinds |= (unsigned)json_integer_value(json_object_get(taking->by_key, key));
@@ -278,8 +275,12 @@ static int take_tools(struct taking *taking, const json_t *tools, struct api_err
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         taking->function = json_string_value(json_object_get(function, "name"));
-        if (taking->function &&
-            take_tool(taking, json_object_get(function, "parameters"), i, &steps, err))
+        if (!taking->function)
+            continue;
+        taking->count++;
+        if (taking->types)
+            add(taking->types, XXH3_128bits(taking->function, strlen(taking->function)), 0, i);
+        if (take_tool(taking, json_object_get(function, "parameters"), i, &steps, err))
             return -1;
     }
     return 0;
@@ -346,13 +347,23 @@ void chat_types_clear(struct chat_types *types)
     *types = (struct chat_types){0};
 }
 
+static const struct chat_type *find(const struct chat_types *types, XXH128_hash_t hash)
+{
+    const struct chat_type wanted = {.hash = hash};
+    return types->count == 0
+               ? NULL
+               : bsearch(&wanted, types->items, types->count, sizeof wanted, compare_hashes);
+}
+
+bool chat_types_knows(const struct chat_types *types, const char *function, size_t length)
+{
+    return find(types, XXH3_128bits(function, length)) != NULL;
+}
+
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length)
 {
-    if (!types || types->count == 0)
-        return CHAT_STRING;
-    const struct chat_type wanted = {.hash = hash_of(function, function_length, key, key_length)};
     const struct chat_type *found =
-        bsearch(&wanted, types->items, types->count, sizeof wanted, compare_hashes);
+        find(types, hash_of(function, function_length, key, key_length));
     return found ? found->kinds : CHAT_STRING;
 }

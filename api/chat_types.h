@@ -7,13 +7,14 @@
 #include "api/errors.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <xxhash.h>
 
 /* Zero-initialise struct chat_types; chat_types_clear frees. */
 struct chat_type {
-    XXH128_hash_t hash; /* of the names of function and parameter */
+    XXH128_hash_t hash; /* of the names of function and parameter, or of a function's alone */
     uint32_t kinds;     /* a set of enum chat_kind */
     uint32_t tool;      /* its index in the request */
 };
@@ -39,6 +40,8 @@ unsigned chat_types_kind(const json_t *value); /* enum chat_kind; not NULL */
 /* The same of one tool's parameters, for the grammar (schema.h): by key, a list of JSON Schema's
  * names. index: the tool's. NULL: failed. */
 json_t *chat_types_names(const json_t *parameters, size_t index, struct api_error *err);
+/* Whether one of the tools has that name. */
+bool chat_types_knows(const struct chat_types *types, const char *function, size_t length);
 /* A value of one of the kinds; of a parameter that no tool has: a string. */
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length);

@@ -14,8 +14,23 @@ static const struct chat_syntax SYNTAXES[] = {
     {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_PYTHON, {0}, {0}, 0, 0},
 };
 
-static char ANY[] = "f\0a";
-static struct chat_type TYPES[] = {{ANY, ANY + 2, 127}};
+static const char TOOLS[] = "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
+                            "{\"a\": {\"type\": [\"integer\", "
+                            "\"number\", \"boolean\", \"null\", \"array\", \"object\"]}, \"s\": "
+                            "{\"type\": \"string\"}}}}}]";
+
+static const struct chat_types *types_of_tools(void)
+{
+    static struct chat_types types;
+    struct api_error err = {0};
+    if (types.count > 0)
+        return &types;
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    if (chat_types_take(&types, tools, &err))
+        abort();
+    json_decref(tools);
+    return &types;
+}
 
 static void parse(struct chat_output *output, const struct chat_rules *rules, const char *text,
                   size_t length, size_t piece)
@@ -44,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                .inside = (data[0] & 12) == 12,
                                .calls = data[0] & 16,
                                .one_call = data[0] & 32,
-                               .types = {TYPES, 1}};
+                               .types = *types_of_tools()};
     const char *text = (const char *)data + 2;
     struct chat_output whole, cut;
     parse(&whole, &rules, text, size - 2, size);

@@ -486,6 +486,57 @@ Test(chat_parser, odd_calls_and_what_is_around_them)
                  "[[\"f\", {\"a\": \"é🙂A\\\\q\", \"b\": [1, {\"c\": null}]}], [\"g.h\", {}]]");
 }
 
+/* Rules of a request with these tools. */
+static struct chat_rules rules_of(int syntax, const char *tools)
+{
+    struct chat_rules rules = {.syntax = &SYNTAXES[syntax], .calls = true};
+    struct api_error err = {0};
+    json_t *list = json_loads(tools, 0, NULL);
+    cr_assert(list);
+    cr_assert_eq(chat_types_take(&rules.types, list, &err), 0);
+    json_decref(list);
+    return rules;
+}
+
+Test(chat_parser, functions_of_tools_need_no_markers)
+{
+#define F "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"
+#define G "<function=g>\n</function>"
+    static const struct {
+        const char *text, *content, *calls;
+    } CASES[] = {
+        {F, "", "[[\"f\", {\"a\": 1}]]"},
+        {F "\n</tool_call>", "", "[[\"f\", {\"a\": 1}]]"},
+        {F "\n</tool_", "", "[[\"f\", {\"a\": 1}]]"},
+        {"So.\n\n" F "\nDone.", "So.\nDone.", "[[\"f\", {\"a\": 1}]]"},
+        {F "\n" G "\n</tool_call>", "", "[[\"f\", {\"a\": 1}], [\"g\", {}]]"},
+        {"<tool_call>\n" F "\n" G "\n</tool_call>", "", "[[\"f\", {\"a\": 1}], [\"g\", {}]]"},
+        {"<tool_call>\n" F " x", "x", "[[\"f\", {\"a\": 1}]]"},
+        {F "\n</tool_call>\n<tool_call>\n" G "\n</tool_call>\n", "",
+         "[[\"f\", {\"a\": 1}], [\"g\", {}]]"},
+        {"<tool_call> call it: " F, "<tool_call> call it:", "[[\"f\", {\"a\": 1}]]"},
+        {"<function=h> <function=<function=f</function>" G,
+         "<function=h> <function=<function=f</function>", "[[\"g\", {}]]"},
+        {"<function=h<tool_call>" G "</tool_call>", "<function=h", "[[\"g\", {}]]"},
+        {"<function=h>\n</function>\n</tool_call>", "<function=h>\n</function>\n</tool_call>",
+         "[]"},
+        {"Write <function=f> to call it.", "Write <function=f> to call it.", "[]"},
+        {"<function=f> <parameter=a>1", "<function=f> <parameter=a>1", "[]"},
+        {"<tool_call>\n<function=h>\n</function>\n", "", "[[\"h\", {}]]"},
+        {"<function=", "<function=", "[]"},
+        {"<function=f", "<function=f", "[]"},
+    };
+    struct chat_rules rules =
+        rules_of(QWEN, "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": "
+                       "{\"type\": \"integer\"}}}}}, {\"function\": {\"name\": \"g\"}}]");
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *calls = json_loads(CASES[i].calls, 0, NULL);
+        expect(&rules, CASES[i].text, "", CASES[i].content, calls);
+        json_decref(calls);
+    }
+    chat_types_clear(&rules.types);
+}
+
 Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
 {
     static const char SCHEMA[] =
@@ -528,11 +579,7 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         {"absent", "{}", "\"{}\""},
         {"i", "1}, \"x\": {2", "\"1}, \\\"x\\\": {2\""},
     };
-    struct chat_rules rules = {.syntax = &SYNTAXES[QWEN], .calls = true};
-    json_t *tools = json_loads(SCHEMA, 0, NULL);
-    struct api_error err = {0};
-    cr_assert_eq(chat_types_take(&rules.types, tools, &err), 0);
-    json_decref(tools);
+    struct chat_rules rules = rules_of(QWEN, SCHEMA);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char text[256];
         snprintf(text, sizeof text,

@@ -42,6 +42,8 @@ Test(chat_types, are_found_among_many)
     cr_expect_eq(kinds_of_parameter(&types, "f", "own"), CHAT_NUMBER);
     cr_expect_eq(kinds_of_parameter(&types, "f", "p1000"), CHAT_STRING);
     cr_expect_eq(kinds_of_parameter(&types, "fp", "1"), CHAT_STRING);
+    cr_expect(chat_types_knows(&types, "f", 1) && chat_types_knows(&types, "g", 1));
+    cr_expect_not(chat_types_knows(&types, "fp", 2) || chat_types_knows(&types, "own", 3));
     chat_types_clear(&types);
     json_decref(tools);
 }
@@ -173,8 +175,8 @@ Test(chat_types, reserve_their_memory)
     cr_expect_eq(reserved, 0);
     most_reserved = 1000;
     cr_expect_eq(chat_types_take(&types, tools, &err), 0);
-    cr_expect_eq(types.count, 2);
-    cr_expect_geq(reserved, (int64_t)(2 * sizeof *types.items));
+    cr_expect_eq(types.count, 3); /* the function is one */
+    cr_expect_geq(reserved, (int64_t)(3 * sizeof *types.items));
     chat_types_clear(&types);
     cr_expect_eq(reserved, 0);
     request_bound_memory(NULL, NULL, NULL);
