@@ -130,6 +130,7 @@ struct conversation {
     const struct chat_history *history; /* NULL: none */
     bool continues;                     /* the last message goes on */
     uint64_t mark;                      /* for chat_messages_find; 0: no marks */
+    size_t broken;                      /* out: calls that were left broken */
 };
 
 /* Those of the history, and the request's. */
@@ -148,14 +149,16 @@ static json_t *all_messages(const struct conversation *what, struct api_error *e
 }
 
 static int take_messages(json_t *context, const struct jinja *template,
-                         const struct conversation *what, struct api_error *err)
+                         const struct chat_syntax *syntax, struct conversation *what,
+                         struct api_error *err)
 {
     json_t *all = all_messages(what, err);
     if (!all && request_field(what->fields, "messages"))
         return -1;
     const struct chat_forms forms = {.parts = jinja_mentions(template, "text"),
-                                     .developer = jinja_mentions(template, "developer")};
-    json_t *messages = chat_messages(all, &forms, err);
+                                     .developer = jinja_mentions(template, "developer"),
+                                     .broken = syntax && syntax->broken};
+    json_t *messages = chat_messages(all, &forms, &what->broken, err);
     json_decref(all);
     if (!messages || (what->continues && chat_messages_mark_last(messages, err)) ||
         (what->mark && chat_messages_mark_all(messages, what->mark, err))) {
@@ -165,11 +168,12 @@ static int take_messages(json_t *context, const struct jinja *template,
     return json_object_set_new(context, "messages", messages) ? request_no_memory(err) : 0;
 }
 
-/* Makes what the template sees, and chooses the template. */
+/* Makes what the template sees, and chooses the template. *syntax: its own, if that is known. */
 static int make_context(json_t *context, const struct jinja **template,
-                        const struct conversation *what, const struct chat_template *chat,
-                        struct api_error *err)
+                        const struct chat_syntax **syntax, struct conversation *what,
+                        const struct completion_limits *limits, struct api_error *err)
 {
+    const struct chat_template *chat = limits->chat;
     bool generation = !what->continues;
     if (request_bool(what->fields, "add_generation_prompt", &generation, err))
         return -1;
@@ -180,7 +184,8 @@ static int make_context(json_t *context, const struct jinja **template,
         return -1;
     bool tools = json_array_size(json_object_get(context, "tools")) > 0;
     *template = tools && chat->with_tools ? chat->with_tools : chat->template;
-    return take_messages(context, *template, what, err);
+    *syntax = limits->syntax ? &limits->syntax[*template != chat->template] : NULL;
+    return take_messages(context, *template, *syntax, what, err);
 }
 
 /* The memory of a rendering. */
@@ -292,13 +297,14 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
                   struct api_error *err)
 {
     const struct jinja *template = NULL;
+    const struct chat_syntax *syntax = NULL;
     size_t length = what->length + (what->history ? what->history->length : 0);
     *out = (struct completion_prompt){0};
     if (check_template(limits->chat, err) ||
         request_bool(what->fields, "continue_final_message", &what->continues, err))
         return -1;
     json_t *context = json_object();
-    int result = context ? make_context(context, &template, what, limits->chat, err)
+    int result = context ? make_context(context, &template, &syntax, what, limits, err)
                          : request_no_memory(err);
     if (result == 0)
         result = limits->content_tokens
@@ -311,8 +317,7 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
     span_list_cut(&out->input, 0, out->length);
     if (result == 0 && rules)
         result = chat_rules_make(rules, what->fields, out->text, out->length, what->continues,
-                                 &limits->syntax[template != limits->chat->template],
-                                 limits->reasoning, err);
+                                 syntax, limits->reasoning, err);
     json_decref(context);
     if (result) {
         free(out->text);
@@ -425,8 +430,9 @@ static int check_session(const json_t *fields, const struct completion_limits *l
     }
     if (check_template(limits->chat, err))
         return -1;
-    const struct chat_forms any = {.parts = true, .developer = true};
-    json_t *messages = chat_messages(request_field(fields, "messages"), &any, err);
+    const struct chat_forms any = {.parts = true, .developer = true, .broken = true};
+    size_t broken;
+    json_t *messages = chat_messages(request_field(fields, "messages"), &any, &broken, err);
     json_decref(messages);
     return messages ? 0 : -1;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_messages.h"
 
+#include "api/chat_arguments.h"
 #include "api/request.h"
 #include "api/strbuf.h"
 #include "engine/base/fields.h"
@@ -76,25 +77,47 @@ static int take_content(json_t *message, size_t index, bool parts, struct api_er
 
 /* Tool calls. */
 
-static int take_arguments(json_t *function, size_t index, struct api_error *err)
+/* The arguments as the template takes them. *whole: they are an object, or absent. */
+static json_t *load_arguments(const json_t *arguments, bool *whole, struct api_error *err)
 {
-    const json_t *arguments = json_object_get(function, "arguments");
-    struct api_error own = {0};
-    if (!json_is_string(arguments))
+    *whole = !arguments || json_is_null(arguments) || json_is_object(arguments);
+    if (json_is_string(arguments))
+        return chat_arguments_load(json_string_value(arguments), json_string_length(arguments),
+                                   whole, err);
+    json_t *object = *whole ? json_object() : NULL;
+    if (*whole && !object)
+        request_no_memory(err);
+    return object;
+}
+
+static int take_arguments(json_t *function, bool broken, bool *whole, struct api_error *err)
+{
+    json_t *arguments = json_object_get(function, "arguments");
+    *whole = true;
+    if (json_is_object(arguments))
         return 0;
-    const char *text = json_string_value(arguments);
-    size_t length = json_string_length(arguments);
-    json_t *object = length > 0 ? request_load(text, length, &own) : json_object();
-    if (!object && own.code == API_OUT_OF_MEMORY)
-        return request_no_memory(err);
+    json_t *object = load_arguments(arguments, whole, err);
+    if (!object && err->code != API_OK)
+        return -1;
+    if (!object && broken)
+        return 0;
     if (!object)
-        return api_error_set(err, API_INVALID_VALUE, PARAM,
-                             "messages: %zu: tool_calls: arguments: expected a JSON object: %s",
-                             index, own.message);
+        object = json_pack("{s:O}", "arguments", arguments);
     return json_object_set_new(function, "arguments", object) ? request_no_memory(err) : 0;
 }
 
-static int take_tool_calls(json_t *message, size_t index, struct api_error *err)
+/* A model may leave the name out, too. */
+static int take_name(json_t *function, bool *whole, struct api_error *err)
+{
+    const json_t *name = json_object_get(function, "name");
+    if (name && !json_is_null(name))
+        return 0;
+    *whole = false;
+    return json_object_set_new(function, "name", json_string("")) ? request_no_memory(err) : 0;
+}
+
+static int take_tool_calls(json_t *message, size_t index, bool broken, size_t *num_broken,
+                           struct api_error *err)
 {
     json_t *calls = json_object_get(message, "tool_calls");
     if (!calls)
@@ -103,10 +126,12 @@ static int take_tool_calls(json_t *message, size_t index, struct api_error *err)
         return wrong(err, index, "tool_calls", "a list", calls);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         json_t *call = json_array_get(calls, i), *function = json_object_get(call, "function");
+        bool whole;
         if (!json_is_object(call) || !json_is_object(function))
             return wrong(err, index, "tool_calls: function", "an object", function);
-        if (take_arguments(function, index, err))
+        if (take_arguments(function, broken, &whole, err) || take_name(function, &whole, err))
             return -1;
+        *num_broken += !whole;
     }
     return 0;
 }
@@ -162,15 +187,15 @@ static int take_role(json_t *message, size_t index, bool developer, struct api_e
 }
 
 static int take_message(json_t *message, size_t index, const struct chat_forms *forms,
-                        struct api_error *err)
+                        size_t *broken, struct api_error *err)
 {
     if (!json_is_object(message))
         return wrong(err, index, "a message", "an object", message);
     drop_nulls(message);
     return take_role(message, index, forms->developer, err) ||
                    take_content(message, index, forms->parts, err) ||
-                   take_tool_calls(message, index, err) || take_reasoning(message, err) ||
-                   fill_content(message, err)
+                   take_tool_calls(message, index, forms->broken, broken, err) ||
+                   take_reasoning(message, err) || fill_content(message, err)
                ? -1
                : 0;
 }
@@ -212,8 +237,10 @@ int chat_messages_mark_last(json_t *messages, struct api_error *err)
                          "continue_final_message: the last message has no content");
 }
 
-json_t *chat_messages(const json_t *messages, const struct chat_forms *forms, struct api_error *err)
+json_t *chat_messages(const json_t *messages, const struct chat_forms *forms, size_t *broken,
+                      struct api_error *err)
 {
+    *broken = 0;
     if (!messages) {
         api_error_set(err, API_MISSING_PARAMETER, PARAM, "messages is required");
         return NULL;
@@ -229,7 +256,7 @@ json_t *chat_messages(const json_t *messages, const struct chat_forms *forms, st
     json_t *copy = json_deep_copy(messages);
     int result = copy ? 0 : request_no_memory(err);
     for (size_t i = 0; i < json_array_size(copy) && result == 0; i++)
-        result = take_message(json_array_get(copy, i), i, forms, err);
+        result = take_message(json_array_get(copy, i), i, forms, broken, err);
     if (result == 0)
         return copy;
     json_decref(copy);

@@ -13,12 +13,14 @@
 struct chat_forms {
     bool parts;     /* contents that are lists of parts; else their texts are joined */
     bool developer; /* that role; else it is system, as clients of older models call it */
+    bool broken;    /* arguments of calls that are no object; else one is made around them */
 };
 
 /* A copy of the request's messages: without members that are null, arguments of tool calls as
- * objects and beside a content, reasoning under all its names. NULL with the error set; the caller
- * frees the list. */
-json_t *chat_messages(const json_t *messages, const struct chat_forms *forms,
+ * objects and beside a content, reasoning under all its names. *broken: calls whose arguments were
+ * none, of which what can be read is read, and else all passed on. NULL with the error set; the
+ * caller frees the list. */
+json_t *chat_messages(const json_t *messages, const struct chat_forms *forms, size_t *broken,
                       struct api_error *err);
 
 /* Marks the end of the last message for chat_messages_cut. */

@@ -9,7 +9,7 @@
 #include <time.h>
 
 /* Words that no template has of its own. */
-static const char NAME[] = "qzname", THOUGHT[] = "qzthought";
+static const char NAME[] = "qzname", THOUGHT[] = "qzthought", BROKEN[] = "qzbroken";
 /* What a probe may take (struct jinja_limits). */
 enum { STEPS = 2 << 20, BYTES = 4 << 20 };
 
@@ -256,12 +256,27 @@ static bool calls_of_instructions(struct chat_syntax *syntax, const struct rende
     return false;
 }
 
+/* A message's call with these arguments. */
+static json_t *call_with(json_t *arguments)
+{
+    return json_pack("{s:[{s:s,s:s,s:{s:s,s:o}}]}", "tool_calls", "id", "call00000", "type",
+                     "function", "function", "name", NAME, "arguments", arguments);
+}
+
+/* Whether it writes a call whose arguments are a text. Else it may refuse the chat for them. */
+static bool takes_broken(const struct jinja *template, const struct chat_template *chat)
+{
+    struct rendered call =
+        render(template, chat, answered("", call_with(json_string(BROKEN))), true, false);
+    bool result = holds(&call, BROKEN);
+    free(call.text);
+    return result;
+}
+
 static void find_calls(struct chat_syntax *syntax, const struct jinja *template,
                        const struct chat_template *chat)
 {
-    json_t *call =
-        json_pack("{s:[{s:s,s:s,s:{s:s,s:{s:s}}}]}", "tool_calls", "id", "call00000", "type",
-                  "function", "function", "name", NAME, "arguments", "qzkey", "qzvalue");
+    json_t *call = call_with(json_pack("{s:s}", "qzkey", "qzvalue"));
     struct rendered plain = render(template, chat, answered("qzanswer", NULL), false, true);
     struct rendered answer = render(template, chat, answered("", call), true, false);
     struct rendered told = render(template, chat, question(), true, true);
@@ -297,6 +312,7 @@ void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
     *syntax = (struct chat_syntax){0};
     find_reasoning(syntax, template, chat);
     find_calls(syntax, template, chat);
+    syntax->broken = takes_broken(template, chat);
     syntax->num_reasoning_tokens =
         find_tokens(syntax->reasoning_tokens, &syntax->reasoning, tokenizer);
     syntax->num_call_tokens = find_tokens(syntax->call_tokens, &syntax->calls, tokenizer);

@@ -22,6 +22,7 @@ struct chat_syntax {
     struct chat_markers calls;
     enum chat_calls_format format; /* of calls; CHAT_CALLS_NONE: they are not known */
     bool list;                     /* all calls stand in one list between two markers */
+    bool broken;                   /* arguments of past calls may be a text */
     /* Markers that are special tokens, which texts are without otherwise. */
     int32_t reasoning_tokens[2], call_tokens[2];
     size_t num_reasoning_tokens, num_call_tokens;

@@ -115,7 +115,8 @@ def test_tokenize(server):
     *(({"messages": [{"role": "assistant",
                       "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}]},
        f"<assistant>\nf{text}<assistant>")
-      for arguments, text in (('{"b": [1], "a": "x"}', "b=[1];a=x;"), ({"b": 2}, "b=2;"), ("", ""))),
+      for arguments, text in (('{"b": [1], "a": "x"}', "b=[1];a=x;"), ({"b": 2}, "b=2;"), ("", ""),
+                              ('{"b": [1, "x', "b=[1, 'x'];"), ("ls -l", "arguments=ls -l;"))),
 ])
 def test_what_the_template_sees(server, fields, text):
     reply = server.post("/tokenize", {"messages": MESSAGES, **fields})
@@ -246,8 +247,7 @@ def test_equal_conversations_share_their_prefix(server):
      {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
     ("unsupported_parameter", "messages",
      {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}),
-    ("invalid_value", "messages", {"messages": [
-        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}),
+    ("invalid_type", "messages", {"messages": [{"role": "assistant", "tool_calls": [{"function": "f"}]}]}),
     ("invalid_type", "tools", {"tools": "x"}),
     ("invalid_type", "chat_template_kwargs", {"chat_template_kwargs": []}),
     ("invalid_value", "chat_template_kwargs", {"chat_template_kwargs": {"messages": []}}),
