@@ -62,6 +62,17 @@ static int append(struct chat_calls *calls, const char *name, size_t name_length
     return call.name && call.arguments ? 1 : -1;
 }
 
+int chat_call_set_arguments(struct chat_call *call, const char *arguments, size_t length)
+{
+    char *own = copy(arguments, length);
+    if (!own)
+        return -1;
+    free(call->arguments);
+    call->arguments = own;
+    call->arguments_length = length;
+    return 0;
+}
+
 json_t *chat_calls_load(const struct chat_calls *calls, const char *text, size_t length,
                         struct api_error *err)
 {

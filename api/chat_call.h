@@ -31,6 +31,9 @@ void chat_calls_clear(struct chat_calls *calls);
 /* Drops the calls from `first` on. */
 void chat_calls_cut(struct chat_calls *calls, size_t first);
 
+/* Takes others. -1: no memory. */
+int chat_call_set_arguments(struct chat_call *call, const char *arguments, size_t length);
+
 /* The bytes from begin to end of a body. */
 struct chat_part {
     size_t begin, end;

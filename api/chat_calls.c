@@ -2,6 +2,8 @@
 #include "api/chat_calls.h"
 
 #include "api/chat_formats.h"
+#include "api/chat_values.h"
+#include "api/request.h"
 
 #include <string.h>
 
@@ -76,6 +78,23 @@ enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_for
     return result == CHAT_SCAN_OPEN && last ? CHAT_SCAN_TEXT : result;
 }
 
+/* Gives a call the values that its tool asks for, unless they then nest too deep. -1: no memory. */
+static int fit(struct chat_call *call, const struct chat_types *types)
+{
+    struct strbuf arguments = {0};
+    struct api_error err = {0};
+    json_t *object = NULL;
+    if (chat_types_knows(types, call->name, call->name_length) &&
+        chat_values_fit(&arguments, call, types) && !arguments.failed)
+        object = request_load(arguments.data, arguments.length, &err);
+    int result = arguments.failed || err.code == API_OUT_OF_MEMORY ? -1 : 0;
+    if (object && result == 0)
+        result = chat_call_set_arguments(call, arguments.data, arguments.length);
+    json_decref(object);
+    strbuf_clear(&arguments);
+    return result;
+}
+
 int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                     const struct chat_scan *scan, const char *body, const struct chat_types *types)
 {
@@ -83,6 +102,8 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
     int result = format == CHAT_CALLS_JSON  ? chat_calls_json_read(calls, body, scan->end)
                  : format == CHAT_CALLS_XML ? chat_calls_xml_read(calls, scan, body, types)
                                             : chat_calls_python_read(calls, body, scan->end);
+    for (size_t i = before; i < calls->count && result > 0; i++)
+        result = fit(&calls->items[i], types) ? -1 : result;
     if (result <= 0)
         chat_calls_cut(calls, before);
     return result;

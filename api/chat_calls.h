@@ -20,8 +20,8 @@ enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_for
                                      const char *close, const char *body, size_t length, bool last,
                                      size_t *used);
 
-/* Adds the calls of a body whose end was found. 0: it is none, nothing is added; 1: it is;
- * -1: no memory. */
+/* Adds the calls of a body whose end was found, with values as the tools ask for them. 0: it is
+ * none, nothing is added; 1: it is; -1: no memory. */
 int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                     const struct chat_scan *scan, const char *body, const struct chat_types *types);
 

@@ -152,25 +152,31 @@ static size_t value_end(const char *body, size_t length, size_t at)
     return scan.at;
 }
 
+bool chat_calls_json_next(const char *body, size_t length, size_t *at, struct chat_part *key,
+                          struct chat_part *value)
+{
+    if (*at >= length || (body[*at] != '{' && body[*at] != ','))
+        return false;
+    key->begin = chat_calls_skip(body, length, *at + 1);
+    if (key->begin == length || body[key->begin] != '"')
+        return false;
+    key->end = value_end(body, length, key->begin);
+    size_t colon = chat_calls_skip(body, length, key->end);
+    value->begin = colon < length ? chat_calls_skip(body, length, colon + 1) : length;
+    value->end = value_end(body, length, value->begin);
+    *at = chat_calls_skip(body, length, value->end);
+    return true;
+}
+
 /* The value of the first member `name` of the object at body[at], as it is written. */
 static bool member(const char *body, size_t length, size_t at, const char *name,
                    struct chat_part *part)
 {
-    at = chat_calls_skip(body, length, at + 1);
-    while (at < length && body[at] == '"') {
-        size_t key = at;
-        at = value_end(body, length, at);
-        bool found =
-            at - key == strlen(name) + 2 && memcmp(body + key + 1, name, strlen(name)) == 0;
-        at = chat_calls_skip(body, length, at) + 1; /* the colon */
-        at = chat_calls_skip(body, length, at);
-        *part = (struct chat_part){at, value_end(body, length, at)};
-        if (found)
+    struct chat_part key;
+    while (chat_calls_json_next(body, length, &at, &key, part))
+        if (key.end - key.begin == strlen(name) + 2 &&
+            memcmp(body + key.begin + 1, name, strlen(name)) == 0)
             return true;
-        at = chat_calls_skip(body, length, part->end);
-        if (at < length && body[at] == ',')
-            at = chat_calls_skip(body, length, at + 1);
-    }
     return false;
 }
 

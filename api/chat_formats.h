@@ -10,6 +10,10 @@
 #include "api/chat_types.h"
 
 enum chat_scan_result chat_calls_json_scan(struct chat_scan *scan, const char *body, size_t length);
+/* The next member of an object, as it is written: body[*at] is the brace before the first, then
+ * what follows a member. False: there is none. */
+bool chat_calls_json_next(const char *body, size_t length, size_t *at, struct chat_part *key,
+                          struct chat_part *value);
 int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t length);
 enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *body, size_t length);
 int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,

@@ -71,6 +71,21 @@ static void keep(struct chat_rules *rules, const int32_t *tokens, size_t count)
         rules->kept[rules->num_kept++] = tokens[i];
 }
 
+/* Values in XML have no types but these. Others stay as they are written where a schema asks too
+ * much. */
+static int take_types(struct chat_rules *rules, const json_t *fields, struct api_error *err)
+{
+    struct api_error own = {0};
+    if (chat_types_take(&rules->types, request_field(fields, "tools"), &own) == 0)
+        return 0;
+    if (rules->syntax->format != CHAT_CALLS_XML && own.code != API_OUT_OF_MEMORY) {
+        chat_types_clear(&rules->types);
+        return 0;
+    }
+    *err = own;
+    return -1;
+}
+
 static int fill(struct chat_rules *rules, const json_t *fields, const char *text, size_t length,
                 bool continues, struct api_error *err)
 {
@@ -82,8 +97,7 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
     rules->one_call = !several;
     rules->hide_reasoning = !told;
     rules->calls = syntax->format != CHAT_CALLS_NONE && chat_rules_tools(fields);
-    if (rules->calls && syntax->format == CHAT_CALLS_XML &&
-        chat_types_take(&rules->types, request_field(fields, "tools"), err))
+    if (rules->calls && take_types(rules, fields, err))
         return -1;
     if (rules->calls)
         keep(rules, syntax->call_tokens, syntax->num_call_tokens);

@@ -50,7 +50,9 @@ unsigned chat_types_kind(const json_t *value)
 /* Bounds for what hostile schemas may ask: references of one parameter, schemas within each other
  * on the way through them, and steps of all tools. */
 enum { MOST_REFERENCES = 256, MOST_DEPTH = 256, MOST_STEPS = 1 << 20 };
-enum { NOTHING_NEW = 128 }; /* a kind: none, or those of a schema that was seen already */
+/* Kinds: none, or those of a schema that was seen already; values of any kind, of which a text says
+ * which it is (chat_types_of). */
+enum { NOTHING_NEW = 128, ANYTHING = 256 };
 
 /* A way through a tool's schema. Each reference is followed once. */
 struct way {
@@ -96,7 +98,9 @@ static unsigned kinds_of_choices(struct way *way, const json_t *schema)
         const json_t *list = json_object_get(schema, CHOICES[i]);
         for (size_t j = 0; j < json_array_size(list) && !way->failed; j++) {
             unsigned some = kinds_of(way, json_array_get(list, j));
-            kinds |= some ? some : i < 2 ? CHAT_STRING : 0; /* a choice that says nothing */
+            kinds |= some    ? some
+                     : i < 2 ? CHAT_STRING | ANYTHING
+                             : 0; /* a choice that says nothing */
         }
     }
     return kinds;
@@ -110,7 +114,7 @@ static unsigned kinds_of_reference(struct way *way, const json_t *schema)
         return NOTHING_NEW;
     if (target)
         return kinds_of(way, target);
-    return json_object_get(schema, "$ref") ? CHAT_OBJECT | CHAT_LIST | CHAT_STRING : 0;
+    return json_object_get(schema, "$ref") ? CHAT_OBJECT | CHAT_LIST | CHAT_STRING | ANYTHING : 0;
 }
 
 /* 0: the schema says nothing. */
@@ -135,7 +139,7 @@ static unsigned kinds_of(struct way *way, const json_t *schema)
             kinds |= chat_types_kind(constant);
         kinds |= kinds_of_choices(way, schema) | kinds_of_reference(way, schema);
         if (json_object_get(schema, "properties"))
-            kinds |= CHAT_OBJECT | CHAT_LIST | CHAT_STRING;
+            kinds |= CHAT_OBJECT | CHAT_LIST | CHAT_STRING | ANYTHING;
     }
     way->depth--;
     return kinds;
@@ -144,7 +148,7 @@ static unsigned kinds_of(struct way *way, const json_t *schema)
 /* Of a parameter about which all has been said. */
 static unsigned whole(unsigned kinds)
 {
-    kinds &= ~(unsigned)NOTHING_NEW;
+    kinds &= ~(unsigned)(NOTHING_NEW | ANYTHING);
     return kinds ? kinds : CHAT_STRING;
 }
 
@@ -192,8 +196,6 @@ static void sort(struct chat_types *types)
             last->kinds |= next->kinds;
     }
     types->count = count;
-    for (size_t i = 0; i < count; i++)
-        types->items[i].kinds = whole(types->items[i].kinds);
 }
 
 /* --- The tools --- */
@@ -365,5 +367,13 @@ unsigned chat_types_of(const struct chat_types *types, const char *function, siz
 {
     const struct chat_type *found =
         find(types, hash_of(function, function_length, key, key_length));
-    return found ? found->kinds : CHAT_STRING;
+    return found ? whole(found->kinds) : CHAT_STRING;
+}
+
+unsigned chat_types_asked(const struct chat_types *types, const char *function,
+                          size_t function_length, const char *key, size_t key_length)
+{
+    const struct chat_type *found =
+        find(types, hash_of(function, function_length, key, key_length));
+    return !found || (found->kinds & ANYTHING) ? 0 : found->kinds & ~(unsigned)NOTHING_NEW;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the request's tools say of the types of parameters, for calls in XML, whose values have none
- * of their own. */
+/* What the request's tools say of the types of parameters: values in XML have none of their own,
+ * and models spell others otherwise. */
 #ifndef API_CHAT_TYPES_H
 #define API_CHAT_TYPES_H
 
@@ -15,7 +15,7 @@
 /* Zero-initialise struct chat_types; chat_types_clear frees. */
 struct chat_type {
     XXH128_hash_t hash; /* of the names of function and parameter, or of a function's alone */
-    uint32_t kinds;     /* a set of enum chat_kind */
+    uint32_t kinds;     /* a set of enum chat_kind, and chat_types.c's own */
     uint32_t tool;      /* its index in the request */
 };
 enum chat_kind {
@@ -45,5 +45,8 @@ bool chat_types_knows(const struct chat_types *types, const char *function, size
 /* A value of one of the kinds; of a parameter that no tool has: a string. */
 unsigned chat_types_of(const struct chat_types *types, const char *function, size_t function_length,
                        const char *key, size_t key_length);
+/* The kinds that the tool's schema allows; 0: any. */
+unsigned chat_types_asked(const struct chat_types *types, const char *function,
+                          size_t function_length, const char *key, size_t key_length);
 
 #endif

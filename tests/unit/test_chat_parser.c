@@ -542,7 +542,8 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
     static const char SCHEMA[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": "
         "\"object\", \"properties\": {\"s\": {\"type\": \"string\"}, \"i\": {\"type\": "
-        "\"integer\"}, \"n\": {\"type\": \"number\"}, \"b\": {\"type\": \"boolean\"}, \"o\": "
+        "\"integer\"}, \"l\": {\"type\": \"array\"}, \"n\": {\"type\": \"number\"}, \"b\": "
+        "{\"type\": \"boolean\"}, \"o\": "
         "{\"type\": [\"object\", \"null\"]}, \"e\": {\"enum\": [1, \"two\"]}, \"r\": {\"$ref\": "
         "\"#/x\"}, \"k\": {\"$ref\": \"#/$defs/I\"}, \"y\": {\"anyOf\": [{\"$ref\": "
         "\"#/$defs/I\"}, {\"type\": \"null\"}]}, \"u\": {}}, "
@@ -555,6 +556,8 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         {"s", "null", "\"null\""},
         {"i", "12", "12"},
         {"i", "1.5", "\"1.5\""},
+        {"i", "5.0", "5"},
+        {"l", "['a', None]", "[\"a\", null]"},
         {"i", " 7 ", "7"},
         {"i", "007", "\"007\""},
         {"n", "1.5", "1.5"},
@@ -591,6 +594,92 @@ Test(chat_parser, values_of_xml_are_of_the_types_that_the_tools_have)
         expect(&rules, text, "", "", calls);
         json_decref(calls);
     }
+    chat_types_clear(&rules.types);
+}
+
+Test(chat_parser, values_have_the_types_that_the_tools_ask_for)
+{
+    static const char TOOL[] = "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
+                               "{\"s\": {\"type\": \"string\"}, "
+                               "\"i\": {\"type\": \"integer\"}, \"n\": {\"type\": \"number\"}, "
+                               "\"b\": {\"type\": \"boolean\"}, "
+                               "\"l\": {\"type\": \"array\"}, \"o\": {\"type\": [\"object\", "
+                               "\"null\"]}, \"si\": {\"type\": "
+                               "[\"string\", \"integer\"]}, \"any\": {}, \"some\": {\"anyOf\": "
+                               "[{}, {\"type\": \"null\"}]}}}}}]";
+    static const struct {
+        const char *key, *value, *expected;
+    } CASES[] = {
+        {"i", "\"5\"", "5"},
+        {"i", "\" -7 \"", "-7"},
+        {"i", "5.0", "5"},
+        {"i", "\"5.0\"", "5"},
+        {"i", "\"5.5\"", "\"5.5\""},
+        {"i", "5.5", "5.5"},
+        {"i", "1e300", "1e300"},
+        {"i", "\"five\"", "\"five\""},
+        {"i", "\"\"", "\"\""},
+        {"i", "\"5 6\"", "\"5 6\""},
+        {"i", "true", "true"},
+        {"n", "\"2.50\"", "2.50"},
+        {"n", "\"3\"", "3"},
+        {"n", "3", "3"},
+        {"b", "\"True\"", "true"},
+        {"b", "\"false\"", "false"},
+        {"b", "1", "1"},
+        {"l", "\"['a', True]\"", "[\"a\", true]"},
+        {"l", "\"[1, 2]\"", "[1, 2]"},
+        {"l", "\"{}\"", "\"{}\""},
+        {"l", "[\"5\"]", "[\"5\"]"},
+        {"o", "\"{\\\"a\\\": 1}\"", "{\"a\": 1}"},
+        {"o", "\"{\\\"a\\\": 1, \\\"a\\\": 2}\"", "\"{\\\"a\\\": 1, \\\"a\\\": 2}\""},
+        {"o", "\"None\"", "null"},
+        {"s", "5", "\"5\""},
+        {"s", "1.50", "\"1.50\""},
+        {"s", "true", "\"true\""},
+        {"s", "{\"a\": 1}", "\"{\\\"a\\\": 1}\""},
+        {"s", "null", "null"},
+        {"s", "\"5\"", "\"5\""},
+        {"si", "\"5\"", "\"5\""},
+        {"si", "5.0", "5"},
+        {"si", "[]", "\"[]\""},
+        {"any", "5", "5"},
+        {"any", "\"5\"", "\"5\""},
+        {"some", "5", "5"},
+        {"other", "\"5\"", "\"5\""},
+    };
+    struct chat_rules rules = rules_of(HERMES, TOOL);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1, \"%s\": %s}}</tool_call>",
+                 CASES[i].key, CASES[i].value);
+        json_t *value = json_loads(CASES[i].expected, JSON_DECODE_ANY, NULL);
+        json_t *calls = json_pack("[[s,{s:i,s:o}]]", "f", "x", 1, CASES[i].key, value);
+        expect(&rules, text, "", "", calls);
+        json_decref(calls);
+    }
+    /* The others stay as they were written. */
+    static const char BIG[] =
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 12345678901234567890,"
+        "\"i\":\"5\", \"\\u0069\": \"6\"}}</tool_call>";
+    struct result result = parse(&rules, BIG, sizeof BIG - 1, sizeof BIG, 1);
+    cr_expect_eq(result.output.calls.count, 0, "one key twice");
+    chat_output_clear(&result.output);
+    static const char ONE[] =
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\":12345678901234567890,"
+        "\"i\":\"5\"}}</tool_call>";
+    result = parse(&rules, ONE, sizeof ONE - 1, sizeof ONE, 1);
+    cr_assert_eq(result.output.calls.count, 1);
+    cr_expect_str_eq(result.output.calls.items[0].arguments,
+                     "{\"x\": 12345678901234567890, \"i\": 5}");
+    chat_output_clear(&result.output);
+    chat_types_clear(&rules.types);
+    rules = rules_of(LFM, TOOL);
+    json_t *calls =
+        json_loads("[[\"f\", {\"i\": 5, \"s\": \"7\"}], [\"g\", {\"i\": \"5\"}]]", 0, NULL);
+    expect(&rules, "<|tool_call_start|>[f(i='5', s=7), g(i='5')]<|tool_call_end|>", "", "", calls);
+    json_decref(calls);
     chat_types_clear(&rules.types);
 }
 
