@@ -29,20 +29,55 @@ static int wrong(struct api_error *err, size_t index, const char *what, const ch
 
 /* Content. */
 
-static int check_part(const json_t *part, size_t index, struct api_error *err)
+/* Parts that are text, by their types in OpenAI's chat and responses APIs, and where the text is.
+ */
+static const struct {
+    const char *type, *member;
+} TEXTS[] = {
+    {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
+
+const json_t *chat_messages_part_text(const json_t *part)
 {
-    const char *type = json_string_value(json_object_get(part, "type"));
-    const json_t *text = json_object_get(part, "text");
+    const json_t *type = json_object_get(part, "type");
+    if (json_is_string(part))
+        return part;
+    if (!type || json_is_null(type))
+        return json_object_get(part, "text");
+    for (size_t i = 0; json_is_string(type) && i < sizeof TEXTS / sizeof *TEXTS; i++)
+        if (strcmp(json_string_value(type), TEXTS[i].type) == 0)
+            return json_object_get(part, TEXTS[i].member);
+    return NULL;
+}
+
+static int wrong_part(const json_t *part, size_t index, struct api_error *err)
+{
+    const json_t *type = json_object_get(part, "type");
     if (!json_is_object(part))
         return wrong(err, index, "content", "parts that are objects", part);
-    if (!type)
-        return wrong(err, index, "content: type", "a string", json_object_get(part, "type"));
-    if (strcmp(type, "text") != 0)
-        return api_error_set(err, API_UNSUPPORTED, PARAM,
-                             "messages: %zu: content: the type \"%.40s\" is not supported: this "
-                             "model takes text",
-                             index, type);
-    return json_is_string(text) ? 0 : wrong(err, index, "content: text", "a string", text);
+    if (type && !json_is_null(type) && !json_is_string(type))
+        return wrong(err, index, "content: type", "a string", type);
+    for (size_t i = 0; json_is_string(type) && i < sizeof TEXTS / sizeof *TEXTS; i++)
+        if (strcmp(json_string_value(type), TEXTS[i].type) == 0)
+            return wrong(err, index, "content: text", "a string", chat_messages_part_text(part));
+    if (!json_is_string(type))
+        return wrong(err, index, "content: type", "a string", type);
+    return api_error_set(err, API_UNSUPPORTED, PARAM,
+                         "messages: %zu: content: the type \"%.40s\" is not supported: this model "
+                         "takes text",
+                         index, json_string_value(type));
+}
+
+/* Makes every part one of the type text. */
+static int take_part(json_t *parts, size_t at, size_t index, struct api_error *err)
+{
+    const json_t *part = json_array_get(parts, at), *text = chat_messages_part_text(part);
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (!json_is_string(text))
+        return wrong_part(part, index, err);
+    if (type && strcmp(type, "text") == 0)
+        return 0;
+    json_t *taken = json_pack("{s:s,s:O}", "type", "text", "text", text);
+    return json_array_set_new(parts, at, taken) ? request_no_memory(err) : 0;
 }
 
 static json_t *joined_parts(const json_t *parts)
@@ -67,7 +102,7 @@ static int take_content(json_t *message, size_t index, bool parts, struct api_er
     if (!json_is_array(content))
         return wrong(err, index, "content", "a string or a list of parts", content);
     for (size_t i = 0; i < json_array_size(content); i++)
-        if (check_part(json_array_get(content, i), index, err))
+        if (take_part(content, i, index, err))
             return -1;
     if (parts)
         return 0;

@@ -16,12 +16,16 @@ struct chat_forms {
     bool broken;    /* arguments of calls that are no object; else one is made around them */
 };
 
-/* A copy of the request's messages: without members that are null, arguments of tool calls as
- * objects and beside a content, reasoning under all its names. *broken: calls whose arguments were
- * none, of which what can be read is read, and else all passed on. NULL with the error set; the
- * caller frees the list. */
+/* A copy of the request's messages: without members that are null, parts of the type text,
+ * arguments of tool calls as objects and beside a content, reasoning under all its names. *broken:
+ * calls whose arguments were none, of which what can be read is read, and else all passed on. NULL
+ * with the error set; the caller frees the list. */
 json_t *chat_messages(const json_t *messages, const struct chat_forms *forms, size_t *broken,
                       struct api_error *err);
+
+/* The text of a part of a content: of an object, whatever API's name it has, or a string. NULL: it
+ * is none. */
+const json_t *chat_messages_part_text(const json_t *part);
 
 /* Marks the end of the last message for chat_messages_cut. */
 int chat_messages_mark_last(json_t *messages, struct api_error *err);

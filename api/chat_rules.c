@@ -2,6 +2,7 @@
 #include "api/chat_rules.h"
 
 #include "api/chat_calls.h"
+#include "api/chat_messages.h"
 #include "api/request.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static const json_t *last_text(const json_t *fields)
     const json_t *content = json_object_get(message, "content");
     if (!json_is_array(content))
         return content;
-    return json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+    return chat_messages_part_text(json_array_get(content, json_array_size(content) - 1));
 }
 
 /* Whether the last marker opens; *behind is where the text behind it begins. */

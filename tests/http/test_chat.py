@@ -99,6 +99,9 @@ def test_tokenize(server):
                                                 {"type": "text", "text": "b"}]}]},
      "<user>a\nb\n<assistant>"),
     ({"messages": [{"role": "user", "content": None, "name": None}]}, "<user>\n<assistant>"),
+    ({"messages": [{"role": "user", "content": [
+        "a", {"text": "b"}, {"type": "input_text", "text": "c"}, {"type": "output_text", "text": "d", "annotations": []},
+        {"type": "refusal", "refusal": "e"}]}]}, "<user>a\nb\nc\nd\ne\n<assistant>"),
     ({"messages": [{"role": "developer", "content": "a"}]}, "<system>a\n<assistant>"),
     ({"add_generation_prompt": False}, TEXT.removesuffix("<assistant>")),
     ({"chat_template_kwargs": {"mood": "glad"}}, TEXT + "glad"),
@@ -433,7 +436,7 @@ def test_a_templates_tokens_are_those_of_the_model(server_factory, tmp_path, sai
 
 def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):
     server = server_factory(model=copy_of(tmp_path / "model", chat_template__jinja=PARTS))
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    parts = [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]
     reply = server.post("/tokenize", {"messages": [{"role": "user", "content": parts}]}).json()
     expected = server.post("/tokenize", {"prompt": "[a][b]", "add_special_tokens": False}).json()
     assert reply["tokens"] == expected["tokens"]
