@@ -10,6 +10,7 @@
 
 /* Words that no template has of its own. */
 static const char NAME[] = "qzname", THOUGHT[] = "qzthought", BROKEN[] = "qzbroken";
+static const char QUESTION[] = "qzquestion";
 /* What a probe may take (struct jinja_limits). */
 enum { STEPS = 2 << 20, BYTES = 4 << 20 };
 
@@ -45,7 +46,7 @@ static struct rendered render(const struct jinja *template, const struct chat_te
 
 static json_t *question(void)
 {
-    return json_pack("[{s:s,s:s}]", "role", "user", "content", "qzquestion");
+    return json_pack("[{s:s,s:s}]", "role", "user", "content", QUESTION);
 }
 
 /* The question, and an answer whose other members are `more`. */
@@ -114,6 +115,20 @@ static bool mentions(const char *marker, const char *word)
     return strcasestr(marker, word) != NULL;
 }
 
+static bool is_letter(char byte)
+{
+    return isalpha((unsigned char)byte);
+}
+
+/* Whether its name says that it ends something: </x>, <|x_end|>, <END_X>, <xEnd>; not <send>. */
+static bool ends_something(const char *marker)
+{
+    for (const char *at = marker; (at = strcasestr(at, "end")); at++)
+        if (!is_letter(at[-1]) || (at[0] == 'E' && islower((unsigned char)at[-1])))
+            return true;
+    return marker[1] == '/' || strncmp(marker, "<|/", 3) == 0;
+}
+
 /* Reasoning. */
 
 static bool reasoning_of_answer(struct chat_markers *markers, const struct rendered *in)
@@ -123,6 +138,7 @@ static bool reasoning_of_answer(struct chat_markers *markers, const struct rende
         return false;
     size_t position = (size_t)(at - in->text);
     return marker_before(in->text, chat_calls_trim(in->text, 0, position), markers->open) &&
+           !ends_something(markers->open) &&
            mirror(markers->open, at, in->length - position, markers->close);
 }
 
@@ -131,7 +147,7 @@ static bool reasoning_of_prompt(struct chat_markers *markers, const struct rende
 {
     if (!in->text ||
         !marker_before(in->text, chat_calls_trim(in->text, 0, in->length), markers->open) ||
-        !mentions(markers->open, "think") || markers->open[1] == '/')
+        !mentions(markers->open, "think") || ends_something(markers->open))
         return false;
     return replaced(markers->open, "<", "</", markers->close);
 }
@@ -194,7 +210,17 @@ static enum chat_calls_format format_around(const char *text, size_t at, size_t 
     return CHAT_CALLS_JSON;
 }
 
-/* A chat without calls does not have the marker. */
+/* Whether answers without calls have the marker. What stands before the question says nothing: a
+ * system part may speak of calls also where there are no tools. */
+static bool in_answers(const struct rendered *plain, const char *marker)
+{
+    const char *from =
+        plain->text ? memmem(plain->text, plain->length, QUESTION, sizeof QUESTION - 1) : NULL;
+    from = from ? from : plain->text;
+    return from &&
+           memmem(from, plain->length - (size_t)(from - plain->text), marker, strlen(marker));
+}
+
 static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *in,
                             const struct rendered *plain)
 {
@@ -206,7 +232,7 @@ static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *i
     enum chat_calls_format format = format_around(in->text, position, &begin);
     if (format == CHAT_CALLS_NONE ||
         !marker_before(in->text, chat_calls_trim(in->text, 0, begin), syntax->calls.open) ||
-        holds(plain, syntax->calls.open))
+        ends_something(syntax->calls.open) || in_answers(plain, syntax->calls.open))
         return false;
     bool closed = mirror(syntax->calls.open, at, in->length - position, syntax->calls.close);
     if (!closed && format != CHAT_CALLS_JSON)
@@ -245,8 +271,8 @@ static bool calls_of_instructions(struct chat_syntax *syntax, const struct rende
 {
     for (size_t at = 1; in->text && at <= in->length; at++) {
         char *open = syntax->calls.open;
-        if (!marker_before(in->text, at, open) || open[1] == '/' || !mentions(open, "call") ||
-            holds(plain, open))
+        if (!marker_before(in->text, at, open) || ends_something(open) || !mentions(open, "call") ||
+            in_answers(plain, open))
             continue;
         syntax->format = format_told(in->text, in->length, at, &syntax->list);
         bool closed = mirror(open, in->text + at, in->length - at, syntax->calls.close);

@@ -91,6 +91,11 @@ Test(chat_syntax, of_other_templates)
         "{{ 'a' * 9999999 }}",
         EACH("{{ m.reasoning_content }} {{ m.content }}"),
         EACH("<b> {{ m.reasoning_content }} </c>"),
+        /* Behind markers that end something. */
+        EACH("<|THOUGHT_END|> {{ m.reasoning_content }} <|/THOUGHT_END|>"),
+        EACH("</a> {{ m.reasoning_content }} <//a>"),
+        EACH(CALL "<|call_end|>{\"name\": \"{{ f.name }}\"}<|/call_end|>{% endfor %}"),
+        "{% if tools %}<callEnd>{\"name\": 1}</callEnd>{% endif %}",
         /* Calls without markers, or with one that every answer has. */
         EACH(CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}"),
         EACH("<turn>" CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}</turn>"),
@@ -110,6 +115,19 @@ Test(chat_syntax, of_other_templates)
            CHAT_CALLS_NONE, "", "");
     expect(EACH(CALL "<|call|> [{ \"name\" : \"{{ f.name }}\"}]<|/call|>{% endfor %}"), "", "",
            CHAT_CALLS_JSON, "<|call|>", "<|/call|>");
+    /* What a chat's system part says, with tools and without. */
+    expect("Begin with <tool_call> {\"name\": x, \"arguments\": y} </tool_call>.\n" EACH(
+               "{{ m.content }}"),
+           "", "", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>");
+    expect("<call> is for calls.\n" EACH("{{ m.content }}" CALL
+                                         "<call>{\"name\": \"{{ f.name }}\"}</call>{% endfor %}"),
+           "", "", CHAT_CALLS_JSON, "<call>", "</call>");
+    expect(
+        "{% if tools %}Behind <tool_call_end> {\"name\"} comes no call. <tool_call_begin>{\"name\"}"
+        "<tool_call_end>{% endif %}",
+        "", "", CHAT_CALLS_JSON, "<tool_call_begin>", "<tool_call_end>");
+    expect("{% if tools %}<send_call>{\"name\"}</send_call>{% endif %}", "", "", CHAT_CALLS_JSON,
+           "<send_call>", "</send_call>");
     expect("{% if tools %}<CALL>\n<function=x></function></CALL>{% endif %}", "", "",
            CHAT_CALLS_XML, "<CALL>", "</CALL>");
 }
