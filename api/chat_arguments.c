@@ -14,7 +14,7 @@ static bool ends(struct chat_literals *reader)
 
 static json_t *mend(const char *text, size_t length, struct api_error *err)
 {
-    struct chat_literals reader = {.text = text, .length = length, .may_end = true};
+    struct chat_literals reader = {.text = text, .length = length, .end = CHAT_LITERALS_CLOSED};
     struct api_error own = {0};
     json_t *object = NULL;
     chat_literals_skip(&reader);

@@ -112,3 +112,11 @@ int chat_calls_add(struct chat_calls *calls, const char *name, size_t name_lengt
     json_decref(object);
     return append(calls, name, name_length, arguments, arguments_length);
 }
+
+int chat_calls_add_cut(struct chat_calls *calls, const char *name, size_t name_length,
+                       const char *arguments, size_t arguments_length)
+{
+    return name_length == 0 || memchr(name, 0, name_length)
+               ? 0
+               : append(calls, name, name_length, arguments, arguments_length);
+}

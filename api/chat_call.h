@@ -95,5 +95,8 @@ json_t *chat_calls_load(const struct chat_calls *calls, const char *text, size_t
  * deep. Where keys may come again they are written anew. 0: it is none, 1: added, -1: no memory. */
 int chat_calls_add(struct chat_calls *calls, const char *name, size_t name_length,
                    const char *arguments, size_t arguments_length);
+/* Adds one that was cut off, with what there is of its arguments. */
+int chat_calls_add_cut(struct chat_calls *calls, const char *name, size_t name_length,
+                       const char *arguments, size_t arguments_length);
 
 #endif

@@ -109,6 +109,17 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
     return result;
 }
 
+int chat_calls_read_cut(struct chat_calls *calls, enum chat_calls_format format,
+                        const struct chat_scan *scan, const char *body, size_t length,
+                        const struct chat_types *types)
+{
+    int result = format == CHAT_CALLS_JSON ? chat_calls_json_read_cut(calls, body, length)
+                 : format == CHAT_CALLS_XML
+                     ? chat_calls_xml_read_cut(calls, scan, body, length, types)
+                     : chat_calls_python_read_cut(calls, body, length);
+    return result < 0 ? -1 : 0;
+}
+
 size_t chat_calls_find(enum chat_calls_format format, const char *text, size_t length,
                        struct chat_part within, const struct chat_types *types, bool *whole)
 {

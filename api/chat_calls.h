@@ -25,6 +25,12 @@ enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_for
 int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                     const struct chat_scan *scan, const char *body, const struct chat_types *types);
 
+/* Adds those of a body [length] that was cut off; the last one's arguments end where the text does.
+ * -1: no memory. */
+int chat_calls_read_cut(struct chat_calls *calls, enum chat_calls_format format,
+                        const struct chat_scan *scan, const char *body, size_t length,
+                        const struct chat_types *types);
+
 /* Where in text [length], in that part of it, a call without a marker begins, or may begin if more
  * text comes; within.end: nowhere. *whole: it begins. */
 size_t chat_calls_find(enum chat_calls_format format, const char *text, size_t length,

@@ -2,6 +2,7 @@
 /* Tool calls in JSON: one object with name and arguments, or a list of such objects. */
 #include "api/chat_formats.h"
 #include "api/request.h"
+#include "api/strbuf.h"
 
 #include <string.h>
 
@@ -134,8 +135,8 @@ enum chat_scan_result chat_calls_json_scan(struct chat_scan *scan, const char *b
 
 /* Reading. The body is JSON, but for what numbers and words say. */
 
-/* Where the value at body[at] ends. */
-static size_t value_end(const char *body, size_t length, size_t at)
+/* Where the value at body[at] ends. *whole: it does so. */
+static size_t take_value(const char *body, size_t length, size_t at, bool *whole)
 {
     struct chat_scan scan = {.phase = VALUE, .at = at};
     while (scan.at < length) {
@@ -149,7 +150,14 @@ static size_t value_end(const char *body, size_t length, size_t at)
         if (scan.depth == 0 && scan.phase == NEXT)
             break;
     }
+    *whole = scan.depth == 0 && scan.phase == NEXT;
     return scan.at;
+}
+
+static size_t value_end(const char *body, size_t length, size_t at)
+{
+    bool whole;
+    return take_value(body, length, at, &whole);
 }
 
 bool chat_calls_json_next(const char *body, size_t length, size_t *at, struct chat_part *key,
@@ -210,6 +218,53 @@ static int read_object(struct chat_calls *calls, const char *body, size_t begin,
         return err.code == API_OUT_OF_MEMORY ? -1 : 0;
     int result = add_call(calls, call, body, end, begin);
     json_decref(call);
+    return result;
+}
+
+/* Of a call that is cut off at body[length]: its name, if that is whole, and what there is of its
+ * arguments. */
+static int read_cut(struct chat_calls *calls, const char *body, size_t length, size_t at)
+{
+    struct chat_part name, arguments;
+    bool whole;
+    if (!member(body, length, at, "name", &name) || body[name.begin] != '"' ||
+        take_value(body, length, name.begin, &whole) != name.end || !whole)
+        return 0;
+    if (!member(body, length, at, "arguments", &arguments))
+        arguments.begin = length;
+    struct api_error err = {0};
+    struct strbuf wrapped = {0};
+    strbuf_puts(&wrapped, "{\"name\":");
+    strbuf_append(&wrapped, body + name.begin, name.end - name.begin);
+    strbuf_puts(&wrapped, "}");
+    json_t *call =
+        wrapped.failed ? NULL : chat_calls_load(calls, wrapped.data, wrapped.length, &err);
+    const json_t *text = json_object_get(call, "name");
+    int result = wrapped.failed || err.code == API_OUT_OF_MEMORY ? -1 : 0;
+    if (text)
+        result = chat_calls_add_cut(calls, json_string_value(text), json_string_length(text),
+                                    body + arguments.begin, length - arguments.begin);
+    json_decref(call);
+    strbuf_clear(&wrapped);
+    return result;
+}
+
+int chat_calls_json_read_cut(struct chat_calls *calls, const char *body, size_t length)
+{
+    int result = 1;
+    size_t at = chat_calls_skip(body, length, 0);
+    if (at < length && body[at] == '[')
+        at = chat_calls_skip(body, length, at + 1);
+    while (at < length && body[at] == '{' && result > 0) {
+        bool whole;
+        size_t end = take_value(body, length, at, &whole);
+        if (!whole)
+            return read_cut(calls, body, length, at);
+        result = read_object(calls, body, at, end);
+        at = chat_calls_skip(body, length, end);
+        if (at < length && body[at] == ',')
+            at = chat_calls_skip(body, length, at + 1);
+    }
     return result;
 }
 

@@ -17,24 +17,22 @@ static bool argument(struct chat_literals *r)
 static int call(struct chat_literals *r, struct chat_calls *calls)
 {
     struct chat_part function = chat_literals_name(r);
+    const char *name = r->text + function.begin;
+    size_t length = function.end - function.begin;
+    bool closed;
     strbuf_reset(&r->out);
     strbuf_puts(&r->out, "{");
-    if (function.end == function.begin || !chat_literals_take(r, '('))
+    if (length == 0 || !chat_literals_take(r, '('))
         return 0;
-    for (bool first = true; !chat_literals_take(r, ')'); first = false) {
-        if (!first && !chat_literals_take(r, ','))
-            return 0;
-        if (!first && chat_literals_take(r, ')'))
-            break;
-        strbuf_puts(&r->out, first ? "" : ", ");
-        if (!argument(r))
-            return chat_literals_failed(r) ? -1 : 0;
-    }
-    strbuf_puts(&r->out, "}");
+    bool well = chat_literals_items(r, ')', argument, &closed);
+    if (well && closed)
+        strbuf_puts(&r->out, "}");
     if (chat_literals_failed(r))
         return -1;
-    return chat_calls_add(calls, r->text + function.begin, function.end - function.begin,
-                          r->out.data, r->out.length);
+    if (!well)
+        return 0;
+    return closed ? chat_calls_add(calls, name, length, r->out.data, r->out.length)
+                  : chat_calls_add_cut(calls, name, length, r->out.data, r->out.length);
 }
 
 static int read_calls(struct chat_literals *r, struct chat_calls *calls)
@@ -47,7 +45,7 @@ static int read_calls(struct chat_literals *r, struct chat_calls *calls)
             return r->at == r->length ? result : 0;
         }
         chat_literals_skip(r);
-        if (!list && r->at == r->length)
+        if ((!list || r->end) && r->at == r->length)
             return result;
         if (result > 0 && !chat_literals_take(r, ',') && list)
             return 0;
@@ -60,10 +58,21 @@ static int read_calls(struct chat_literals *r, struct chat_calls *calls)
     }
 }
 
-int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t length)
+static int read_all(struct chat_calls *calls, const char *body, size_t length,
+                    enum chat_literals_end end)
 {
-    struct chat_literals reader = {.text = body, .length = length};
+    struct chat_literals reader = {.text = body, .length = length, .end = end};
     int result = read_calls(&reader, calls);
     chat_literals_clear(&reader);
     return result;
+}
+
+int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t length)
+{
+    return read_all(calls, body, length, CHAT_LITERALS_NONE);
+}
+
+int chat_calls_python_read_cut(struct chat_calls *calls, const char *body, size_t length)
+{
+    return read_all(calls, body, length, CHAT_LITERALS_OPEN);
 }

@@ -243,22 +243,78 @@ static void write_value(const struct chat_calls *calls, struct strbuf *out, cons
         strbuf_json_string(out, text, length);
 }
 
+/* The members that are whole; the object goes on. */
+static void write_members(const struct chat_calls *calls, struct strbuf *out,
+                          const struct chat_scan *scan, const char *body,
+                          const struct chat_types *types)
+{
+    const struct chat_part *name = &scan->parts[0];
+    strbuf_puts(out, "{");
+    for (size_t i = 1; i < scan->num_parts; i += 2) {
+        const struct chat_part *key = &scan->parts[i];
+        strbuf_puts(out, i > 1 ? ", " : "");
+        strbuf_json_string(out, body + key->begin, key->end - key->begin);
+        strbuf_puts(out, ": ");
+        if (i + 1 == scan->num_parts)
+            return;
+        struct chat_part value = trimmed(body, scan->parts[i + 1]);
+        unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
+                                       body + key->begin, key->end - key->begin);
+        write_value(calls, out, body + value.begin, value.end - value.begin, kinds);
+    }
+}
+
+/* What there is of the last value, which is cut off at body[length]: a string without its end. It
+ * is whole if only what follows its end is cut. */
+static void write_begun(const struct chat_calls *calls, struct strbuf *out,
+                        const struct chat_scan *scan, const char *body, size_t length,
+                        const struct chat_types *types)
+{
+    static const char END[] = "\n</parameter>";
+    const struct chat_part *name = &scan->parts[0], *key = &scan->parts[scan->num_parts - 1];
+    size_t begin = key->end + 1, size = sizeof END - 1;
+    unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
+                                   body + key->begin, key->end - key->begin);
+    if (chat_calls_match(body, length, scan->at, PARAMETER_END) == CHAT_MATCH_WHOLE) {
+        struct chat_part value = trimmed(body, (struct chat_part){begin, scan->at});
+        write_value(calls, out, body + value.begin, value.end - value.begin, kinds);
+        return;
+    }
+    begin += begin < length && body[begin] == '\n';
+    size = size < length - begin ? size : length - begin;
+    while (size > 0 && memcmp(body + length - size, END, size) != 0)
+        size--; /* of its end there is nothing */
+    if (!(kinds & CHAT_STRING)) {
+        strbuf_append(out, body + begin, length - size - begin);
+        return;
+    }
+    strbuf_json_string(out, body + begin, length - size - begin);
+    out->length -= !out->failed; /* the quote */
+}
+
+int chat_calls_xml_read_cut(struct chat_calls *calls, const struct chat_scan *scan,
+                            const char *body, size_t length, const struct chat_types *types)
+{
+    const struct chat_part *name = scan->parts;
+    struct strbuf out = {0};
+    if (scan->num_parts == 0)
+        return 0;
+    write_members(calls, &out, scan, body, types);
+    if (scan->num_parts % 2 == 0)
+        write_begun(calls, &out, scan, body, length, types);
+    int result = out.failed ? -1
+                            : chat_calls_add_cut(calls, body + name->begin, name->end - name->begin,
+                                                 out.data, out.length);
+    strbuf_clear(&out);
+    return result;
+}
+
 int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
                         const struct chat_types *types)
 {
     struct strbuf out = {0};
     const struct chat_part *name = &scan->parts[0];
-    strbuf_puts(&out, "{");
-    for (size_t i = 1; i + 1 < scan->num_parts; i += 2) {
-        const struct chat_part *key = &scan->parts[i];
-        struct chat_part value = trimmed(body, scan->parts[i + 1]);
-        unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
-                                       body + key->begin, key->end - key->begin);
-        strbuf_puts(&out, i > 1 ? ", " : "");
-        strbuf_json_string(&out, body + key->begin, key->end - key->begin);
-        strbuf_puts(&out, ": ");
-        write_value(calls, &out, body + value.begin, value.end - value.begin, kinds);
-    }
+    write_members(calls, &out, scan, body, types);
     strbuf_puts(&out, "}");
     int result = out.failed ? -1
                             : chat_calls_add(calls, body + name->begin, name->end - name->begin,

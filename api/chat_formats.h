@@ -2,7 +2,8 @@
 /* The formats of tool calls: chat_calls_json.c, chat_calls_xml.c and chat_calls_python.c.
  *
  * A scan returns CHAT_SCAN_CALL as soon as the body is complete, with scan->end. To read it adds
- * its calls; 0: it is none, 1: it is, -1: no memory. */
+ * its calls; 0: it is none, 1: it is, -1: no memory. To read one that is cut off adds those that
+ * are there, the last with what there is of its arguments; -1: no memory. */
 #ifndef API_CHAT_FORMATS_H
 #define API_CHAT_FORMATS_H
 
@@ -15,14 +16,18 @@ enum chat_scan_result chat_calls_json_scan(struct chat_scan *scan, const char *b
 bool chat_calls_json_next(const char *body, size_t length, size_t *at, struct chat_part *key,
                           struct chat_part *value);
 int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t length);
+int chat_calls_json_read_cut(struct chat_calls *calls, const char *body, size_t length);
 enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *body, size_t length);
 int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
                         const struct chat_types *types);
+int chat_calls_xml_read_cut(struct chat_calls *calls, const struct chat_scan *scan,
+                            const char *body, size_t length, const struct chat_types *types);
 /* chat_calls_find and chat_calls_alone of this format. */
 size_t chat_calls_xml_find(const char *text, size_t length, struct chat_part within,
                            const struct chat_types *types, bool *whole);
 bool chat_calls_xml_alone(const struct chat_scan *scan, const char *body,
                           const struct chat_types *types);
 int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t length);
+int chat_calls_python_read_cut(struct chat_calls *calls, const char *body, size_t length);
 
 #endif

@@ -21,6 +21,12 @@ void chat_literals_skip(struct chat_literals *r)
     r->at = chat_calls_skip(r->text, r->length, r->at);
 }
 
+bool chat_literals_cut_off(struct chat_literals *r)
+{
+    chat_literals_skip(r);
+    return r->end && r->at == r->length;
+}
+
 bool chat_literals_take(struct chat_literals *r, char byte)
 {
     chat_literals_skip(r);
@@ -114,14 +120,17 @@ static bool string(struct chat_literals *r)
         strbuf_append(&r->string, r->text + begin, r->at - begin);
         if (r->at < r->length && r->text[r->at] == '\\') {
             r->at++;
-            if (!escape(r) && (!r->may_end || r->at < r->length))
+            if (!escape(r) && (!r->end || r->at < r->length))
                 return false;
         }
     }
-    if (r->at == r->length && !r->may_end)
+    bool cut = r->at == r->length;
+    if (cut && !r->end)
         return false;
-    r->at += r->at < r->length;
+    r->at += !cut;
     strbuf_json_string(&r->out, r->string.length ? r->string.data : "", r->string.length);
+    if (cut && r->end == CHAT_LITERALS_OPEN && !r->out.failed)
+        r->out.length--; /* the quote */
     r->out.failed |= r->string.failed;
     return true;
 }
@@ -151,7 +160,7 @@ static bool number(struct chat_literals *r)
     while (r->at < r->length && r->text[r->at] && strchr("+-.0123456789eE", r->text[r->at]))
         r->at++;
     size_t end = r->at;
-    if (r->at == r->length && r->may_end)
+    if (r->at == r->length && r->end)
         while (end > begin && strchr("+-.eE", r->text[end - 1]))
             end--;
     strbuf_append(&r->out, r->text + begin, end - begin);
@@ -169,38 +178,37 @@ static bool pair(struct chat_literals *r)
     return chat_literals_value(r);
 }
 
-/* Whether the text has ended too early, and may. */
-static bool cut_off(struct chat_literals *r)
+bool chat_literals_items(struct chat_literals *r, char close, bool (*item)(struct chat_literals *r),
+                         bool *closed)
 {
-    chat_literals_skip(r);
-    return r->may_end && r->at == r->length;
-}
-
-static bool ends(struct chat_literals *r, char close)
-{
-    return chat_literals_take(r, close) || cut_off(r);
-}
-
-/* Items up to `close`, with commas between them and perhaps one at the end. */
-static bool items(struct chat_literals *r, char open, char close,
-                  bool (*item)(struct chat_literals *r))
-{
-    r->at++;
-    strbuf_append(&r->out, &open, 1);
-    for (bool first = true; !ends(r, close); first = false) {
+    bool first = true;
+    while (!(*closed = chat_literals_take(r, close)) && !chat_literals_cut_off(r)) {
         size_t before = r->out.length;
         if (!first && !chat_literals_take(r, ','))
             return false;
-        if (!first && ends(r, close))
+        if (!first && ((*closed = chat_literals_take(r, close)) || chat_literals_cut_off(r)))
             break;
         strbuf_puts(&r->out, first ? "" : ", ");
-        if (item(r))
-            continue;
-        if (!cut_off(r))
-            return false;
-        r->out.length = before;
+        if (!item(r)) {
+            if (!chat_literals_cut_off(r))
+                return false;
+            r->out.length = before;
+        }
+        first = false;
     }
-    strbuf_append(&r->out, &close, 1);
+    return true;
+}
+
+static bool container(struct chat_literals *r, char open, char close,
+                      bool (*item)(struct chat_literals *r))
+{
+    bool closed;
+    r->at++;
+    strbuf_append(&r->out, &open, 1);
+    if (!chat_literals_items(r, close, item, &closed))
+        return false;
+    if (closed || r->end == CHAT_LITERALS_CLOSED)
+        strbuf_append(&r->out, &close, 1);
     return true;
 }
 
@@ -215,7 +223,8 @@ bool chat_literals_value(struct chat_literals *r)
     if (r->depth == CHAT_CALLS_DEPTH)
         return false;
     r->depth++;
-    bool well = byte == '[' ? items(r, '[', ']', chat_literals_value) : items(r, '{', '}', pair);
+    bool well =
+        byte == '[' ? container(r, '[', ']', chat_literals_value) : container(r, '{', '}', pair);
     r->depth--;
     return well;
 }

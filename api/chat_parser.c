@@ -68,12 +68,17 @@ static size_t drop_space(struct chat_parser *parser, size_t count)
     return count - space;
 }
 
-/* last: the text ends here. Where calls are demanded, what is none then is one that was cut off,
- * and no content, unless a call that was too long is. */
+/* Where calls are demanded, what is none at the end of the text is one that was cut off, and no
+ * content, unless a call that was too long is. */
+static bool is_cut(const struct chat_parser *parser, bool last)
+{
+    return last && parser->rules->demand.calls && !parser->answered;
+}
+
 static void release_content(struct chat_parser *parser, size_t count, bool last,
                             struct chat_output *output)
 {
-    bool cut = last && parser->rules->demand.calls && !parser->answered;
+    bool cut = is_cut(parser, last);
     if (count > 0) {
         parser->answered = !cut;
         parser->after_call = parser->after_reasoning = false;
@@ -200,6 +205,34 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     return true;
 }
 
+/* Counts the calls that were added behind the first `before`, and drops those that are too many. */
+static void count_calls(struct chat_parser *parser, size_t before, struct chat_output *output)
+{
+    size_t added = output->calls.count - before;
+    if (parser->rules->one_call && added > 0) {
+        added = parser->num_calls > 0 ? 0 : 1;
+        chat_calls_cut(&output->calls, before + added);
+    }
+    parser->num_calls += added;
+}
+
+/* What is no call: `used` bytes of its body are content, or one that is demanded was cut off. */
+static void take_no_call(struct chat_parser *parser, size_t used, bool last,
+                         struct chat_output *output)
+{
+    const struct chat_rules *rules = parser->rules;
+    size_t before = output->calls.count;
+    if (!is_cut(parser, last)) {
+        release_content(parser, drop_space(parser, parser->body + used), last, output);
+        return;
+    }
+    output->failed |= chat_calls_read_cut(&output->calls, rules->syntax->format, &parser->scan,
+                                          bytes_of(parser) + parser->body, used, &rules->types) < 0;
+    count_calls(parser, before, output);
+    parser->cut = true;
+    release(parser, parser->body + used, NULL);
+}
+
 /* The call up to `used` bytes of its body, of which no text is left. */
 static void take_call(struct chat_parser *parser, size_t used, bool last,
                       struct chat_output *output)
@@ -212,15 +245,10 @@ static void take_call(struct chat_parser *parser, size_t used, bool last,
                                bytes_of(parser) + parser->body, &rules->types);
     output->failed |= read < 0;
     if (read <= 0) {
-        release_content(parser, drop_space(parser, parser->body + used), last, output);
+        take_no_call(parser, used, last, output);
         return;
     }
-    size_t added = output->calls.count - before;
-    if (rules->one_call) {
-        added = parser->num_calls > 0 ? 0 : 1;
-        chat_calls_cut(&output->calls, before + added);
-    }
-    parser->num_calls += added;
+    count_calls(parser, before, output);
     release(parser, parser->body + used, NULL);
     parser->after_call = true;
     parser->after_reasoning = false;
@@ -248,7 +276,7 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
     if (result == CHAT_SCAN_CALL)
         take_call(parser, used, last, output);
     else
-        release_content(parser, drop_space(parser, parser->body + used), last, output);
+        take_no_call(parser, used, last, output);
     chat_scan_clear(&parser->scan);
     parser->state = CONTENT;
     return true;

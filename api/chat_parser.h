@@ -23,17 +23,18 @@ void chat_output_reset(struct chat_output *output);
 struct chat_parser {
     const struct chat_rules *rules; /* borrowed */
     int state;
-    struct strbuf held;     /* from `front` on: what is not decided */
-    size_t front;           /* the places below count from here */
-    size_t looked;          /* where a marker may begin at the earliest */
-    size_t spaces;          /* so many bytes at the front are known to be white space */
-    struct chat_scan scan;  /* of a call */
-    size_t body;            /* where it begins */
-    bool answered;          /* content has come */
-    bool after_call;        /* nothing but white space has come since the last call */
-    bool after_reasoning;   /* nothing but newlines since the reasoning */
-    size_t num_calls;       /* so far */
-    int64_t characters;     /* that have left `held` */
+    struct strbuf held;    /* from `front` on: what is not decided */
+    size_t front;          /* the places below count from here */
+    size_t looked;         /* where a marker may begin at the earliest */
+    size_t spaces;         /* so many bytes at the front are known to be white space */
+    struct chat_scan scan; /* of a call */
+    size_t body;           /* where it begins */
+    bool answered;         /* content has come */
+    bool after_call;       /* nothing but white space has come since the last call */
+    bool after_reasoning;  /* nothing but newlines since the reasoning */
+    size_t num_calls;      /* so far */
+    bool cut;           /* the last of them is not whole: they are demanded, and the text ended */
+    int64_t characters; /* that have left `held` */
     int64_t reasoning_ends; /* characters of the text up to the end of its reasoning; 0: there is
                                none; INT64_MAX: it goes on */
 };

@@ -102,12 +102,15 @@ static void encode_calls(struct strbuf *buf, const struct reply_head *head,
     strbuf_puts(buf, "]");
 }
 
-/* All of a reply. A text that is only reasoning or calls has no content. */
+/* All of a reply. A text that is only reasoning or calls has no content, nor where calls are
+ * demanded.
+ */
 static void encode_message(struct strbuf *buf, const struct reply_head *head,
                            const struct reply_choice *choice)
 {
     strbuf_puts(buf, "\"role\":\"assistant\"");
-    if (choice->text_length == 0 && (choice->reasoning || choice->num_calls > 0))
+    if (choice->text_length == 0 &&
+        (choice->reasoning || choice->num_calls > 0 || choice->demanded))
         strbuf_puts(buf, ",\"content\":null");
     else
         encode_text(buf, "content", choice->text, choice->text_length);

@@ -80,6 +80,7 @@ struct reply_choice {
     size_t reasoning_length;
     const struct chat_call *calls; /* [num_calls] */
     size_t num_calls;
+    bool demanded;     /* calls are */
     size_t first_call; /* in a stream: calls before these */
 };
 

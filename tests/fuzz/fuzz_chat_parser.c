@@ -8,10 +8,10 @@
 #include <string.h>
 
 static const struct chat_syntax SYNTAXES[] = {
-    {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_JSON, {0}, {0}, 0, 0},
-    {{"<t>", "</t>"}, {"<c>", ""}, CHAT_CALLS_JSON, {0}, {0}, 0, 0},
-    {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_XML, {0}, {0}, 0, 0},
-    {{"<t>", "</t>"}, {"<c>", "</c>"}, CHAT_CALLS_PYTHON, {0}, {0}, 0, 0},
+    {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", "</c>"}, .format = CHAT_CALLS_JSON},
+    {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", ""}, .format = CHAT_CALLS_JSON},
+    {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", "</c>"}, .format = CHAT_CALLS_XML},
+    {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", "</c>"}, .format = CHAT_CALLS_PYTHON},
 };
 
 static const char TOOLS[] = "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
@@ -50,6 +50,8 @@ static bool same(const struct strbuf *a, const struct strbuf *b)
     return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
 }
 
+static char demanded[] = "[]"; /* what is cut off then is a call, and its arguments no JSON */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
@@ -59,6 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                .inside = (data[0] & 12) == 12,
                                .calls = data[0] & 16,
                                .one_call = data[0] & 32,
+                               .demand.calls = data[0] & 64 ? demanded : NULL,
                                .types = *types_of_tools()};
     const char *text = (const char *)data + 2;
     struct chat_output whole, cut;
@@ -66,12 +69,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     parse(&cut, &rules, text, size - 2, 1 + data[1] % 16);
     if (!same(&whole.content, &cut.content) || !same(&whole.reasoning, &cut.reasoning) ||
         whole.calls.count != cut.calls.count || (!rules.calls && whole.calls.count) ||
-        (!rules.calls && !rules.reasoning && whole.content.length != size - 2))
+        (!rules.calls && !rules.reasoning && !rules.demand.calls &&
+         whole.content.length != size - 2))
         abort();
     for (size_t i = 0; i < whole.calls.count; i++) {
         const struct chat_call *call = &whole.calls.items[i];
         json_t *object = json_loadb(call->arguments, call->arguments_length, JSON_ALLOW_NUL, NULL);
-        if (!json_is_object(object) || strcmp(call->arguments, cut.calls.items[i].arguments) != 0)
+        if ((!rules.demand.calls && !json_is_object(object)) ||
+            strcmp(call->arguments, cut.calls.items[i].arguments) != 0)
             abort();
         json_decref(object);
     }

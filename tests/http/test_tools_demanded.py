@@ -73,6 +73,11 @@ def writing(request, tmp_path_factory):
     finish(running.server)
 
 
+def functions_of(message):
+    """Of all calls, also of one that was cut off."""
+    return [call["function"] for call in message.get("tool_calls", [])]
+
+
 def random_tools(dice):
     tools = []
     for i in range(dice.randint(1, 4)):
@@ -121,7 +126,7 @@ def test_random_tools(writing):
         stream, reason, _ = gathered(writing.ask(seed, tools, choice, stream=True, **fields))
         assert stream["content"] == (whole["message"]["content"] or "")
         assert stream["reasoning_content"] == whole["message"].get("reasoning_content", "")
-        assert calls_of(stream) == calls_of(whole["message"])
+        assert functions_of(stream) == functions_of(whole["message"])
         assert reason == whole["finish_reason"]
         if whole["finish_reason"] == "length":
             continue
@@ -178,6 +183,21 @@ def test_values_behind_references(writing):
         if len(values) == 2:
             break
     assert values == {7, None}
+
+
+def test_a_call_that_is_cut_off(writing):
+    """No content, and what there is of it; each length goes on with the one before."""
+    fields = {"parallel_tool_calls": False, "chat_template_kwargs": {"enable_thinking": False}}
+    whole = writing.ask(1, [WEATHER], "required", return_token_ids=True, **fields).json()["choices"][0]
+    assert whole["finish_reason"] == "tool_calls"
+    (function,), told = functions_of(whole["message"]), []
+    for length in range(1, len(whole["token_ids"]) - 1, 7):
+        reply = writing.ask(1, [WEATHER], "required", **fields | {"max_tokens": length}).json()["choices"][0]
+        assert reply["message"]["content"] is None and reply["finish_reason"] == "length"
+        told += functions_of(reply["message"])
+    assert told and {one["name"] for one in told} == {"weather"}
+    if "reasoning_content" not in whole["message"]:
+        assert all(function["arguments"].startswith(one["arguments"]) for one in told)
 
 
 def test_several_choices(writing):

@@ -877,9 +877,9 @@ Test(chat_parser, calls_too_long_or_too_deep_are_content)
     strbuf_clear(&text);
 }
 
-/* Where calls are demanded, one that the end of the text cut is dropped; one that is too long is
- * content, cut or not. */
-Test(chat_parser, demanded_calls_are_dropped_where_they_are_cut)
+/* Where calls are demanded, one that the end of the text cut is told as far as it goes; one that is
+ * too long is content, cut or not. */
+Test(chat_parser, demanded_calls_that_are_cut_off)
 {
     static char calls[] = "[]";
     struct chat_rules rules = {.syntax = &SYNTAXES[HERMES], .calls = true, .demand.calls = calls};
@@ -895,17 +895,79 @@ Test(chat_parser, demanded_calls_are_dropped_where_they_are_cut)
             for (size_t piece = 500; piece < 10000000; piece *= 100) {
                 size_t left = text.length - cut;
                 struct result result = parse(&rules, text.data, left, piece, piece);
-                bool whole = cut <= strlen("\n</tool_call>");
-                cr_expect_eq(result.output.calls.count, whole && !is_long);
+                cr_expect_eq(result.output.calls.count, !is_long);
                 cr_expect_eq(result.output.content.length, is_long ? left : 0, "%zu of %zu: %zu",
                              left, text.length, result.output.content.length);
                 chat_output_clear(&result.output);
             }
         for (size_t left = 0; left < 60; left++) { /* the first marker is cut too */
             struct result result = parse(&rules, text.data, left, 1, 1);
-            cr_expect_eq(result.output.calls.count + result.output.content.length, 0);
+            const struct chat_calls *told = &result.output.calls;
+            size_t named = strlen("<tool_call>\n{\"name\": \"f\"");
+            size_t arguments = strlen("<tool_call>\n{\"name\": \"f\", \"arguments\": ");
+            cr_expect_eq(result.output.content.length, 0);
+            cr_assert_eq(told->count, left >= named, "%zu", left);
+            cr_expect(told->count == 0 ||
+                      told->items[0].arguments_length == (left > arguments ? left - arguments : 0));
             chat_output_clear(&result.output);
         }
     }
     strbuf_clear(&text);
+}
+
+Test(chat_parser, what_there_is_of_demanded_calls_that_are_cut_off)
+{
+    static const struct {
+        int syntax;
+        const char *text, *calls; /* name and arguments of each */
+    } CASES[] = {
+        {NEMOTRON,
+         "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", "
+         "\"arguments\": {\"b\": \"x",
+         "f{\"a\": 1}g{\"b\": \"x"},
+        {NEMOTRON, "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g", "f{}"},
+        {NEMOTRON, "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLC", "f{}"},
+        {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, 2", "f{\"a\": [1, 2"},
+        {HERMES, "<tool_call>{\"name\": \"f\"}</tool_call>\n<tool_call>{\"name\": \"g\", \"arg",
+         "f{}g"},
+        {HERMES, "<tool_call>{\"na", ""},
+        {HERMES, "<tool_call>{\"name\":", ""},
+        {HERMES, "<tool_call>{\"name\": \"\\u0041\"", "A"},
+        {QWEN,
+         "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=s>\nx "
+         "\"y\"\n</para",
+         "f{\"a\": 1, \"s\": \"x \\\"y\\\""},
+        {QWEN, "<tool_call>\n<function=f>\n<parameter=a>\n12", "f{\"a\": 12"},
+        {QWEN, "<tool_call>\n<function=f>\n<parameter=s>", "f{\"s\": \""},
+        {QWEN, "<tool_call>\n<function=f>\n<parameter=s", "f{"},
+        {QWEN, "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</func", "f{\"a\": 1"},
+        {QWEN, "<tool_call>\n<function=f", ""},
+        {LFM, "<|tool_call_start|>[f(a=1, b=['x', {'c': 'y",
+         "f{\"a\": 1, \"b\": [\"x\", {\"c\": \"y"},
+        {LFM, "<|tool_call_start|>[f(a=1), g(b=", "f{\"a\": 1}g{"},
+        {LFM, "<|tool_call_start|>[f(a=1), g", "f{\"a\": 1}"},
+        {LFM, "<|tool_call_start|>[f(a=1)]<|tool_call_", "f{\"a\": 1}"},
+        {LFM, "<|tool_call_start|>[f(a=[[1], [2]", "f{\"a\": [[1], [2]"},
+        {LFM, "<|tool_call_start|>[", ""},
+        {OLMO, "<function_calls>f(a=1)\ng(b=\"x\\", "f{\"a\": 1}g{\"b\": \"x"},
+        {OLMO, "<function_calls>f(a=1)\n</functio", "f{\"a\": 1}"},
+    };
+    static char demanded[] = "[]";
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct chat_rules rules =
+            rules_of(CASES[i].syntax,
+                     "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": "
+                     "{\"type\": [\"integer\", \"array\"]}, \"s\": {\"type\": \"string\"}}}}}]");
+        rules.demand.calls = demanded;
+        struct result result = parse_all_ways(&rules, CASES[i].text, strlen(CASES[i].text));
+        struct strbuf told = {0};
+        for (size_t j = 0; j < result.output.calls.count; j++)
+            strbuf_printf(&told, "%s%s", result.output.calls.items[j].name,
+                          result.output.calls.items[j].arguments);
+        expect_text(&told, CASES[i].calls, CASES[i].text);
+        expect_text(&result.output.content, "", CASES[i].text);
+        strbuf_clear(&told);
+        chat_output_clear(&result.output);
+        chat_types_clear(&rules.types);
+    }
 }
