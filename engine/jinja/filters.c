@@ -10,6 +10,7 @@
 #include "engine/jinja/strings.h"
 #include "engine/text/unicode.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -215,6 +216,48 @@ static BUILTIN(absolute)
     return value_as_float(self) < 0 ? operators_negate(run, self) : operators_plus(run, self);
 }
 
+/* The letter behind a 0 that names the base of an integer; 0: none does. */
+static char letter_of(int base)
+{
+    return base == 16 ? 'x' : base == 8 ? 'o' : base == 2 ? 'b' : 0;
+}
+
+/* Whether Python's int() or float() passes over an underscore there. */
+static bool is_between(const struct string *bare, size_t at, int base, bool real)
+{
+    if (at == 0)
+        return false;
+    char before = bare->bytes[at - 1], behind = bare->bytes[at + 1];
+    if (real)
+        return characters_is_digit(before) && characters_is_digit(behind);
+    return isalnum((unsigned char)before) && isalnum((unsigned char)behind) &&
+           (behind | 0x20) != letter_of(base);
+}
+
+/* A number without underscores between its digits, and without 0b or 0o before them, which strtoll
+ * does not know. NULL: it is none. */
+static const char *plain_number(struct run *run, const struct string *bare, int base, bool real)
+{
+    bool prefix = !real && (base == 2 || base == 8);
+    if (!prefix && !memchr(bare->bytes, '_', bare->length))
+        return bare->bytes;
+    char *plain = heap_alloc(&run->heap, bare->length + 1, 1);
+    size_t used = 0;
+    for (size_t i = 0; i < bare->length; i++) {
+        bool underscore = bare->bytes[i] == '_';
+        if (underscore && !is_between(bare, i, base, real))
+            return NULL;
+        if (!underscore)
+            plain[used++] = bare->bytes[i];
+    }
+    plain[used] = 0;
+    char *digits = plain + (*plain == '+' || *plain == '-');
+    if (prefix && digits[0] == '0' && (digits[1] | 0x20) == letter_of(base) &&
+        isalnum((unsigned char)digits[2]))
+        memmove(digits, digits + 2, strlen(digits + 2) + 1);
+    return plain;
+}
+
 /* A number as Python's int() or float() reads it. False: it is none. */
 static bool read_number(struct run *run, const struct string *string, int base, bool real,
                         struct value *number)
@@ -225,14 +268,14 @@ static bool read_number(struct run *run, const struct string *string, int base, 
     heap_work(&run->heap, PASSES * bare->length);
     if (bare->length == 0 || strlen(bare->bytes) != bare->length)
         return false;
-    if (strchr(bare->bytes, '_') || (real && strpbrk(bare->bytes, "xXpP(")))
+    const char *plain = plain_number(run, bare, base, real);
+    if (!plain || (real && strpbrk(plain, "xXpP(")))
         return false;
     errno = 0;
-    *number =
-        real ? value_float(strtod(bare->bytes, &end)) : value_int(strtoll(bare->bytes, &end, base));
+    *number = real ? value_float(strtod(plain, &end)) : value_int(strtoll(plain, &end, base));
     if (!real && errno == ERANGE)
         heap_fail(&run->heap, ERROR_INVALID, "integers of more than 64 bits are not supported");
-    return *end == 0 && end != bare->bytes;
+    return *end == 0 && end != plain;
 }
 
 static struct value to_int(struct run *run, double number, struct value otherwise)

@@ -5,6 +5,7 @@
 #include "engine/text/unicode.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,7 +180,17 @@ static void take_escape(struct lexer *x, char *out, size_t *used)
         int digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
         *used += utf8_encode(hexadecimal(x, x->at, digits), out + *used);
         x->at += (size_t)digits;
-    } else if (c == 'N' || (unsigned char)c >= 0x80) {
+    } else if ((unsigned char)c >= 0x80) {
+        /* jinja2 spells such a character first, so the backslash is before another one. */
+        size_t length;
+        uint32_t spelled = utf8_decode(x->source + x->at - 1, &length);
+        x->at += length - 1;
+        *used += (size_t)snprintf(out + *used, 11,
+                                  spelled < 0x100     ? "\\x%02x"
+                                  : spelled < 0x10000 ? "\\u%04x"
+                                                      : "\\U%08x",
+                                  (unsigned)spelled);
+    } else if (c == 'N') {
         fail(x, x->at - 1, "this escape is not supported");
     } else if (c != '\n') {
         out[(*used)++] = '\\';
@@ -195,7 +206,7 @@ static void take_string(struct lexer *x)
         end += x->source[end] == '\\' ? 2 : 1;
     if (end >= x->length)
         fail(x, begin, "this string has no end");
-    char *out = heap_alloc(x->heap, end - begin + 4, 1);
+    char *out = heap_alloc(x->heap, 2 * (end - begin) + 4, 1); /* a spelled character has most */
     for (x->at = begin + 1; x->at < end;) {
         if (x->source[x->at] == '\\') {
             x->at++;
@@ -208,43 +219,70 @@ static void take_string(struct lexer *x)
     push(x, TOKEN_STRING, 0, begin, value_of(value_own(x->heap, out, used)));
 }
 
-static size_t digits(const struct lexer *x, size_t at)
+/* Digits of the base from `at` on, with single underscores between them; with `before`, one also
+ * before the first. Returns how many bytes. */
+static size_t digits(const struct lexer *x, size_t at, int base, bool before)
 {
-    size_t begin = at;
-    while (characters_is_digit(peek(x, at)))
-        at++;
-    return at - begin;
+    static const char ALL[] = "0123456789abcdef";
+    size_t end = at;
+    for (;;) {
+        size_t next = end + (peek(x, end) == '_' && (before || end > at));
+        char c = peek(x, next);
+        const char *found = c ? memchr(ALL, c | (c >= 'A' ? 0x20 : 0), (size_t)base) : NULL;
+        if (!found)
+            return end - at;
+        end = next + 1;
+    }
 }
 
+/* The bytes of a float at x->at; 0: it is none. Behind a dot there is no float: x.0.1 has items. */
+static size_t float_bytes(const struct lexer *x)
+{
+    size_t begin = x->at, whole = digits(x, begin, 10, false), end = begin + whole;
+    if (begin > 0 && x->source[begin - 1] == '.')
+        return 0;
+    size_t fraction = peek(x, end) == '.' ? digits(x, end + 1, 10, false) : 0;
+    end += fraction > 0 ? fraction + 1 : 0;
+    size_t sign = end + 1, exponent = 0;
+    if ((peek(x, end) | 0x20) == 'e') {
+        sign += peek(x, sign) == '+' || peek(x, sign) == '-';
+        exponent = digits(x, sign, 10, false);
+    }
+    return exponent > 0 ? sign + exponent - begin : fraction > 0 ? end - begin : 0;
+}
+
+/* The bytes of an integer at x->at, its base, and how many bytes say that. */
+static size_t integer_bytes(const struct lexer *x, int *base, size_t *prefix)
+{
+    char sign = (char)(peek(x, x->at + 1) | 0x20);
+    *base = sign == 'x' ? 16 : sign == 'o' ? 8 : 2;
+    *prefix = 2;
+    bool zero = peek(x, x->at) == '0';
+    size_t bytes = zero && memchr("xob", sign, 3) ? digits(x, x->at + *prefix, *base, true) : 0;
+    if (bytes > 0)
+        return *prefix + bytes;
+    *base = 10;
+    *prefix = 0;
+    return zero ? digits(x, x->at, 1, false) : digits(x, x->at, 10, false);
+}
+
+/* As jinja2 reads numbers: 1_000, 0x1F, 1e5. What follows is another token, as in 1if x. */
 static void take_number(struct lexer *x)
 {
-    size_t begin = x->at, end = begin + digits(x, begin);
-    bool real = false;
-    if (peek(x, end) == '.' && digits(x, end + 1) > 0) {
-        real = true;
-        end += 1 + digits(x, end + 1);
-    }
-    size_t exponent = end + 1;
-    if ((peek(x, end) | 0x20) == 'e') {
-        exponent += peek(x, exponent) == '+' || peek(x, exponent) == '-';
-        if (digits(x, exponent) > 0) {
-            real = true;
-            end = exponent + digits(x, exponent);
-        }
-    }
-    char text[64];
-    if (end - begin >= sizeof text || characters_in_name(peek(x, end)))
-        fail(x, begin, "this number is not supported");
-    if (!real && x->source[begin] == '0' && end - begin > 1)
-        fail(x, begin, "a number that begins with 0");
-    memcpy(text, x->source + begin, end - begin);
-    text[end - begin] = 0;
+    int base = 10;
+    size_t begin = x->at, prefix = 0, real = float_bytes(x), used = 0;
+    size_t bytes = real ? real : integer_bytes(x, &base, &prefix);
+    char *text = heap_alloc(x->heap, bytes + 1, 1);
+    for (size_t i = prefix; i < bytes; i++)
+        if (x->source[begin + i] != '_')
+            text[used++] = x->source[begin + i];
+    text[used] = 0;
     errno = 0;
     struct value value =
-        real ? value_float(strtod(text, NULL)) : value_int(strtoll(text, NULL, 10));
+        real ? value_float(strtod(text, NULL)) : value_int(strtoll(text, NULL, base));
     if (!real && errno == ERANGE)
         fail(x, begin, "integers of more than 64 bits are not supported");
-    x->at = end;
+    x->at += bytes;
     push(x, TOKEN_NUMBER, 0, begin, value);
 }
 

@@ -100,8 +100,9 @@ def test_tokenize(server):
      "<user>a\nb\n<assistant>"),
     ({"messages": [{"role": "user", "content": None, "name": None}]}, "<user>\n<assistant>"),
     ({"messages": [{"role": "user", "content": [
-        "a", {"text": "b"}, {"type": "input_text", "text": "c"}, {"type": "output_text", "text": "d", "annotations": []},
-        {"type": "refusal", "refusal": "e"}]}]}, "<user>a\nb\nc\nd\ne\n<assistant>"),
+        "a", {"text": "b"}, {"type": "input_text", "text": "c"},
+        {"type": "output_text", "text": "d", "annotations": []}, {"type": "refusal", "refusal": "e"}]}]},
+     "<user>a\nb\nc\nd\ne\n<assistant>"),
     ({"messages": [{"role": "developer", "content": "a"}]}, "<system>a\n<assistant>"),
     ({"add_generation_prompt": False}, TEXT.removesuffix("<assistant>")),
     ({"chat_template_kwargs": {"mood": "glad"}}, TEXT + "glad"),

@@ -97,6 +97,37 @@ static void expect_error(const char *source, const struct jinja_limits *limits,
     json_decref(context);
 }
 
+/* By jinja2 3.1.6. */
+Test(jinja, numbers_and_strings_as_they_are_written)
+{
+    static const struct {
+        const char *source, *expected;
+    } cases[] = {
+        {"{{ 1_000 }} {{ 0_0 }} {{ 00 }} {{ 1_000 in [1000] }}", "1000 0 0 True"},
+        {"{{ 0x1F }} {{ 0XfF }} {{ 0x_ff }} {{ 0b101 }} {{ 0o17 }}", "31 255 255 5 15"},
+        {"{{ 0x7fffffffffffffff }}", "9223372036854775807"},
+        {"{{ 1_0.2_5e1_0 }} {{ 1e5 }} {{ 1E-3 }} {{ 1e400 }}", "102500000000.0 100000.0 0.001 inf"},
+        {"{{ 5e-324 }} {{ 123456789012345678.0 }}", "5e-324 1.2345678901234568e+17"},
+        {"{{ 0.100000000000000005551115123125782702118158340454101562500000000000 }}", "0.1"},
+        {"{{ 1if true else 2 }} {{ 1.5if 1 }} {{ 1or 2 }} {{ 0xfor 1 }}", "1 1.5 1 15"},
+        {"{{ [[1, 2], [3, 4]].1.0 }} {{ [1, 2].0if 1 }}", "3 1"},
+        {"{{ '\\\xC3\xA9' }} {{ '\\\xE4\xB8\x96\\\xF0\x9F\x99\x82' }}", "\\xe9 \\u4e16\\U0001f642"},
+        {"{{ '\\q' }} {{ '\\777' }} {{ 'a' 'b' }}", "\\q \xC7\xBF ab"},
+        {"{{ '1_000'|int }} {{ ' 1_0 '|int }} {{ '1_0.5'|float }}", "1000 10 10.5"},
+        {"{{ '0b101'|int(0, 2) }} {{ '-0B11'|int(0, 2) }} {{ '0o17'|int(0, 8) }}", "5 -3 15"},
+        {"{{ '0x1f'|int(0, 16) }} {{ '0x_1f'|int(0, 16) }} {{ '101'|int(0, 2) }}", "31 31 5"},
+        {"{{ '_1'|int(7) }}{{ '1_'|int(7) }}{{ '1__0'|int(7) }}{{ '1_e5'|float(7) }}", "7777"},
+        {"{{ '0b'|int(7, 2) }}{{ '0b-11'|int(7, 2) }}{{ '0_x1f'|int(7, 16) }}{{ '- 5'|int(7) }}",
+         "7777"},
+    };
+    static const char *const wrong[] = {"{{ 1__0 }}", "{{ 01 }}",   "{{ 0x }}", "{{ 0b2 }}",
+                                        "{{ 1_ }}",   "{{ 12ab }}", "{{ 1e }}"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_text(cases[i].source, cases[i].expected);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_error(wrong[i], &ENOUGH, "expected");
+}
+
 Test(jinja, errors_name_the_place)
 {
     static const struct {
