@@ -131,15 +131,17 @@ struct conversation {
     bool continues;                     /* the last message goes on */
     uint64_t mark;                      /* for chat_messages_find; 0: no marks */
     size_t broken;                      /* out: calls that were left broken */
+    struct chat_specials specials;      /* out: of the history; render clears it */
 };
 
-/* Those of the history, and the request's. */
-static json_t *all_messages(const struct conversation *what, struct api_error *err)
+/* Those of the history, and the request's. specials: NULL, or where those of the history go. */
+static json_t *all_messages(const struct conversation *what, struct chat_specials *specials,
+                            struct api_error *err)
 {
     json_t *messages = request_field(what->fields, "messages");
     if (!what->history || what->history->length == 0)
         return json_incref(messages);
-    json_t *all = chat_turns_messages(what->history->turns, what->history->length, err);
+    json_t *all = chat_turns_messages(what->history->turns, what->history->length, specials, err);
     if (all && json_array_extend(all, messages)) {
         json_decref(all);
         request_no_memory(err);
@@ -152,7 +154,7 @@ static int take_messages(json_t *context, const struct jinja *template,
                          const struct chat_syntax *syntax, struct conversation *what,
                          struct api_error *err)
 {
-    json_t *all = all_messages(what, err);
+    json_t *all = all_messages(what, &what->specials, err);
     if (!all && request_field(what->fields, "messages"))
         return -1;
     const struct chat_forms forms = {.parts = jinja_mentions(template, "text"),
@@ -208,10 +210,15 @@ static bool reserve(void *context, int64_t bytes)
 
 static const char *const TOKENS[] = {"bos_token", "eos_token"};
 
-static void add_own(struct origin_marks *marks, const json_t *string)
+static void add_own(struct origin_marks *marks, const json_t *string, struct text_span bytes)
 {
-    if (json_string_length(string) > 0)
-        marks->own[marks->num_own++] = (struct origin_own){string, {0, json_string_length(string)}};
+    if (bytes.end > bytes.start && bytes.end <= json_string_length(string))
+        marks->own[marks->num_own++] = (struct origin_own){string, bytes};
+}
+
+static void add_all(struct origin_marks *marks, const json_t *string)
+{
+    add_own(marks, string, (struct text_span){0, json_string_length(string)});
 }
 
 /* Whether it is a word: templates make special tokens of roles, as "<|" + role + "|>". */
@@ -225,20 +232,25 @@ static bool is_word(const json_t *string)
            strspn(text, CHARACTERS) == json_string_length(string);
 }
 
-/* Roles, and the BOS and EOS token where no client has given others by their names. marks->own has
- * room. */
-static void find_own(struct origin_marks *marks, const json_t *context, const json_t *fields)
+/* Roles, special tokens of this server's own replies, and the BOS and EOS token where no client has
+ * given others by their names. marks->own has room. */
+static void find_own(struct origin_marks *marks, const json_t *context, const json_t *fields,
+                     const struct chat_specials *specials)
 {
     const json_t *kwargs = request_field(fields, "chat_template_kwargs");
     const json_t *messages = json_object_get(context, "messages");
     for (size_t i = 0; i < sizeof TOKENS / sizeof *TOKENS; i++)
         if (!json_object_get(kwargs, TOKENS[i]))
-            add_own(marks, json_object_get(context, TOKENS[i]));
+            add_all(marks, json_object_get(context, TOKENS[i]));
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *role = json_object_get(json_array_get(messages, i), "role");
         if (is_word(role))
-            add_own(marks, role);
+            add_all(marks, role);
     }
+    for (size_t i = 0; i < specials->count; i++)
+        add_own(marks,
+                json_object_get(json_array_get(messages, specials->items[i].message), "content"),
+                specials->items[i].bytes);
 }
 
 static int run_template(struct completion_prompt *out, const json_t *context, size_t length,
@@ -271,19 +283,20 @@ static int check_template(const struct chat_template *chat, struct api_error *er
 }
 
 /* Renders, with what is the template's own told apart from what clients wrote. */
-static int run_apart(struct completion_prompt *out, const json_t *context, const json_t *fields,
-                     size_t length, const struct jinja *template, struct api_error *err)
+static int run_apart(struct completion_prompt *out, const json_t *context,
+                     const struct conversation *what, size_t length, const struct jinja *template,
+                     struct api_error *err)
 {
     struct origin_marks marks = {0};
-    size_t most =
-        sizeof TOKENS / sizeof *TOKENS + json_array_size(json_object_get(context, "messages"));
+    size_t most = sizeof TOKENS / sizeof *TOKENS +
+                  json_array_size(json_object_get(context, "messages")) + what->specials.count;
     int64_t bytes = (int64_t)(most * sizeof *marks.own);
     if (!request_reserve_memory(bytes))
         return request_no_memory(err);
     marks.own = malloc(most * sizeof *marks.own);
     int result = marks.own ? 0 : request_no_memory(err);
     if (result == 0) {
-        find_own(&marks, context, fields);
+        find_own(&marks, context, what->fields, &what->specials);
         result = run_template(out, context, length, template, &marks, err);
     }
     free(marks.own);
@@ -307,9 +320,8 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
     int result = context ? make_context(context, &template, &syntax, what, limits, err)
                          : request_no_memory(err);
     if (result == 0)
-        result = limits->content_tokens
-                     ? run_template(out, context, length, template, NULL, err)
-                     : run_apart(out, context, what->fields, length, template, err);
+        result = limits->content_tokens ? run_template(out, context, length, template, NULL, err)
+                                        : run_apart(out, context, what, length, template, err);
     if (result == 0)
         warn_of_template(what->fields, template, limits->warnings);
     if (result == 0 && what->continues)
@@ -319,6 +331,7 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
         result = chat_rules_make(rules, what->fields, out->text, out->length, what->continues,
                                  syntax, limits->reasoning, err);
     json_decref(context);
+    chat_specials_clear(&what->specials);
     if (result) {
         free(out->text);
         span_list_clear(&out->input);
@@ -358,7 +371,7 @@ static int locate(int64_t *index, struct conversation *what, size_t offset,
     span_list_clear(&prompt.input);
     if (*index >= 0)
         return 0;
-    json_t *all = all_messages(what, err);
+    json_t *all = all_messages(what, NULL, err);
     if (!all)
         return -1;
     *index = (int64_t)json_array_size(all);
@@ -385,14 +398,13 @@ int chat_locate(int64_t *index, const struct completion_string *body,
 }
 
 int chat_write_turn(struct strbuf *out, const struct chat_turn *turn,
-                    const struct completion_string *body, const char *reply, size_t reply_length,
+                    const struct completion_string *body, const struct chat_turn_reply *reply,
                     struct api_error *err)
 {
     json_t *fields = request_load(body->text, body->length, err);
     if (!fields)
         return -1;
-    int result =
-        chat_turns_write(out, turn, request_field(fields, "messages"), reply, reply_length, err);
+    int result = chat_turns_write(out, turn, request_field(fields, "messages"), reply, err);
     json_decref(fields);
     return result;
 }

@@ -38,7 +38,7 @@ int chat_locate(int64_t *index, const struct completion_string *body,
 
 /* Appends the turn of a body to `out`, as chat_turns_write. */
 int chat_write_turn(struct strbuf *out, const struct chat_turn *turn,
-                    const struct completion_string *body, const char *reply, size_t reply_length,
+                    const struct completion_string *body, const struct chat_turn_reply *reply,
                     struct api_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -58,19 +59,51 @@ static int damaged(struct api_error *err)
     return api_error_set(err, API_INTERNAL, NULL, "the turns that the session keeps are damaged");
 }
 
-/* Adds the messages of a line to the list. */
-static int take_messages(json_t *all, const char *text, size_t length, struct api_error *err)
+void chat_specials_clear(struct chat_specials *specials)
 {
-    enum { REPLIES = 1 }; /* what chat_turns_write adds to those of a request */
-    json_t *fields = request_load_with(text, length, REPLIES, err);
+    free(specials->items);
+    *specials = (struct chat_specials){0};
+}
+
+/* Those of the last message. */
+static int take_specials(struct chat_specials *specials, const json_t *all, const json_t *list,
+                         struct api_error *err)
+{
+    struct error full = ERROR_INIT;
+    size_t message = json_array_size(all) - 1, at = 0;
+    const json_t *content = json_object_get(json_array_get(all, message), "content");
+    for (size_t i = 0; i + 1 < json_array_size(list); i += 2) {
+        json_int_t start = json_integer_value(json_array_get(list, i));
+        json_int_t end = json_integer_value(json_array_get(list, i + 1));
+        if (start < (json_int_t)at || end <= start || (size_t)end > json_string_length(content))
+            return damaged(err);
+        if (array_grow((void **)&specials->items, &specials->capacity, specials->count + 1,
+                       sizeof *specials->items, &full))
+            return request_no_memory(err);
+        at = (size_t)end;
+        specials->items[specials->count++] =
+            (struct chat_special){message, {(size_t)start, (size_t)end}};
+    }
+    return 0;
+}
+
+/* Adds the messages of a line to the list. */
+static int take_messages(json_t *all, const char *text, size_t length,
+                         struct chat_specials *specials, struct api_error *err)
+{
+    enum { ADDED = 2 }; /* what chat_turns_write adds to those of a request */
+    json_t *fields = request_load_with(text, length, ADDED, err);
     if (!fields)
         return -1;
     int result = json_array_extend(all, request_field(fields, "messages")) ? damaged(err) : 0;
+    if (result == 0 && specials && json_array_size(all) > 0)
+        result = take_specials(specials, all, request_field(fields, "special"), err);
     json_decref(fields);
     return result;
 }
 
-json_t *chat_turns_messages(const char *turns, size_t length, struct api_error *err)
+json_t *chat_turns_messages(const char *turns, size_t length, struct chat_specials *specials,
+                            struct api_error *err)
 {
     json_t *all = json_array();
     int result = all ? 0 : request_no_memory(err);
@@ -78,7 +111,7 @@ json_t *chat_turns_messages(const char *turns, size_t length, struct api_error *
         struct chat_turn turn;
         result = read_line(turns, length, at, &turn, &messages, &end)
                      ? damaged(err)
-                     : take_messages(all, turns + messages, end - 1 - messages, err);
+                     : take_messages(all, turns + messages, end - 1 - messages, specials, err);
     }
     if (result == 0)
         return all;
@@ -121,20 +154,31 @@ static int append(const char *bytes, size_t length, void *out)
     return 0;
 }
 
+/* Behind the messages, whose list is still open for it. */
+static void write_reply(struct strbuf *out, const struct chat_turn_reply *reply, bool first)
+{
+    const struct span_list *special = &reply->special;
+    strbuf_puts(out, first ? "" : ",");
+    strbuf_puts(out, "{\"role\":\"assistant\",\"content\":");
+    strbuf_json_string(out, reply->text, reply->length);
+    strbuf_puts(out, "}]");
+    for (size_t i = 0; i < special->count; i++)
+        strbuf_printf(out, "%s%zu,%zu", i ? "," : ",\"special\":[", special->items[i].start,
+                      special->items[i].end);
+    strbuf_puts(out, special->count ? "]" : "");
+}
+
 int chat_turns_write(struct strbuf *out, const struct chat_turn *turn, const json_t *messages,
-                     const char *reply, size_t reply_length, struct api_error *err)
+                     const struct chat_turn_reply *reply, struct api_error *err)
 {
     write_head(out, turn);
     strbuf_puts(out, "{\"messages\":");
     if (json_dump_callback(messages, append, out, JSON_COMPACT))
         return request_no_memory(err);
-    if (reply && out->length > 0) {
+    if (reply->text && out->length > 0) {
         /* Here the reply would become reasoning_content, content and tool_calls. */
         out->length--;
-        strbuf_puts(out, json_array_size(messages) ? "," : "");
-        strbuf_puts(out, "{\"role\":\"assistant\",\"content\":");
-        strbuf_json_string(out, reply, reply_length);
-        strbuf_puts(out, "}]");
+        write_reply(out, reply, json_array_size(messages) == 0);
     }
     strbuf_puts(out, "}\n");
     return out->failed ? request_no_memory(err) : 0;

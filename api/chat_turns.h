@@ -5,11 +5,13 @@
  *
  * POSITION is the number of tokens that the session held after the turn. BYTES and HASH (XXH3-64)
  * are of the text of all messages until then, as the template rendered it and the model continued
- * it. MESSAGES is a JSON object {messages}: those of the request, and the reply. */
+ * it. MESSAGES is a JSON object {messages, special}: those of the request, and the reply; in
+ * special are the beginnings and ends of special tokens in the reply, in turn. */
 #ifndef API_CHAT_TURNS_H
 #define API_CHAT_TURNS_H
 
 #include "api/errors.h"
+#include "engine/text/buffer.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -31,15 +33,35 @@ size_t chat_turns_until(const char *turns, size_t length, int64_t position);
 void chat_turns_move(struct strbuf *out, const char *turns, size_t length, size_t from,
                      int64_t position);
 
-/* The messages of all turns, in a new list. NULL with the error set. */
-json_t *chat_turns_messages(const char *turns, size_t length, struct api_error *err);
+/* A special token that a reply of the turns spells. */
+struct chat_special {
+    size_t message;         /* of which the content */
+    struct text_span bytes; /* there */
+};
+/* Zero-initialise; chat_specials_clear frees. */
+struct chat_specials {
+    struct chat_special *items; /* [count], in order, none over another */
+    size_t count, capacity;
+};
+void chat_specials_clear(struct chat_specials *specials);
+
+/* The messages of all turns, in a new list. NULL with the error set. *specials, unless it is NULL:
+ * what their replies have of special tokens. */
+json_t *chat_turns_messages(const char *turns, size_t length, struct chat_specials *specials,
+                            struct api_error *err);
 
 /* The hash of a text in two parts. */
 uint64_t chat_turns_hash(const char *text, size_t length, const char *more, size_t more_length);
 
-/* Appends a turn of these messages to `out`, and after them the reply of the assistant (NULL: there
- * is none). */
+/* What the assistant said. */
+struct chat_turn_reply {
+    const char *text;         /* [length]; NULL: there is none */
+    size_t length;            /* bytes */
+    struct span_list special; /* where special tokens are in it; borrowed */
+};
+
+/* Appends a turn of these messages to `out`, and after them the reply. */
 int chat_turns_write(struct strbuf *out, const struct chat_turn *turn, const json_t *messages,
-                     const char *reply, size_t reply_length, struct api_error *err);
+                     const struct chat_turn_reply *reply, struct api_error *err);
 
 #endif

@@ -221,7 +221,7 @@ static int keep_turn(struct conversation *chat, char *text, size_t length,
     char *reply = NULL, *all = NULL;
     size_t reply_length;
     int result = detokenizer_behind(chat->model.tokenizer, tokens->ids, tokens->count, taken->ids,
-                                    taken->count, &reply, &reply_length, err);
+                                    taken->count, &reply, &reply_length, NULL, err);
     if (result == 0)
         result = add_message(chat, "assistant", reply, reply_length, err);
     for (size_t i = 0; i < taken->count && result == 0; i++)

@@ -90,9 +90,21 @@ static int append(char **text, size_t *length, const char *more, size_t more_len
     return 0;
 }
 
+/* Notes that the text ends with what the token spells, if it is a special one. */
+static int note_special(struct span_list *special, const struct tokenizer *tokenizer, int32_t id,
+                        const char *text, size_t length, struct error *err)
+{
+    const char *content =
+        tokenizer_is_special(tokenizer, id) ? tokenizer_token_content(tokenizer, id) : NULL;
+    size_t bytes = content ? strlen(content) : 0;
+    if (bytes == 0 || bytes > length || memcmp(text + length - bytes, content, bytes) != 0)
+        return 0;
+    return span_list_push(special, length - bytes, length, err);
+}
+
 int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before, size_t num_before,
                        const int32_t *ids, size_t count, char **text, size_t *length,
-                       struct error *err)
+                       struct span_list *special, struct error *err)
 {
     struct detokenizer *detokenizer = NULL;
     const char *more = "";
@@ -106,6 +118,8 @@ int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before,
         result = detokenizer_push(detokenizer, ids[i], &more, &more_length, err);
         if (result == 0)
             result = append(text, length, more, more_length, err);
+        if (result == 0 && special)
+            result = note_special(special, tokenizer, ids[i], *text, *length, err);
     }
     if (result == 0)
         result = detokenizer_finish(detokenizer, &more, &more_length, err);

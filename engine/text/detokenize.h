@@ -6,6 +6,7 @@
 #ifndef ENGINE_TEXT_DETOKENIZE_H
 #define ENGINE_TEXT_DETOKENIZE_H
 
+#include "engine/text/buffer.h"
 #include "engine/text/tokenizer.h"
 
 struct detokenizer;
@@ -37,10 +38,11 @@ int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_
                        struct error *err);
 
 /* Decodes ids [count] behind others ([num_before]) into *text (malloc'd, NUL-terminated, *length
- * bytes; the caller frees it). Special tokens are in the text. */
+ * bytes; the caller frees it). Special tokens are in the text; *special, unless it is NULL, says
+ * where, also after a failure. */
 int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before, size_t num_before,
                        const int32_t *ids, size_t count, char **text, size_t *length,
-                       struct error *err);
+                       struct span_list *special, struct error *err);
 
 /* The number of bytes held back now. 0: the text so far ends with a whole character. */
 size_t detokenizer_pending(const struct detokenizer *detokenizer);

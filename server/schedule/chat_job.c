@@ -104,16 +104,17 @@ int chat_job_render(struct job *job, struct api_error *err)
 
 /* Those of the history, less those whose tokens are no longer what they were, which end with the
  * new turn; then this. */
-static int write_turns(struct job *job, const char *reply, size_t length, struct api_error *err)
+static int write_turns(struct job *job, const struct chat_turn_reply *reply, struct api_error *err)
 {
-    enum { COPIES = 2 }; /* the buffer doubles where it has no room */
+    enum { COPIES = 2, SPAN = 48 }; /* the buffer doubles where it has no room; digits of a span */
+    static const struct chat_turn_reply none = {0};
     struct job_chat *chat = &job->chat;
     const struct job_prompt *prompt = &job->prepared.prompts[0];
     const struct chat_turn turn = {
         .position = (int64_t)job->bound.taken.count,
-        .text_length = chat->text_length + length,
-        .text_hash = chat_turns_hash(chat->text, chat->text_length, reply, length)};
-    size_t kept = chat->turns_length;
+        .text_length = chat->text_length + reply->length,
+        .text_hash = chat_turns_hash(chat->text, chat->text_length, reply->text, reply->length)};
+    size_t kept = chat->turns_length, length = reply->length + reply->special.count * SPAN;
     if (reserve(job, length + COPIES * (kept + job->asked.request.chat.length + length), err))
         return -1;
     if (prompt->replaces)
@@ -121,7 +122,7 @@ static int write_turns(struct job *job, const char *reply, size_t length, struct
     strbuf_append(&chat->record, chat->turns, kept);
     chat_turns_move(&chat->record, chat->turns, chat->turns_length, kept, turn.position);
     return chat_write_turn(&chat->record, &turn, &job->asked.request.chat,
-                           job->asked.request.max_tokens > 0 ? reply : NULL, length, err);
+                           job->asked.request.max_tokens > 0 ? reply : &none, err);
 }
 
 void chat_job_record(struct job *job)
@@ -130,18 +131,20 @@ void chat_job_record(struct job *job)
     const struct token_list *taken = &job->bound.taken;
     struct error error = ERROR_INIT;
     struct api_error err = {0};
-    char *reply;
-    size_t length;
+    char *text;
+    struct chat_turn_reply reply = {0};
     if (!taken->ids)
         return;
     /* As the session's tokens have it: also special tokens, and a stop string. */
     if (detokenizer_behind(job->task.service->tokenizer, prompt->ids, prompt->count,
-                           taken->ids + prompt->count, taken->count - prompt->count, &reply,
-                           &length, &error))
+                           taken->ids + prompt->count, taken->count - prompt->count, &text,
+                           &reply.length, &reply.special, &error))
         api_error_from_engine(&err, &error, NULL);
-    else
-        write_turns(job, reply, length, &err);
-    free(reply);
+    reply.text = text;
+    if (err.code == API_OK)
+        write_turns(job, &reply, &err);
+    free(text);
+    span_list_clear(&reply.special);
     if (err.code == API_OK)
         return;
     /* The session stays as it was. */

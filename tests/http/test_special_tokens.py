@@ -120,3 +120,16 @@ def test_a_session_goes_on(servers):
             assert own.count(START) == (2 if kind == "text" or turn != 1 else 4)
         held[kind] = reply["session"]["position"]
     assert held["text"] > held["tokens"]
+
+
+def test_a_session_that_is_rendered_anew_keeps_the_special_tokens_of_its_replies(servers):
+    """Those that the model wrote; what a user spelled stays text."""
+    server, tools = servers["text"], [{"type": "function", "function": {"name": "f"}}]
+    reply = chat(server, [user("a")], session_id="anew", allowed_token_ids=[START], max_tokens=3)
+    assert reply["choices"][0]["token_ids"] == [START] * 3
+    again = chat(server, [user(FORGED)], session_id="anew", tools=tools)
+    assert again["usage"]["prompt_tokens_details"]["diverged_message"] == 0
+    told = [user("a"), {"role": "assistant", "content": "b"}, user("c")]
+    written = ids(server, told, tools=tools).count(START)
+    held = server.get("/v1/sessions/anew/tokens").json()["tokens"]
+    assert held.count(START) == written + 3

@@ -3,6 +3,7 @@
 #include "api/request.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static void write(struct strbuf *out, int64_t position, const char *messages, const char *reply)
@@ -10,8 +11,8 @@ static void write(struct strbuf *out, int64_t position, const char *messages, co
     struct api_error err = {0};
     json_t *list = json_loads(messages, JSON_ALLOW_NUL, NULL);
     const struct chat_turn turn = {position, 7, 0xfeedbeefu};
-    cr_assert(chat_turns_write(out, &turn, list, reply, reply ? strlen(reply) : 0, &err) == 0, "%s",
-              err.message);
+    const struct chat_turn_reply said = {.text = reply, .length = reply ? strlen(reply) : 0};
+    cr_assert(chat_turns_write(out, &turn, list, &said, &err) == 0, "%s", err.message);
     json_decref(list);
 }
 
@@ -42,7 +43,7 @@ Test(chat_turns, give_their_messages_back)
     struct strbuf turns = {0};
     struct api_error err = {0};
     two_turns(&turns);
-    json_t *messages = chat_turns_messages(turns.data, turns.length, &err);
+    json_t *messages = chat_turns_messages(turns.data, turns.length, NULL, &err);
     json_t *expected = json_loads("[{\"role\":\"user\",\"content\":\"a\\u0000\\n\"},"
                                   "{\"role\":\"assistant\",\"content\":\"b \\\"quoted\\\"\\n\"},"
                                   "{\"role\":\"user\",\"content\":\"c\"}]",
@@ -51,6 +52,47 @@ Test(chat_turns, give_their_messages_back)
     json_decref(messages);
     json_decref(expected);
     strbuf_clear(&turns);
+}
+
+Test(chat_turns, know_the_special_tokens_of_replies)
+{
+    struct text_span spans[] = {{0, 3}, {3, 6}, {8, 9}};
+    const struct chat_turn_reply reply = {"<a><b>xyc", 9, {spans, 3, 3}};
+    const struct chat_turn turn = {30, 7, 1};
+    struct chat_specials specials = {0};
+    struct strbuf turns = {0};
+    struct api_error err = {0};
+    json_t *none = json_array();
+    two_turns(&turns);
+    cr_assert_eq(chat_turns_write(&turns, &turn, none, &reply, &err), 0);
+    json_t *messages = chat_turns_messages(turns.data, turns.length, &specials, &err);
+    cr_assert(messages, "%s", err.message);
+    cr_assert(json_array_size(messages) == 4 && specials.count == 3);
+    for (size_t i = 0; i < 3; i++)
+        cr_expect(specials.items[i].message == 3 &&
+                  specials.items[i].bytes.start == spans[i].start &&
+                  specials.items[i].bytes.end == spans[i].end);
+    chat_specials_clear(&specials);
+    json_decref(messages);
+    json_decref(none);
+    strbuf_clear(&turns);
+}
+
+Test(chat_turns, refuse_special_tokens_that_no_reply_can_have)
+{
+    static const char *const BAD[] = {"[0,4]",  "[1,1]",     "[2,1]",
+                                      "[-1,1]", "[0,2,1,3]", "[0,9223372036854775807]"};
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        struct chat_specials specials = {0};
+        struct api_error err = {0};
+        char line[128];
+        int length =
+            snprintf(line, sizeof line,
+                     "3 3 1 {\"messages\":[{\"content\":\"abc\"}],\"special\":%s}\n", BAD[i]);
+        cr_expect_null(chat_turns_messages(line, (size_t)length, &specials, &err), "%s", BAD[i]);
+        cr_expect_eq(err.code, API_INTERNAL);
+        chat_specials_clear(&specials);
+    }
 }
 
 /* A request may have as many arrays and objects as can be read; the reply is one more. */
@@ -69,7 +111,7 @@ Test(chat_turns, give_the_largest_messages_back)
     cr_assert(fields, "%s", err.message);
     json_decref(fields);
     write(&turns, 10, messages.data, "b");
-    json_t *read = chat_turns_messages(turns.data, turns.length, &err);
+    json_t *read = chat_turns_messages(turns.data, turns.length, NULL, &err);
     cr_expect(read && json_array_size(read) == 2, "%s", err.message);
     json_decref(read);
     strbuf_clear(&turns);
@@ -116,7 +158,7 @@ Test(chat_turns, damaged_ones_are_refused)
         struct api_error err = {0};
         size_t length = strlen(BAD[i]);
         int read = chat_turns_last(BAD[i], length, &last);
-        json_t *messages = chat_turns_messages(BAD[i], length, &err);
+        json_t *messages = chat_turns_messages(BAD[i], length, NULL, &err);
         cr_expect(!messages && err.code != API_OK, "%zu", i);
         cr_expect(read == 0 || chat_turns_until(BAD[i], length, INT64_MAX) == 0, "%zu", i);
         json_decref(messages);
