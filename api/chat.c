@@ -324,6 +324,11 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
                                         : run_apart(out, context, what, length, template, err);
     if (result == 0)
         warn_of_template(what->fields, template, limits->warnings);
+    if (result == 0 && what->broken)
+        reply_warnings_add(limits->warnings, WARNING_CALL,
+                           "messages: %zu tool_calls with no name, or with arguments that are no "
+                           "JSON object: the model sees what can be read of them, or their text",
+                           what->broken);
     if (result == 0 && what->continues)
         result = chat_messages_cut(out->text, &out->length, err);
     span_list_cut(&out->input, 0, out->length);

@@ -87,6 +87,7 @@ const char *reply_warnings_kind(enum warning_kind kind)
         [WARNING_FIELD] = "field",
         [WARNING_TEMPLATE] = "template",
         [WARNING_SCHEMA] = "schema",
+        [WARNING_CALL] = "call",
     };
     return names[kind];
 }

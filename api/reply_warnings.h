@@ -13,6 +13,7 @@ enum warning_kind {
     WARNING_FIELD,    /* a field that nobody knows */
     WARNING_TEMPLATE, /* something for the chat template, which does not take it */
     WARNING_SCHEMA,   /* keywords of a schema that are not enforced */
+    WARNING_CALL,     /* a past call that a model left broken */
     NUM_WARNING_KINDS
 };
 

@@ -110,6 +110,17 @@ def test_what_the_template_takes(chat_server):
     assert told(chat_server.post(CHAT, {**SAY, **fields})) == []
 
 
+@pytest.mark.builds("dev")
+@pytest.mark.parametrize("function, broken", [
+    ({"name": "f", "arguments": '{"a": 1}'}, 0), ({"name": "f"}, 0), ({"name": None, "arguments": {}}, 1),
+    ({"name": "f", "arguments": '{"a": "b'}, 1), ({"name": "f", "arguments": "ls -l"}, 1)])
+def test_past_calls_that_a_model_left_broken(chat_server, function, broken):
+    call = {"role": "assistant", "tool_calls": [{"function": function}]}
+    found = told(chat_server.post(CHAT, {**SAY, "messages": [*SAY["messages"], call, *SAY["messages"]]}))
+    assert len(found) == broken
+    assert all(text.startswith("messages: 1 tool_calls with no name") for text in found)
+
+
 def test_keywords_that_are_not_enforced(server):
     expected = ["guided_json: keywords of its schema that are not enforced: format, x-"]
     schema = {**URI, "x-order": 1, "description": "d"}
