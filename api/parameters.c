@@ -291,6 +291,25 @@ void parameters_warn(const json_t *fields, const char *const *known,
     }
 }
 
+static bool is_of_chat(const char *key)
+{
+    for (int i = 0; i < CHAT_COUNT; i++)
+        if (strcmp(CHAT[i].name, key) == 0)
+            return true;
+    return false;
+}
+
+void parameters_warn_chat(const json_t *fields, struct reply_warnings *warnings)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        if (!json_is_null(value) && !find(key) && !is_guided(key) && !is_of_chat(key))
+            warn_unknown(warnings, key);
+    }
+}
+
 int parameters_check_chat(const json_t *fields, struct api_error *err)
 {
     for (int i = 0; i < CHAT_COUNT; i++) {

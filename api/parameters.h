@@ -28,6 +28,8 @@ void parameters_warn(const json_t *fields, const char *const *known,
 int parameters_check_chat(const json_t *fields, struct api_error *err);
 /* Deletes those fields. */
 void parameters_drop_chat(json_t *fields);
+/* Warns of fields that no chat has. */
+void parameters_warn_chat(const json_t *fields, struct reply_warnings *warnings);
 
 /* The tables in Markdown (api/parameters.md). */
 void parameters_print(FILE *out);

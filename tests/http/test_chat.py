@@ -129,6 +129,15 @@ def test_what_the_template_sees(server, fields, text):
     assert server.post("/apply-template", {"messages": MESSAGES, **fields}).json()["prompt"] == BOS + text
 
 
+def test_apply_template_warns_of_what_no_chat_has(server):
+    body = {"messages": MESSAGES, "model": server.model_id, "temperature": 1, "max_tokens": 3, "mirostat": 2,
+            "guided_regex": "a", "response_format": {"type": "text"}, "parallel_tool_calls": True}
+    assert "warnings" not in server.post("/apply-template", body).json()
+    reply = server.post("/apply-template", {**body, "temprature": 1})
+    warning, = reply.json()["warnings"]
+    assert "temprature" in warning and warning in reply.headers["X-Regla-Warning"]
+
+
 def test_apply_template_refuses_what_a_chat_refuses(server):
     for code, status, param, fields in (
             ("missing_required_parameter", 400, "messages", {}),
