@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
-
 from train import plots
 from train.checkpoint import load_model, load_tensors, save_model
 from train.config import parse_config, read_config, shipped
@@ -29,6 +27,7 @@ from train.table_report import wrapped
 from train.table_run import Plan, environment, fit_arguments
 from train.table_rows import Row
 from train.tables import ROOT
+from train.tokenizer import read_tokenizer
 
 DIMENSIONS = (8, 16, 32, 64, 128)
 EXTREME = {"large": 6.0, "small": -6.0}  # biases of the gate: sigma is 0.9975 and 0.0025
@@ -37,7 +36,7 @@ BINS = 20
 
 def texts_of(work, length, count):
     """ids [count, length] of the held-out documents."""
-    tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+    tokenizer = read_tokenizer(work / "tokenizer.json")
     rows = []
     for line in (work / "valid.jsonl").open():
         ids = tokenizer.encode(json.loads(line)["text"]).ids

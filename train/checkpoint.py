@@ -5,27 +5,58 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from train.config import parse_config
+from train.config import read_config
+from train.files import must_exist, words
 from train.model.model import Model, checkpoint_tensors
 from train.model.recurrence import chunked
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
+STATE = ("step", "model", "optimizers", "schedule")
+
+
+def read_tensors(file):
+    """{name: tensor} of a file of safetensors."""
+    try:
+        return load_file(must_exist(file))
+    except SafetensorError as error:
+        raise ValueError(f"{file}: expected safetensors, got: {words(error)}") from None
+
+
+def read_state(file, device="cpu"):
+    """What fit.py saved of a run."""
+    try:
+        state = torch.load(must_exist(file), map_location=device, weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # of a broken file PyTorch raises whatever its reader met
+        said = words(error).split(". ")[0]
+        raise ValueError(f"{file}: expected the state of a run, got: {said}") from None
+    if not isinstance(state, dict) or not set(STATE) <= state.keys():
+        raise ValueError(f"{file}: expected the state of a run ({', '.join(STATE)}), got another thing")
+    return state
+
+
 def load_tensors(folder, dtype=torch.float32):
     """{name: tensor} of a checkpoint, numbers as dtype."""
     return {
         name: tensor.to(dtype) if tensor.dtype.is_floating_point else tensor
-        for name, tensor in load_file(Path(folder) / "model.safetensors").items()
+        for name, tensor in read_tensors(Path(folder) / "model.safetensors").items()
     }
 
 
 def load_model(folder, dtype=torch.float32, recur=chunked):
     """(model, config.json's object) of a checkpoint, computing in dtype."""
-    raw = json.loads((Path(folder) / "config.json").read_text())
-    return Model(parse_config(raw), load_tensors(folder, dtype), recur).eval(), raw
+    config, raw = read_config(Path(folder) / "config.json")
+    tensors = load_tensors(folder, dtype)
+    try:
+        return Model(config, tensors, recur).eval(), raw
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
 
 
 def save_model(folder, model, raw_config, dtype):

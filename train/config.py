@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """config.json of the native family (model-format.md, "Native config.json")."""
 
-import json
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from pathlib import Path
+
+from train.files import read_object
 
 LINEAR = {
     "feature_map": (
@@ -206,13 +207,25 @@ class ModelConfig:
     max_position_embeddings: int = None
 
 
+def is_a(value, kind):
+    """Whether JSON has a value of this type, a list of names for a list. Null is as if absent."""
+    if value is None or kind not in (bool, int, float, str, list):
+        return True
+    if kind is list:
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return type(value) in ((int, float) if kind is float else (kind,))
+
+
 def _build(cls, raw, where, choices):
     """An object of the class from JSON, refusing unknown keys, missing ones and unknown values."""
-    known = {f.name for f in fields(cls)}
+    known = {f.name: f.type for f in fields(cls)}
     for key in raw:
         if key not in known:
             what = "train/ cannot train it" if key in NOT_TRAINED else "unknown key"
             raise ValueError(f"config.json: {where}{key}: {what}")
+        if not is_a(raw[key], known[key]):
+            kind = known[key].__name__
+            raise ValueError(f"config.json: {where}{key}: expected {kind}, got {raw[key]!r}")
     try:
         made = cls(**raw)
     except TypeError as error:
@@ -223,7 +236,7 @@ def _build(cls, raw, where, choices):
     return made
 
 
-def _object(raw, where):
+def object_of(raw, where):
     """Its members that are not null: null is as if absent."""
     if not isinstance(raw, dict):
         raise ValueError(f"config.json: {where}: expected an object, got {raw!r}")
@@ -232,12 +245,12 @@ def _object(raw, where):
 
 def _mixer(name, raw, norm_eps, num_heads):
     where = f"mixers.{name}."
-    raw = _object(raw, f"mixers.{name}")
+    raw = object_of(raw, f"mixers.{name}")
     if raw.get("kind") == "conv":
         raise ValueError(f"config.json: {where}kind: conv: train/ cannot train it")
     position = raw.pop("position", "none")
-    position = _object({"type": "none"} if position == "none" else position, where + "position")
-    conv, qk_norm = (_object(raw[k], where + k) if k in raw else None for k in ("conv", "qk_norm"))
+    position = object_of({"type": "none"} if position == "none" else position, where + "position")
+    conv, qk_norm = (object_of(raw[k], where + k) if k in raw else None for k in ("conv", "qk_norm"))
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     for key in FOREIGN[made.kind]:
         if key in raw:
@@ -395,11 +408,14 @@ def _check_pair(mixers, name, pair):
 def parse_config(raw):
     """A ModelConfig from config.json's object (a preset's "shapes" already taken out)."""
     ids = {key: raw[key] for key in ("bos_token_id", "eos_token_id") if key in raw}
-    raw = {**_object(raw, "model"), **ids}  # whose null says that there is none
+    raw = {**object_of(raw, "model"), **ids}  # whose null says that there is none
     if raw.get("blocks") == {}:
         del raw["blocks"]
-    mixers = _object(raw.get("mixers", {}), "mixers")
+    mixers = object_of(raw.get("mixers", {}), "mixers")
     config = _build(ModelConfig, raw, "", MODEL)
+    for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+        if getattr(config, key) < 1:
+            raise ValueError(f"config.json: {key}: expected 1 or more, got {getattr(config, key)}")
     if len(config.layer_types) != config.num_hidden_layers:
         raise ValueError("config.json: layer_types: not num_hidden_layers long")
     config.mixers = {
@@ -426,7 +442,17 @@ def shipped(raw):
     return {key: value for key, value in raw.items() if key not in ("shapes", "init")}
 
 
+@contextmanager
+def of_file(path):
+    """Errors about a config.json name this file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error).replace("config.json", str(path), 1)) from None
+
+
 def read_config(path):
     """(ModelConfig, the JSON object) of a config.json."""
-    raw = json.loads(Path(path).read_text())
-    return parse_config(shipped(raw)), raw
+    raw = read_object(path)
+    with of_file(path):
+        return parse_config(shipped(raw)), raw

@@ -13,10 +13,11 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 
 from train.checkpoint import load_model
 from train.documents import read_documents, text_files
+from train.files import told
+from train.tokenizer import compare_sizes, read_tokenizer, size_of
 
 BUCKETS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 # Logits computed at a time.
@@ -50,6 +51,8 @@ def evaluate(model, tokenizer, documents, length=None, limit=None):
         words += len(text.split())
         size += len(text.encode())
     tokens = sum(len(w) for w in windows)
+    if not tokens:
+        raise ValueError("the texts: expected some text, found empty files only")
     if limit is not None and limit < len(windows):
         windows = [windows[i * len(windows) // limit] for i in range(limit)]
     sums, counts, scored = [0.0] * len(BUCKETS), [0] * len(BUCKETS), 0
@@ -94,14 +97,15 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    model, _ = load_model(args.model)
-    tokenizer = Tokenizer.from_file(f"{args.model}/tokenizer.json")
-    files = [f for path in args.texts for f in text_files(path)]
-    print(
-        json.dumps(
-            evaluate(model, tokenizer, read_documents(files), args.length, args.limit), indent=1
+    with told("train.evaluate"):
+        documents = list(read_documents([f for path in args.texts for f in text_files(path)]))
+        model, _ = load_model(args.model)
+        file = f"{args.model}/tokenizer.json"
+        tokenizer = read_tokenizer(file)
+        compare_sizes(
+            size_of(tokenizer), file, model.config.vocab_size, f"{args.model}/config.json"
         )
-    )
+        print(json.dumps(evaluate(model, tokenizer, documents, args.length, args.limit), indent=1))
 
 
 if __name__ == "__main__":

@@ -7,28 +7,46 @@ import json
 import shutil
 from pathlib import Path
 
-import torch
-
-from train.checkpoint import save_model
-from train.config import read_config, shipped
+from train.checkpoint import read_state, save_model
+from train.config import parse_config, read_config, shipped
+from train.files import read_object, told
 from train.make_card import SAMPLING
 from train.model.model import Model, checkpoint_name
+from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, compare_sizes, read_tokenizer, size_of
 
 
 def write_tokens(out, config):
     """The texts of the tokens around a text, which chat templates write by name."""
     tokens = {token["id"]: token["content"]
-              for token in json.loads((out / "tokenizer.json").read_text())["added_tokens"]}
+              for token in read_object(out / "tokenizer.json").get("added_tokens", ())}
     named = {"bos_token": tokens.get(config.bos_token_id), "eos_token": tokens.get(config.eos_token_id)}
     (out / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **named}, indent=2) + "\n"
     )
 
 
+def with_ends(raw, tokenizer):
+    """A config that names no tokens around a text, as presets do, gets the one behind the documents of
+    the training."""
+    named = tokenizer.id_to_token(END_OF_TEXT_ID) == END_OF_TEXT
+    if raw.get("eos_token_id") is not None or not named:
+        return raw
+    return {**raw, "bos_token_id": END_OF_TEXT_ID, "eos_token_id": END_OF_TEXT_ID}
+
+
 def export(state_file, config_file, tokenizer_file, out, dtype):
-    config, raw = read_config(config_file)
-    state = torch.load(state_file, map_location="cpu")["model"]
-    model = Model(config, {checkpoint_name(name): tensor for name, tensor in state.items()})
+    raw = read_config(config_file)[1]
+    state = read_state(state_file)["model"]
+    tokenizer = read_tokenizer(tokenizer_file)
+    raw = with_ends(raw, tokenizer)
+    config = parse_config(shipped(raw))
+    said = compare_sizes(size_of(tokenizer), tokenizer_file, config.vocab_size, config_file)
+    if said:
+        print(f"# {said}", flush=True)
+    try:
+        model = Model(config, {checkpoint_name(name): tensor for name, tensor in state.items()})
+    except ValueError as error:
+        raise ValueError(f"{state_file}: expected a run of {config_file}: {error}") from None
     save_model(out, model, shipped(raw), dtype)
     out = Path(out)
     shutil.copy(tokenizer_file, out / "tokenizer.json")
@@ -55,7 +73,8 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16")
     args = parser.parse_args()
-    export(args.state, args.config, args.tokenizer, args.out, args.dtype)
+    with told("train.export"):
+        export(args.state, args.config, args.tokenizer, args.out, args.dtype)
 
 
 if __name__ == "__main__":

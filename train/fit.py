@@ -9,7 +9,6 @@ at every line of the log, by the pace since the line before.
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -19,14 +18,16 @@ import torch.nn.functional as F
 from torch import nn
 
 import train
-from train.checkpoint import load_tensors
-from train.config import read_config
+from train.checkpoint import load_tensors, read_state
+from train.config import of_file, read_config
+from train.files import read_text, told, words
 from train.finite import NotFinite, explain
-from train.init import new_tensors, read_init
+from train.init import new_tensors, read_init, read_shapes
 from train.model.model import Model
 from train.muon import Muon
 from train.parameters import KERPLE_R, fixed_by_papers, freeze, keep_in_range, tie
 from train.schedule import SCHEDULES, Schedule
+from train.windows import Windows, check_tokens
 
 
 # Parts whose tensors with two dimensions are no matrices: spe's gates, T5's buckets; taps.
@@ -67,38 +68,6 @@ def make_optimizers(model, args):
     return optimizers
 
 
-class Windows:
-    """Windows of length+1 tokens of a token file, every one once in a random order, then again in
-    another. The tokens are on the device; on a CPU they stay in the file."""
-
-    def __init__(self, path, length, seed, device="cpu"):
-        # PyTorch cannot index uint16 everywhere: int16 has the same bits.
-        tokens = np.memmap(path, dtype=np.int16, mode="c")
-        self.length, self.seed = length, seed
-        self.count = (len(tokens) - 1) // length
-        self.epoch, self.starts = -1, None
-        if self.count < 1:
-            raise ValueError(f"{path}: fewer than {length + 1} tokens")
-        self.tokens = torch.from_numpy(tokens).to(device)
-        self.within = torch.arange(length + 1, device=device)
-
-    def batch(self, step, size):
-        """The step-th batch: ids [size, length + 1]."""
-        parts, first, end = [], step * size, (step + 1) * size
-        while first < end:
-            epoch, index = divmod(first, self.count)
-            parts.append(self._starts_of(epoch)[index : index + end - first])
-            first += len(parts[-1])
-        return self.tokens[torch.cat(parts)[:, None] + self.within].long() & 0xFFFF
-
-    def _starts_of(self, epoch):
-        if epoch != self.epoch:
-            order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
-            self.epoch = epoch
-            self.starts = torch.from_numpy(order * self.length).to(self.tokens.device)
-        return self.starts
-
-
 def window_loss(model, ids):
     """Mean negative log-likelihood (nats a token) of ids[:, 1:]."""
     return F.cross_entropy(model(ids[:, :-1]).float().flatten(0, 1), ids[:, 1:].flatten())
@@ -119,12 +88,21 @@ def save_state(path, step, model, optimizers, schedule):
 
 
 def load_state(path, model, optimizers, schedule):
-    state = torch.load(path, map_location=model.embeddings.device)
-    model.load_state_dict(state["model"])
-    for optimizer, saved in zip(optimizers, state["optimizers"]):
-        optimizer.load_state_dict(saved)
-    vars(schedule).update(state["schedule"])
-    return state["step"]
+    """Puts a saved state into the model and the optimizers, whose rates stay as they are. The schedule
+    becomes the saved one; where that had other --steps, the given one goes on from it. Returns the
+    steps that are done, and what is to be said."""
+    state = read_state(path, model.embeddings.device)
+    try:
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            given = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+            optimizer.load_state_dict(saved)
+            for group, flags in zip(optimizer.param_groups, given):
+                group.update(flags)
+    except (RuntimeError, ValueError, KeyError) as error:
+        said = words(error)[:200]
+        raise ValueError(f"{path}: expected a run of this --config and --optimizer, got: {said}") from None
+    return state["step"], schedule.resume(state["step"], state["schedule"])
 
 
 def check_compiled(model, loss_of, parts):
@@ -170,11 +148,12 @@ def train_step(model, loss_of, optimizers, ids, args, step, fraction):
 def build(args, seed):
     """The run's model, on its device, with what it does not train frozen and what it shares tied."""
     config, raw = read_config(args.config)
-    init = read_init(raw)
+    with of_file(args.config):
+        init, shapes = read_init(raw), read_shapes(raw)
     if args.start:
         tensors = load_tensors(args.start)
     else:
-        tensors = new_tensors(config, raw.get("shapes", {}), seed, init)
+        tensors = new_tensors(config, shapes, seed, init)
     model = Model(config, {name: tensor.to(args.device) for name, tensor in tensors.items()})
     if args.tie != "":
         given = args.tie is not None
@@ -225,33 +204,70 @@ class Log:
 def ended_early(run):
     """Whether the run's decay shall begin, and the steps that it takes (None: as planned)."""
     file = run / "decay-now"
-    if not file.exists():
+    if not file.is_file():
         return False, None
-    text = file.read_text().strip()
-    file.unlink()
-    return True, int(text) if text else None
+    try:
+        length = int(read_text(file).strip() or 0)
+        if length < 0:
+            raise ValueError
+    except ValueError:  # hours of training are worth more than a slip
+        say(f"{file}: expected a number of steps, got another thing: the run goes on as planned")
+        return False, None
+    finally:
+        file.unlink()
+    return True, length or None
+
+
+def say(text):
+    """A line of the log that is none of its figures."""
+    print(f"# {text}", flush=True)
+
+
+def prepare(args, seed, run):
+    """A run's model, optimizers and schedule, and the steps that are done."""
+    model = build(args, seed)
+    optimizers = make_optimizers(model, args)
+    decay = round(args.steps * args.decay_share) if args.seconds else args.decay
+    schedule = Schedule(args.steps, args.warmup, decay, args.schedule)
+    print(f"{sum(p.numel() for p in model.parameters())} parameters, {vars(args)}", flush=True)
+    state_file, step = run / "state.pt", 0
+    if state_file.exists() and args.resume:
+        step, said = load_state(state_file, model, optimizers, schedule)
+        say(f"{state_file}: {said}")
+    elif state_file.exists():
+        say(f"{state_file}: there is a run; this one begins anew, in its place (not so with --resume)")
+    return model, optimizers, schedule, step
+
+
+def compile_loss(args, model, parts, kind):
+    """window_loss, compiled where that works."""
+    say("compiles (torch.compile): the first step comes in a minute or so; later ones are faster")
+    started = time.monotonic()
+    try:
+        loss_of = torch.compile(window_loss)
+        with torch.autocast(kind, torch.bfloat16, enabled=args.bf16):
+            check_compiled(model, loss_of, parts)
+    except RuntimeError as error:  # as without g++ or Python.h
+        model.zero_grad(set_to_none=True)
+        say(f"trains without --compile, which failed: {words(error)[:300]}")
+        return window_loss
+    say(f"compiled in {time.monotonic() - started:.0f} s")
+    return loss_of
 
 
 def fit_seed(args, seed, run):
     """One run, in its folder."""
     torch.manual_seed(seed)
     run.mkdir(parents=True, exist_ok=True)
-    model = build(args, seed)
-    optimizers = make_optimizers(model, args)
-    decay = round(args.steps * args.decay_share) if args.seconds else args.decay
-    schedule = Schedule(args.steps, args.warmup, decay, args.schedule)
     windows = Windows(args.data, args.window, seed, args.device)
-    state_file, step = run / "state.pt", 0
-    if args.resume and state_file.exists():
-        step = load_state(state_file, model, optimizers, schedule)
-    loss_of = torch.compile(window_loss) if args.compile else window_loss
-    kind = torch.device(args.device).type
-    print(f"{sum(p.numel() for p in model.parameters())} parameters, {vars(args)}", flush=True)
+    model, optimizers, schedule, step = prepare(args, seed, run)
+    if step >= schedule.steps:
+        return
+    state_file, kind, loss_of = run / "state.pt", torch.device(args.device).type, window_loss
     log, saved = Log(args), time.monotonic()
     if args.compile:
         parts = [windows.batch(step + i, args.batch).chunk(args.parts)[0] for i in range(2)]
-        with torch.autocast(kind, torch.bfloat16, enabled=args.bf16):
-            check_compiled(model, loss_of, parts)
+        loss_of = compile_loss(args, model, parts, kind)
     while step < schedule.steps:
         if args.dropout:
             torch.manual_seed(seed * 2**32 + step)  # so that an interrupted run goes on the same
@@ -281,6 +297,11 @@ def fit(args):
         args.check = "step" if torch.device(args.device).type == "cpu" else "line"
     if args.seconds and (args.schedule != "wsd" or args.decay is not None or len(args.seed) > 1):
         raise ValueError("--seconds: expected --schedule wsd, one seed and no --decay")
+    for flag in ("steps", "batch", "parts", "window", "threads", "log_every"):
+        if getattr(args, flag) < 1:
+            raise ValueError(f"--{flag.replace('_', '-')}: expected 1 or more, got {getattr(args, flag)}")
+    if said := check_tokens(args.data, read_config(args.config)[0].vocab_size, args.config):
+        say(said)
     for seed in args.seed:
         run = Path(args.run)
         fit_seed(args, seed, run if len(args.seed) == 1 else run / f"seed{seed}")
@@ -295,7 +316,7 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add("--config", required=True, help='config.json with a "shapes" object, as presets are')
     add("--start", help="checkpoint to begin with in the place of random tensors")
-    add("--data", required=True, help="token file (uint16)")
+    add("--data", required=True, help="token file (uint16), of the tokenizer.json beside it")
     add("--run", required=True, help="folder of the run's state")
     add("--steps", type=int, required=True, help="with --seconds: at most")
     add("--seconds", type=float, help="the run ends so long after the program's start")
@@ -331,17 +352,20 @@ def parse_arguments(arguments=None):
     add("--threads", type=int, default=2)
     add("--bf16", action="store_true", help="bfloat16 autocast")
     add("--compile", action="store_true")
-    add("--resume", action="store_true")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on from the state in RUN. With other --steps than before the rate goes to that of a "
+        "run of so many steps; where that is higher, it rises as in the warm-up",
+    )
     add("--log-every", type=int, default=20)
     add("--save-seconds", type=float, default=300)
     return parser.parse_args(arguments)
 
 
 def main():
-    try:
+    with told("train.fit", NotFinite):
         fit(parse_arguments())
-    except (NotFinite, ValueError) as error:
-        sys.exit(f"train.fit: {error}")
 
 
 if __name__ == "__main__":

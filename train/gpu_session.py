@@ -22,10 +22,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from train import STARTED
-from train.documents import read_documents, text_files
+from train.documents import read_documents, training_files
+from train.files import told
+from train.windows import open_tokens
 
 MODEL = Path("models/regla-books-7.7m")
 CONFIG = Path("train/regla-books.json")
@@ -42,9 +42,7 @@ RECIPE = [
 
 def pack(args):
     """Fills the folder anew."""
-    held_out = {Path(path).resolve() for path in args.without}
-    files = [file for file in text_files(args.data) if file.resolve() not in held_out]
-    documents = list(read_documents(files))
+    documents = list(read_documents(training_files([args.data], args.without)))
     random.Random(args.seed).shuffle(documents)
     folder = Path(args.folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +98,7 @@ class Session:
     def tokens(self):
         self.must("tokenizer", self.args.folder, "--tokenizer", MODEL / "tokenizer.json",
                   "--jobs", os.cpu_count(), "--out", self.run)
-        return len(np.memmap(self.run / "train.u16", dtype=np.uint16, mode="r"))
+        return len(open_tokens(self.run / "train.u16"))
 
     def fit(self, tokens, *options):
         """Trains until its time is over. None if there was no line of the log by the time that
@@ -186,7 +184,8 @@ def main():
         part.add_argument("--folder", default=".cuda-train", help="of the packed texts")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and no training goes on
-    args.part(args)
+    with told("train.gpu_session"):
+        args.part(args)
 
 
 if __name__ == "__main__":

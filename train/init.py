@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 import torch
 
+from train.config import is_a, object_of
 from train.model.layers import WEIGHTED_NORMS
 from train.model.positions import KERPLE_LOWEST, default_theta, rotary_size
 
@@ -25,6 +26,7 @@ KERPLE_RANGES = {
     "kerple_3para_log": {"r1": 2.0, "r2": 1.0, "r3": 2.0},
     "kerple_bias_wht": {"r1": 1.0, "r2": 2.0, "r3": 1.0, "r4": 2.0},
 }
+SHAPES = {"head_dim": int, "value_dim": int, "features": int, "glu": bool, "bias": bool}
 
 
 @dataclass
@@ -40,16 +42,44 @@ class Init:
     learned_theta: bool = False
 
 
+def _pair(value, where):
+    if not isinstance(value, list) or [type(end) in (int, float) for end in value] != [True, True]:
+        raise ValueError(f"config.json: {where}: expected two numbers, got {value!r}")
+    return tuple(value)
+
+
 def read_init(raw):
     """The Init of a config's JSON object."""
-    given = raw.get("init", {})
+    given = object_of(raw.get("init", {}), "init")
     for key in given:
         if key not in {f.name for f in fields(Init)}:
             raise ValueError(f"config.json: init.{key}: unknown key")
-    for key in given.get("kerple", {}):
+    if not is_a(given.get("learned_theta"), bool):
+        raise ValueError(f"config.json: init.learned_theta: expected bool, got {given['learned_theta']!r}")
+    if "gate_bias" in given:
+        given["gate_bias"] = _pair(given["gate_bias"], "init.gate_bias")
+    kerple = object_of(given.get("kerple", {}), "init.kerple")
+    for key in kerple:
         if key not in ("r1", "r2", "r3", "r4"):
             raise ValueError(f"config.json: init.kerple.{key}: unknown key")
-    return Init(**given)
+        kerple[key] = _pair(kerple[key], f"init.kerple.{key}")
+    return Init(**{**given, "kerple": kerple})
+
+
+def read_shapes(raw):
+    """The "shapes" of a config's JSON object."""
+    shapes = object_of(raw.get("shapes", {}), "shapes")
+    mixers = object_of(shapes.get("mixers", {}), "shapes.mixers")
+    for where, sizes in (("shapes", shapes), *((f"shapes.mixers.{m}", mixers[m]) for m in mixers)):
+        for key, value in object_of(sizes, where).items():
+            if key == "mixers" and where == "shapes":
+                continue
+            if key not in SHAPES:
+                raise ValueError(f"config.json: {where}.{key}: unknown key")
+            if not is_a(value, SHAPES[key]) or SHAPES[key] is int and value < 1:
+                kind = "1 or more" if SHAPES[key] is int else "true or false"
+                raise ValueError(f"config.json: {where}.{key}: expected {kind}, got {value!r}")
+    return shapes
 
 
 def is_cosformer(mixer):

@@ -11,15 +11,13 @@ position, before the feature map; the hybrid's softmax layers are the donor's.
 
 import argparse
 import copy
-import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from safetensors.torch import load_file
-
-from train.checkpoint import DTYPES, save_model
+from train.checkpoint import DTYPES, read_tensors, save_model
 from train.config import parse_config
+from train.files import read_object, told
 from train.init import new_tensors
 from train.model.model import Model
 from train.presets import presets
@@ -50,13 +48,16 @@ class Donor:
     tensors: dict = field(default_factory=dict)
 
 
-def read_tensors(folder):
+def all_tensors(folder):
     """All tensors of model.safetensors, or of the shards that its index names."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").exists() or not index.exists():
-        return load_file(folder / "model.safetensors")
-    shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    return {name: tensor for shard in shards for name, tensor in load_file(folder / shard).items()}
+        return read_tensors(folder / "model.safetensors")
+    weights = read_object(index).get("weight_map")
+    if not isinstance(weights, dict) or not all(isinstance(file, str) for file in weights.values()):
+        raise ValueError(f"{index}: expected a weight_map of names, got another thing")
+    shards = sorted(set(weights.values()))
+    return {name: tensor for shard in shards for name, tensor in read_tensors(folder / shard).items()}
 
 
 def rope_of_neox(raw):
@@ -119,10 +120,10 @@ def tensors_of_neox(tensors, heads):
 
 def read_donor(folder):
     folder = Path(folder)
-    raw = json.loads((folder / "config.json").read_text())
+    raw = read_object(folder / "config.json")
     family = raw.get("model_type")
     tensors = {name: tensor.float() if tensor.dtype.is_floating_point else tensor
-               for name, tensor in read_tensors(folder).items()}
+               for name, tensor in all_tensors(folder).items()}
     if family == "gpt_neox":
         config = config_of_neox(raw)
         softmax = {"kind": "softmax", "position": rope_of_neox(raw)}
@@ -228,11 +229,14 @@ def main():
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="f32")
     parser.add_argument("--seed", type=int, default=0, help="of the new tensors")
     args = parser.parse_args()
-    try:
-        raw, model = linearize(read_donor(args.donor), args.system, args.attention, args.seed)
-    except (ValueError, KeyError) as error:
-        parser.exit(1, f"train.linearize: {args.donor}: {error}\n")
-    write(args.donor, args.out, raw, model, args.dtype)
+    with told("train.linearize"):
+        try:
+            raw, model = linearize(read_donor(args.donor), args.system, args.attention, args.seed)
+        except KeyError as error:
+            raise ValueError(f"{args.donor}: config.json: expected {error}, found none") from None
+        except ValueError as error:
+            raise ValueError(f"{args.donor}: {error}") from None
+        write(args.donor, args.out, raw, model, args.dtype)
     print(f"{sum(p.numel() for p in model.parameters())} parameters; train it on with "
           f"python -m train.fit --start {args.out} --config {args.out}/config.json")
 

@@ -8,10 +8,11 @@ import json
 import math
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+
+from train.files import must_exist, parse_object, read_object, read_text, told
 
 PROMPTS = Path(__file__).with_name("prompts.txt")
 POSITION_CONTEXT = 8192
@@ -47,7 +48,7 @@ so others can train such a model on texts of their own, but not this one again.
 
 Training uses Muon for the matrices of the layers, AdamW for the rest, and bfloat16 autocast. The
 learning rate warms up, stays constant, and decays linearly to zero over the last
-{decay:,} steps. The training loss is of windows of {window} tokens. The validation figures are of
+{decay:,} steps.{went_on} The training loss is of windows of {window} tokens. The validation figures are of
 whole texts. With VALID for the held-out file ({kind}) the command was:
 
     {perplexity}
@@ -82,6 +83,10 @@ BESIDE = (
     "training loss {train_loss:.3f}, validation loss {loss:.4f}, bits per byte **{bits_per_byte:.4f}**, "
     "perplexity per word {ppl_word:.1f}, per token {ppl_token:.2f} |"
 )
+WENT_ON = (
+    "\nThe run was made longer at step {}: there the rate went from what it was to that of the longer"
+    "\nrun."
+)
 LAST_ROW = "| perplexity per token |"  # of a card's table without such rows
 
 
@@ -96,7 +101,7 @@ class Valid:
     readers do not have it, so it is VALID in the command that they see."""
 
     def __init__(self, path):
-        suffix = Path(path).suffix
+        suffix = must_exist(path).suffix
         self.unpack = {".xz": ["xz", "-dc", path], ".gz": ["gzip", "-dc", path]}.get(suffix)
         lines = ".jsonl" in Path(path).suffixes
         self.kind = "a JSON object a line, with its `text`" if lines else "plain text"
@@ -118,7 +123,11 @@ class Valid:
 def training_figures(log):
     """What the log of train.fit says; a resumed run's log has several parts, each counting its own
     seconds."""
-    records = [json.loads(line) for line in Path(log).read_text().splitlines() if line[:1] == "{"]
+    text = read_text(log)
+    lines = enumerate(text.splitlines(), 1)
+    records = [parse_object(line, log, number) for number, line in lines if line[:1] == "{"]
+    if not records:
+        raise ValueError(f"{log}: expected lines of train.fit, found none")
     seconds = sum(
         record["seconds"]
         for record, after in zip(records, records[1:] + [{"seconds": 0}], strict=True)
@@ -132,13 +141,17 @@ def training_figures(log):
         "decay": last["decay"],
         "minutes": seconds / 60,
         "train_loss": last["loss"],
+        "went_on": "".join(map(WENT_ON.format, re.findall(r"goes on from step (\d+) to \d+, not", text))),
     }
 
 
 def model_figures(folder):
-    config = json.loads((folder / "config.json").read_text())
-    with safe_open(folder / "model.safetensors", "numpy") as file:
-        slices = [file.get_slice(name) for name in file.keys()]
+    config = read_object(folder / "config.json")
+    try:
+        with safe_open(must_exist(folder / "model.safetensors"), "numpy") as file:
+            slices = [file.get_slice(name) for name in file.keys()]
+    except SafetensorError as error:
+        raise ValueError(f"{folder}/model.safetensors: expected safetensors, got: {error}") from None
     return {
         "parameters": sum(math.prod(part.get_shape()) for part in slices),
         "dtype": "/".join(sorted({part.get_dtype() for part in slices})),
@@ -183,7 +196,7 @@ def position_figures(buckets, whole, window):
 def recommends(folder):
     """Whether the model's author recommends the sampling of the continuations."""
     file = folder / "generation_config.json"
-    said = json.loads(file.read_text()) if file.exists() else {}
+    said = read_object(file) if file.exists() else {}
     return said.get("do_sample") is True and SAMPLING.items() <= said.items()
 
 
@@ -227,16 +240,15 @@ def add_row(card, figures):
 def write_beside(args):
     """A row for the model in the card of another."""
     file = Path(args.beside) / "README.md"
-    _, measured = Valid(args.valid).perplexity(args.engine, Path(args.model))
-    figures = {
-        **measured_figures(measured),
-        **training_figures(args.log),
-        **model_figures(Path(args.model)),
-    }
+    valid = Valid(args.valid)
+    figures = {**training_figures(args.log), **model_figures(Path(args.model))}
+    card = read_text(file)
+    figures |= measured_figures(valid.perplexity(args.engine, Path(args.model))[1])
     try:
-        file.write_text(add_row(file.read_text(), figures))
+        card = add_row(card, figures)
     except ValueError as error:
-        sys.exit(f"train.make_card: {file}: {error}")
+        raise ValueError(f"{file}: {error}") from None
+    file.write_text(card)
 
 
 def main():
@@ -253,17 +265,19 @@ def main():
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--engine", default="build/release/regla")
     args = parser.parse_args()
-    if args.beside is not None:
-        write_beside(args)
-    elif args.text_tokens is None or args.data is None:
+    if args.beside is None and (args.text_tokens is None or args.data is None):
         parser.error("a card needs --text-tokens and --data")
-    else:
-        write_card(args)
+    with told("train.make_card", subprocess.CalledProcessError):
+        if args.beside is not None:
+            write_beside(args)
+        else:
+            write_card(args)
 
 
 def write_card(args):
     folder = Path(args.model)
     valid = Valid(args.valid)
+    figures = {**training_figures(args.log), **model_figures(folder)}  # before minutes of measuring
     measuring, measured = valid.perplexity(args.engine, folder)
     _, windows = valid.perplexity(args.engine, folder, "--context", POSITION_CONTEXT)
     card = CARD.format(
@@ -281,8 +295,7 @@ def write_card(args):
         recommended=RECOMMENDED if recommends(folder) else "",
         continuations=continuations(args.engine, folder),
         **measured_figures(measured),
-        **training_figures(args.log),
-        **model_figures(folder),
+        **figures,
         **position_figures(windows["by_position"], measured["by_position"], args.window),
     )
     (folder / "README.md").write_text(card)

@@ -9,7 +9,7 @@
 #   CONFIG   of the model; by default the shipped model's, train/regla-books.json
 #   BESIDE   a model with a card: the new one takes its tokenizer, and becomes a row of that card
 #   RUN      folder of the tokens and of the run's state: an interrupted run goes on from there
-#   STEPS    steps of 8,192 tokens; DECAY of them with a falling rate
+#   STEPS    steps of 8,192 tokens; DECAY of them with a falling rate. More than before: the run goes on
 #   THREADS  of the training
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,8 +40,10 @@ train/venv.sh
 python=.venv-train/bin/python
 mkdir -p "$RUN"
 if [ ! -e "$RUN/train.u16" ]; then
-    $python -m train.tokenizer "$DATA" ${VALID:+--without "$VALID"} \
+    $python -m train.tokenizer "$DATA" ${VALID:+--without "$VALID"} --config "$CONFIG" \
         ${BESIDE:+--tokenizer "$BESIDE/tokenizer.json"} --out "$RUN"
+else
+    echo "make model: takes the tokens in $RUN (for another DATA say another RUN)"
 fi
 
 # Waiting threads sleep, and big blocks of memory are kept instead of faulted in again every step.

@@ -2,13 +2,13 @@
 """Tables in Markdown and plots, from the records of runs: means and deviations over seeds, a paired
 t-test against the reference row, and what each claim of a paper comes to."""
 
-import json
 import math
 import textwrap
 from dataclasses import dataclass
 from statistics import mean, stdev
 
 from train import plots
+from train.files import read_object
 from train.paired import HOLDS, LEVEL, NOISE, REVERSED, UNDECIDED, t_test, together, verdict
 from train.table_rows import ROWS, TABLES
 
@@ -206,7 +206,7 @@ def read_records(out):
     """row -> seed -> record."""
     records = {}
     for file in sorted((out / "runs").glob("*.json")):
-        record = json.loads(file.read_text())
+        record = read_object(file)
         records.setdefault(record["row"], {})[record["seed"]] = record
     return records
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train.export import export
+from train.files import read_object
 from train.linearize import linearize, read_donor, write
 from train.table_config import edit, row_config
 from train.table_text import LONGEST
@@ -149,7 +150,7 @@ def train(plan, row, seed, folder):
     export(folder / "state.pt", config_file, plan.work / "tokenizer.json", folder / "model", "f32")
     (folder / "state.pt").unlink()
     shutil.rmtree(folder / "start", ignore_errors=True)
-    first = next(line for line in (folder / "log").read_text().splitlines() if "parameters" in line)
+    first = next(line for line in (folder / "log").read_text().splitlines() if " parameters, {" in line)
     return {"parameters": int(first.split()[0]), "recipe": " ".join(arguments),
             **summary(folder / "log")}
 
@@ -161,7 +162,7 @@ def borrow(plan, row, seed, folder):
         raise RowFailed(f"its checkpoint, of {row.scores}, is not there")
     shutil.rmtree(folder / "model", ignore_errors=True)
     shutil.copytree(source, folder / "model")
-    config = {**json.loads((source / "config.json").read_text()), "shapes": {}}
+    config = {**read_object(source / "config.json"), "shapes": {}}
     edit(config, row, plan.size)
     del config["shapes"]
     (folder / "model" / "config.json").write_text(json.dumps(config, indent=1))
@@ -202,7 +203,7 @@ def read_record(plan, name, row, seed):
     file = plan.record(name, seed)
     if not file.exists():
         return None
-    record = json.loads(file.read_text())
+    record = read_object(file)
     return record if record["key"] == key_of(plan, row, seed) else None
 
 

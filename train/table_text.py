@@ -6,10 +6,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
-from train.documents import read_documents, text_files
-from train.tokenizer import encode_documents, train_tokenizer
+from train.documents import read_documents, text_files, training_files
+from train.files import read_object
+from train.tokenizer import encode_documents, read_tokenizer, train_tokenizer
 
 LONGEST = 32  # windows of a scored document, as in KERPLE's table 3
 CHARACTERS = 4  # of the training text for each token of the longest run: enough to see none twice
@@ -54,14 +53,13 @@ def prepare(work, size, tokens, documents, data, valid, test):
     wanted = {"size": vars(size), "tokens": tokens, "documents": documents, "data": str(data),
               "valid": str(valid), "test": str(test)}
     done = work / "prepared.json"
-    if done.exists() and (old := json.loads(done.read_text()))["wanted"] == wanted:
+    if done.exists() and (old := read_object(done)).get("wanted") == wanted:
         return old["fingerprint"]
     valid = held_out(data, valid)
-    files = [f for f in text_files(data) if f.resolve() != valid.resolve()]
-    text = sample(files, CHARACTERS * tokens)
+    text = sample(training_files([data], [valid]), CHARACTERS * tokens)
     tokenizer = train_tokenizer(text, size.vocabulary)
     tokenizer.save(str(work / "tokenizer.json"))
-    tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+    tokenizer = read_tokenizer(work / "tokenizer.json")
     ids, _ = encode_documents(tokenizer, text)
     ids.tofile(work / "train.u16")
     names = ["tokenizer.json", "train.u16"]

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from train.files import told
 from train.presets import presets
 from train.table_config import SIZES
 from train.table_report import report
@@ -171,14 +172,12 @@ def plan_of(args):
 def main():
     args = parse()
     signal.signal(signal.SIGTERM, end_all)
-    try:
+    with told("make tables"):
         tables = chosen(args.tables, TABLES, "TABLES")
         rows = chosen(args.rows, ROWS, "ROWS")
         plan, documents = plan_of(args)
         seeds = args.seeds or (1 if args.quick else 3)
         needs = needs_of(tables, rows, seeds)
-    except ValueError as error:
-        sys.exit(f"make tables: {error}")
     plan.out.mkdir(parents=True, exist_ok=True)
 
     def write():

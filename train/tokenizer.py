@@ -6,6 +6,7 @@ A token file is uint16, every document followed by <|endoftext|> (id 0).
 """
 
 import argparse
+import json
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,38 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from train.documents import read_documents, text_files
+from train.config import read_config
+from train.documents import read_documents, training_files
+from train.files import read_object, told
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TEXT_ID = 0
+LARGEST = 2**16  # ids are uint16 in a token file
+
+
+def read_tokenizer(path):
+    """The tokenizer of a tokenizer.json."""
+    text = json.dumps(read_object(path))
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # of tokenizers, which has no narrower kind
+        raise ValueError(f"{path}: expected a tokenizer.json, got: {error}") from None
+
+
+def size_of(tokenizer):
+    """How many ids a model needs for it: one more than the largest."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
+def compare_sizes(size, tokenizer_file, vocab_size, config_file):
+    """Refuses a tokenizer of more tokens than the model has; of fewer, returns a sentence that says so,
+    else None."""
+    both = f"{tokenizer_file} has {size} tokens, {config_file} a vocab_size of {vocab_size}"
+    if size > vocab_size:
+        raise ValueError(f"{both}: expected no more tokens than that")
+    if size < vocab_size:
+        return f"{both}: {vocab_size - size} of the embeddings are for no token"
+    return None
 
 
 def train_tokenizer(documents, vocab_size):
@@ -59,30 +88,56 @@ def encode_files(tokenizer, files, jobs):
     return np.concatenate([ids for ids, _ in parts]), sum(size for _, size in parts)
 
 
+def end_of_text(tokenizer, path):
+    """Refuses a tokenizer whose documents would end with a token that is another thing."""
+    got = tokenizer.id_to_token(END_OF_TEXT_ID)
+    if got != END_OF_TEXT:
+        raise ValueError(f"{path}: expected {END_OF_TEXT} with the id {END_OF_TEXT_ID}, got {got!r}")
+
+
+def tokenizer_of(args, files):
+    """The tokenizer that is given, if it goes with the config, or a new one."""
+    vocab_size = args.vocab_size
+    if args.config:
+        wanted = read_config(args.config)[0].vocab_size
+        vocab_size = vocab_size or min(wanted, LARGEST)
+    if args.tokenizer:
+        tokenizer, name = read_tokenizer(args.tokenizer), args.tokenizer
+        end_of_text(tokenizer, name)
+        if size_of(tokenizer) > LARGEST:
+            raise ValueError(f"{name}: expected at most {LARGEST} tokens, got {size_of(tokenizer)}")
+    else:
+        tokenizer, name = train_tokenizer(read_documents(files), vocab_size or 4096), "the tokenizer"
+    if args.config and (said := compare_sizes(size_of(tokenizer), name, wanted, args.config)):
+        print(f"# {said}", flush=True)
+    return tokenizer
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("texts", nargs="+", help="files or folders to learn from")
     parser.add_argument("--without", nargs="*", default=[], help="files held out")
     parser.add_argument("--tokenizer", help="tokenizer.json to take, in the place of learning one")
-    parser.add_argument("--vocab-size", type=int, default=4096)
+    parser.add_argument("--config", help="of the model to train, whose vocab_size it shall have")
+    parser.add_argument("--vocab-size", type=int, help="by default the config's, or 4096")
     parser.add_argument("--jobs", type=int, default=1, help="files to turn into tokens at a time")
     parser.add_argument("--out", required=True, help="folder for tokenizer.json and train.u16")
     args = parser.parse_args()
-    if not 257 <= args.vocab_size <= 65536:
+    if args.vocab_size is not None and not 257 <= args.vocab_size <= LARGEST:
         parser.error("--vocab-size must be in 257..65536: all bytes and the end of text, in uint16")
+    with told("train.tokenizer"):
+        make(args)
 
-    held_out = {Path(p).resolve() for p in args.without}
-    files = [f for p in args.texts for f in text_files(p) if f.resolve() not in held_out]
+
+def make(args):
+    files = training_files(args.texts, args.without)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    if args.tokenizer:
-        tokenizer = Tokenizer.from_file(args.tokenizer)
-    else:
-        tokenizer = train_tokenizer(read_documents(files), args.vocab_size)
+    tokenizer = tokenizer_of(args, files)
     tokenizer.save(str(out / "tokenizer.json"))
     ids, size = encode_files(tokenizer, files, args.jobs)
     if not len(ids):
-        parser.error("expected a text, found none")
+        raise ValueError(f"{' '.join(args.texts)}: expected a text, found empty files only")
     # The file is there when it is whole: an interrupted run starts this again.
     ids.tofile(out / "train.u16.part")
     (out / "train.u16.part").replace(out / "train.u16")

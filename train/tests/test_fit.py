@@ -166,6 +166,77 @@ def test_a_schedule_planned_anew():
     assert [rising.at(s) for s in (49, 74)] == [0.5, 0]
 
 
+@pytest.mark.parametrize("kind, decay", (("wsd", 20), ("cosine", None), ("inverse_sqrt", None)))
+def test_a_plan_that_follows_another(kind, decay):
+    """The rate goes to that of a run of the new steps, and rises to it as in a warm-up."""
+    old = Schedule(100, 10, decay, kind)
+    for step in (5, 50, 90, 100):
+        new, whole = Schedule(200, 10, decay, kind), Schedule(200, 10, decay, kind)
+        said = new.resume(step, vars(old))
+        assert said.startswith(f"goes on from step {step} to 200, not 100: ")
+        rates = [new.at(s) for s in range(step, 201)]
+        assert rates[0] <= old.at(step) + 0.1 and max(np.diff(rates)) <= 0.1 + 1e-9
+        assert rates[10:] == [whole.at(s) for s in range(step + 10, 201)]
+        again = Schedule(200, 10, decay, kind)  # interrupted, with the same --steps
+        assert again.resume(step + 1, vars(new)) == f"goes on from step {step + 1} of 200"
+        assert [again.at(s) for s in range(step, 201)] == rates
+    risen = Schedule(200, 10, decay, kind)
+    risen.resume(50, vars(old))
+    if kind != "cosine":  # had not begun to fall: as if it had been planned so
+        assert [risen.at(s) for s in range(50, 201)] == [whole.at(s) for s in range(50, 201)]
+
+
+def test_a_plan_with_nothing_left_says_so():
+    old = Schedule(100, 10, 20)
+    for steps, said in ((100, "all 100 steps are done; to go on"), (80, "100 steps are done: --steps 80")):
+        plan = Schedule(steps, 10, 20)
+        assert plan.resume(100, vars(old)).startswith(said) and plan.steps <= 100
+    old.decay_now(40, 10)
+    plan = Schedule(100, 10, 20)
+    assert "all 50 steps are done, of 100: the run was ended early" in plan.resume(50, vars(old))
+    plan = Schedule(100, 10, 20)
+    plan.resume(45, vars(old))
+    assert (plan.steps, plan.at(45)) == (50, 0.5)  # in the decay that was asked for
+
+
+def test_a_run_goes_on_with_more_steps(prepared, capsys):
+    fit(arguments(prepared, steps=30, decay=10))
+    first = capsys.readouterr().out
+    saved = (prepared / "run/state.pt").read_bytes()
+    for steps, said in ((30, "all 30 steps are done"), (20, "30 steps are done: --steps 20 leaves nothing")):
+        fit(arguments(prepared, steps=steps, decay=10, resume=True, compile=True))
+        output = capsys.readouterr().out
+        assert said in output and "compiles" not in output and not losses(output)
+        assert (prepared / "run/state.pt").read_bytes() == saved
+    fit(arguments(prepared, steps=60, decay=10, resume=True))
+    output = capsys.readouterr().out
+    assert "goes on from step 30 to 60, not 30: the rate goes from 0 of its peak to that of" in output
+    lines = [json.loads(line) for line in output.splitlines() if line[0] == "{"]
+    assert [line["step"] for line in lines] == list(range(31, 61))
+    assert lines[-1]["loss"] < losses(first)[-1] and lines[-1]["rate"] == 0
+    fit(arguments(prepared, steps=2, decay=1))
+    assert "there is a run; this one begins anew" in capsys.readouterr().out
+
+
+def test_a_resumed_run_has_the_rates_that_are_said(prepared, capsys):
+    fit(arguments(prepared, steps=4, lr=1e-3))
+    fit(arguments(prepared, steps=8, lr=0.0, muon_lr=0.0, muon_decay=0.0, resume=True))
+    one = torch.load(prepared / "run/state.pt")
+    fit(arguments(prepared, steps=12, lr=0.0, muon_lr=0.0, muon_decay=0.0, resume=True))
+    other = torch.load(prepared / "run/state.pt")
+    assert (one["step"], other["step"]) == (8, 12)
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+
+
+def test_a_run_of_another_config_is_refused(prepared, raw_config):
+    fit(arguments(prepared, steps=1))
+    with pytest.raises(ValueError, match="state.pt: expected a run of this --config and --optimizer, got"):
+        fit(arguments(prepared, steps=2, resume=True, optimizer="adamw"))
+    (prepared / "config.json").write_text(json.dumps({**raw_config, "intermediate_size": 32}))
+    with pytest.raises(ValueError, match="state.pt: expected a run of this .*mlp.gate_proj.weight"):
+        fit(arguments(prepared, steps=2, resume=True))
+
+
 def test_training_learns_and_can_be_interrupted(prepared, capsys):
     fit(arguments(prepared, steps=60, decay=20))
     whole = losses(capsys.readouterr().out)
@@ -210,6 +281,16 @@ def test_decay_now(prepared, capsys):
     (prepared / "run" / "decay-now").write_text("3")
     fit(arguments(prepared, steps=1000, decay=100))
     assert len(losses(capsys.readouterr().out)) == 4
+    assert not (prepared / "run" / "decay-now").exists()
+
+
+@pytest.mark.parametrize("slip", (b"soon", b"-3", b"\xff"))
+def test_a_slip_in_decay_now_ends_no_run(prepared, capsys, slip):
+    (prepared / "run").mkdir()
+    (prepared / "run" / "decay-now").write_bytes(slip)
+    fit(arguments(prepared))
+    output = capsys.readouterr().out
+    assert "decay-now: expected a number of steps, got another thing" in output and len(losses(output)) == 12
     assert not (prepared / "run" / "decay-now").exists()
 
 
@@ -298,6 +379,25 @@ def test_compiled_code_with_other_gradients_ends_the_run(prepared, monkeypatch, 
             fit(args)
 
 
+def test_where_compiling_fails_a_run_goes_on_without(prepared, capsys, monkeypatch):
+    def compiled(model, ids):
+        raise RuntimeError("no working C++ compiler\nfound")
+
+    monkeypatch.setattr(torch, "compile", lambda function: compiled)
+    fit(arguments(prepared, compile=True))
+    output = capsys.readouterr().out
+    said = "# trains without --compile, which failed: no working C++ compiler found\n"
+    assert output.index("# compiles (torch.compile): ") < output.index(said) < output.index('{"step": 1,')
+    assert len(losses(output)) == 12
+
+
+def test_a_run_says_that_it_compiles(prepared, capsys, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    fit(arguments(prepared, compile=True))
+    output = capsys.readouterr().out
+    assert output.index("# compiles (") < output.index("# compiled in ") < output.index('{"step": 1,')
+
+
 def test_adamw_trains_too(prepared, capsys):
     fit(arguments(prepared, steps=30, optimizer="adamw"))
     seen = losses(capsys.readouterr().out)
@@ -329,6 +429,19 @@ def test_export(prepared, text, dtype, tolerance):
         == whole["scored_tokens"]
     )
     assert whole["bytes"] == len(text.encode())
+
+
+def test_a_preset_without_ends_of_texts_gets_the_documents(prepared, raw_config):
+    (prepared / "config.json").write_text(
+        json.dumps({**raw_config, "bos_token_id": None, "eos_token_id": None})
+    )
+    fit(arguments(prepared, steps=1))
+    files = (prepared / name for name in ("run/state.pt", "config.json", "tokenizer.json"))
+    export(*files, prepared / "out", "f32")
+    for name in ("config.json", "generation_config.json"):
+        made = json.loads((prepared / "out" / name).read_text())
+        assert (made["bos_token_id"], made["eos_token_id"]) == (END_OF_TEXT_ID, END_OF_TEXT_ID)
+    assert END_OF_TEXT in (prepared / "out" / "tokenizer_config.json").read_text()
 
 
 def test_export_has_the_runs_own_position(prepared, raw_config):

@@ -14,6 +14,7 @@ from train.checkpoint import save_model
 from train.config import parse_config
 from train.init import new_tensors
 from train.model.model import Model
+from train.schedule import Schedule
 
 ENGINE = """#!{python}
 import json, sys
@@ -104,6 +105,17 @@ def test_the_shipped_card_is_what_this_writes():
     parts = re.split(r"\{\w[^{}]*\}", fixed)
     assert make_card.recommends(folder)
     assert re.fullmatch(".*?".join(map(re.escape, parts)), (folder / "README.md").read_text(), re.DOTALL)
+
+
+def test_a_card_says_that_the_run_was_made_longer(tmp_path, raw_config, monkeypatch):
+    _, same = prepare(tmp_path, raw_config)
+    schedule = Schedule(40, 2, 20)
+    said = schedule.resume(20, vars(Schedule(20, 2, 10)))
+    with (tmp_path / "log").open("a") as log:
+        log.write(f"# run/state.pt: {said}\n{json.dumps(LOG[-1])}\n")
+    make(monkeypatch, tmp_path / "m", *same, *OF_A_CARD)
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "20 steps.\nThe run was made longer at step 20: there the rate" in card
 
 
 def test_a_row_beside(tmp_path, raw_config, monkeypatch):
