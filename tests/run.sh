@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps page "clients cuda-build deploy" "amx cuda asan-build" "asan-unit races-build proxies"
+rest_rows=(deps page "clients cuda-build deploy http-long" "amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 alone=(arm) # only by name: it takes long
 logs=build/test-logs
@@ -82,9 +82,10 @@ rounded_bits() { # preset
 }
 # Each file's tests in one process, since they share its servers; most of the time they wait.
 # A test that has not ended after so long hangs: the slowest takes a tenth of it.
-http() { # preset, seconds for each test
+http() { # preset, seconds for each test, which by mark
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
-        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" -rs tests/http --ignore tests/http/proxies
+        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" -rs ${3:+-m "$3"} tests/http \
+        --ignore tests/http/proxies
 }
 
 stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
@@ -110,7 +111,9 @@ stage_amx() {
         [ "${PIPESTATUS[0]}" -eq 0 ] || return
     done
 }
-stage_http() { http dev 300; }
+stage_http() { http dev 300 "not long"; }
+# What would make everyone wait.
+stage_http-long() { http dev 300 long; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.
 stage_clients() {
     tests/scripts/venv.sh tests/clients && build dev regla || return
@@ -154,7 +157,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | clients | deploy | proxies | page)
+    *http | http-long | clients | deploy | proxies | page)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")

@@ -26,6 +26,7 @@ if find_spec("lm_eval") is None:
 def pytest_configure(config):
     config.addinivalue_line("markers", "builds(*names): the builds of regla that a test runs with, "
                             "of dev, asan and tsan; all of them without it (CONTRIBUTING.md)")
+    config.addinivalue_line("markers", "long: not in `make test`, but in `make test-all`")
     # What a test's thread asserts counts.
     config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
 

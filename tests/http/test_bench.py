@@ -80,6 +80,7 @@ def test_zero_leaves_a_kind_out_and_threads_and_formats_are_lists():
         ("f32", "f32", 2), ("q8", "f16", 2), ("f32", "f32", 1), ("q8", "f16", 1)]
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")  # many measurements of the machine, and nothing else that is new
 def test_runs_are_cut_into_slices():
     lists = ["--pp", "5", "--tg", "10,3", "--depth", "0,7", "--repeat", "3"]

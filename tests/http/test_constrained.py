@@ -419,6 +419,7 @@ def test_a_grammar_that_has_no_room_is_refused(server_factory):
     assert server.metric("regla_grammar_bytes") == 0
 
 
+@pytest.mark.long
 def test_a_turn_makes_few_masks_that_take_long(server_factory):
     """Of 16 texts at once. The others wait, and are what they are without it."""
     server = server_factory(model=harness.shipped_model())

@@ -82,6 +82,7 @@ def test_what_is_copied_is_not_ignored(path):
     assert not any(map(context.kept, ignored))
 
 
+@pytest.mark.long
 @both
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake here")
 def test_what_is_copied_is_enough_to_configure(path, tmp_path):

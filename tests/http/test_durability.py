@@ -19,7 +19,8 @@ from stress_helpers import in_pool, kill, size
 MODEL = GOLDEN / "hybrid_regla"
 TURNS = size("DURABLE_TURNS", 60, 30, 1200)
 
-pytestmark = pytest.mark.builds("dev")  # what is preloaded stands before a sanitizer's allocator
+pytestmark = [pytest.mark.builds("dev"),  # what is preloaded stands before a sanitizer's allocator
+              pytest.mark.long]
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_faults_under_load(server_factory, faults, tmp_path):
 def test_turns_share_commits(server_factory, faults, tmp_path):
     """While a commit is under way turns gather for the next."""
     server = server_factory(state_dir=tmp_path / "state", environment=faults.environment)
-    faults.slow(0.06)
+    faults.slow(0.25)
     faults.set("fsync", every=1 << 30)  # counts
     began = faults.calls()
     in_pool(16, 16, lambda number: [turn(server, f"s{number}").raise_for_status() for _ in range(10)])

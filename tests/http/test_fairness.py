@@ -15,6 +15,8 @@ from session_helpers import GREEDY, cold, same
 from test_concurrency import in_threads
 from test_prefix_reuse import check_accounts, some_ids, state_need
 
+pytestmark = pytest.mark.long
+
 KEYS = ["first", "second", "third"]
 # Longer than what is reserved ahead (room.c), so that texts grow while they run.
 GROWN = 900

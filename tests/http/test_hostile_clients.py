@@ -87,6 +87,7 @@ def test_learned_positions_are_named(server_factory):
     assert "--max-model-len" in shorter.refuse(400, prompt=[40] * 8, max_tokens=1)["message"]
 
 
+@pytest.mark.long
 def test_stop_tokens_given_a_million_times_cost_no_more_than_once(server):
     """They were searched for every token of every text, on the thread that all share."""
     fields = {"prompt": "abc", "max_tokens": 50, "min_tokens": 50, "n": 8, "seed": 5}
@@ -178,6 +179,7 @@ def test_what_a_recorded_stream_is_behind_has_a_budget(server_factory):
     wait_for_bodies(small)
 
 
+@pytest.mark.long
 def test_what_a_stream_is_behind_does_not_stall_the_event_loop(server_factory):
     """Megabytes wait to be made frames of; with one HTTP thread others are answered meanwhile."""
     server = server_factory(http_threads=1)

@@ -34,7 +34,7 @@ from workload import Lengths, Workload  # noqa: E402
 
 FAKE = Path(__file__).with_name("fake_server.py")
 wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
-pytestmark = pytest.mark.builds("dev")  # the tools of loadtest/, in Python
+pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]  # the tools of loadtest/, in Python
 
 
 NO_MATPLOTLIB = "no plots: the Python package matplotlib is missing; `make load-deps` installs it\n"

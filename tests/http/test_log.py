@@ -71,6 +71,7 @@ def end(process):
     return time.monotonic() - began
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_pipe_that_nobody_reads(form):
     reader, writer = os.pipe()
@@ -104,6 +105,7 @@ def caught_up(client, lines):
     raise AssertionError("no line of 2,000 requests came")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("requests", [20] + [100_000] * STRESS)
 def test_a_slow_reader_is_told_what_is_missing(requests):
     """Each completion has a line, or is counted by the line that says how many are missing."""

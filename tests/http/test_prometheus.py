@@ -151,6 +151,7 @@ def numbers(prometheus, target):
     return drawn
 
 
+@pytest.mark.long
 def test_the_metrics_are_clean(prometheus, server):
     assert promtool("check", "metrics", input=server.get("/metrics").text) == ""
 

@@ -72,6 +72,7 @@ def losses(model, documents, weights):
     return np.array([each["nll"] for each in json.loads(result.stdout)["by_document"]])
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")  # it rounds 4 million numbers
 def test_it_errs_less_than_by_itself(text, tmp_path):
     """By what it makes of most sentences, thrice: a perplexity may also fall by chance, and one

@@ -13,6 +13,8 @@ from session_helpers import GREEDY, cached, cold, frames_of, put, same
 from stress_helpers import (Oracle, Sampler, bytes_of_texts, check_rest, in_pool,
                             session_rows, size, some_ids)
 
+pytestmark = pytest.mark.long
+
 SESSIONS = size("SESSIONS", 120, 30, 10000)
 STATES = size("STATES", 12, 6, 200)  # that fit the device
 CLIENTS = size("CLIENTS", 8, 4, 32)

@@ -15,7 +15,7 @@ from redis_store import (LEASE, LONG, Cluster, FakeRedis, Redis, in_background, 
                          turn, wait_leased)
 from session_helpers import Session, cached
 
-pytestmark = pytest.mark.builds("dev", "asan")
+pytestmark = [pytest.mark.builds("dev", "asan"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

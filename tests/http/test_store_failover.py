@@ -16,7 +16,7 @@ from shared_sessions import Clients, texts_of
 from stress_helpers import size
 from turn_history import MISMATCH, READ, History
 
-pytestmark = pytest.mark.builds("dev")
+pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]
 
 CLIENTS = size("FAILOVER_CLIENTS", 4, 4, 16)
 SESSIONS = size("FAILOVER_SESSIONS", 12, 12, 100)

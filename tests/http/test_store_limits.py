@@ -62,6 +62,7 @@ def limited_server(redis):
     raise AssertionError("it does not start")
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")  # the sanitizers take many times the memory
 def test_copies_of_sessions_make_room(redis):
     """The store holds more sessions than the server has memory for their tokens."""

@@ -191,6 +191,7 @@ def test_a_dead_server_leaves_the_session_as_it_was(redis, server_factory):
     assert position(other, "survives") == 14
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")
 def test_who_has_lost_the_lease_cannot_commit(replicas, redis):
     slow, quick = replicas
@@ -276,6 +277,7 @@ def test_who_waits_for_the_store_does_not_wait_for_room(own_redis, server_factor
     assert waiting("deferred") == 0
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")
 def test_a_turn_outlives_a_restart_of_the_store(own_redis, own_replicas):
     """The turn begins before, and is committed after it: the lease is in the store's file."""

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from harness import check_error, wait_until
-from redis_store import ENDLESS, LEASE, LONG, in_background
+from redis_store import ENDLESS, LEASE, LONG, TURN_SECONDS, in_background
 
 numbers = itertools.count()
 BODY = {"prompt": [5, 6, 7], "max_tokens": 6, "ignore_eos": True, "temperature": 1.0}
@@ -19,7 +19,7 @@ def key():
 
 
 def ask(server, key, **fields):
-    return server.post("/v1/completions", {**BODY, **fields}, headers=key)
+    return server.post("/v1/completions", {**BODY, **fields}, headers=key, timeout=TURN_SECONDS)
 
 
 def entry(redis):
@@ -65,6 +65,7 @@ def test_chats_and_their_keys_are_apart(replicas, key):
     assert "Idempotent-Replayed" not in reply.headers
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")
 def test_one_server_is_at_work(replicas, redis, key):
     result = in_background(lambda: ask(replicas[0], key, **LONG))

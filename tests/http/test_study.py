@@ -19,7 +19,7 @@ KV_BYTES_PER_TOKEN = 6 * 2 * 768 * 2  # layers, keys and values, width, f16
 PAGE_TOKENS = 64
 # Each point loads a model of 100 million weights: too long where every access is checked.
 plain = pytest.mark.builds("dev")
-pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
+pytestmark = [pytest.mark.builds("dev", "asan"), pytest.mark.long]  # processes without a server
 
 
 def rows_of(out):
