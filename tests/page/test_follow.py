@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A text that grows is followed to its end, until somebody scrolls up, and again from where the end is."""
 
-import pytest
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
@@ -52,18 +51,19 @@ def keys(page, box, pixels):
     box.send_keys(Keys.ARROW_UP if pixels < 0 else Keys.END)
 
 
-@pytest.mark.parametrize(("scroll", "still"), [(wheel, False), (keys, True), (finger, False)])
-def test_until_somebody_scrolls_up(server, page, scroll, still):
-    page.emulate(1280, still=still)
+def test_until_somebody_scrolls_up(server, page):
+    page.emulate(1280)
     page(server).begin_long(TALE)
     box = page.one("#try .text")
     page.run("document.querySelector('#try details').open = false; arguments[0].scrollIntoView()", box)
     page.wait(lambda: place(page)[0] > 200, "a text that is scrolled")
     wait_followed(page)
-    scroll(page, box, -40)
-    wait_left(page)
-    page.wait(lambda: scroll(page, box, 5000) or place(page)[1] < 2, lambda: f"the end: {place(page)}")
-    wait_followed(page)
+    for scroll in (wheel, finger, keys):
+        page.emulate(1280, still=scroll is keys)  # reduced motion: in jumps
+        scroll(page, box, -40)
+        wait_left(page)
+        page.wait(lambda: scroll(page, box, 5000) or place(page)[1] < 2, lambda: f"the end: {place(page)}")
+        wait_followed(page)
     page.click("Stop")
     page.wait_done()
     assert place(page)[1] < 2

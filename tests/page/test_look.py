@@ -76,8 +76,9 @@ def fill(page, server, part):
 
 
 def picture(page, name, width):
-    height = page.run("return Math.ceil(document.documentElement.getBoundingClientRect().height)")
-    page.emulate(width, max(height, 600), name.endswith("dark"))
+    for _ in range(2):  # in a higher window a text is higher, too
+        height = page.run("return Math.ceil(document.documentElement.getBoundingClientRect().height)")
+        page.emulate(width, max(height, 600), name.endswith("dark"))
     page.driver.save_screenshot(str(PICTURES / f"{name}.png"))
 
 
