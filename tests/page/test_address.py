@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The address, Back and a reload keep the part that is shown, and its session."""
 
+from harness import ENDLESS, request_bytes
+
 TALE = "It was a dark night, and"
 
 
@@ -110,14 +112,20 @@ def test_a_reload_in_the_middle_of_a_text(server, page):
     assert not page.alert() and shown(page) == texts(server, name)
 
 
-def test_back_while_a_text_grows(server, page):
+def test_back_while_a_text_is_under_way(server_factory, page):
     """It goes on, and the address says so."""
+    server = server_factory(max_running=1)
     page(server).generate(TALE, 4)
     page.click("New session")
-    page.begin_long(TALE)
     name = name_of(page)
+    busy = server.connect()
+    busy.sendall(request_bytes("/v1/completions", {**ENDLESS, "stream": True}))
+    page.wait(lambda: server.metric("regla_requests_running") == 1, "it runs")
+    page.fill("Prompt", TALE)
+    page.click("Generate")
+    wait_at(page, f"#try/{name}", "try", name)
     page.driver.back()
     wait_at(page, f"#try/{name}", "try", name)
-    page.click("Stop")
+    busy.close()
     page.wait_done()
     assert not page.alert() and shown(page) == texts(server, name)
