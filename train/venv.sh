@@ -32,7 +32,8 @@ whole=$(cat train/requirements.txt)
 wanted=$whole rest=$whole
 torch=$(system_torch)
 if [ -n "$torch" ] && no_older "$torch" "$least"; then
-    rest=$(grep -Ev '^(torch|numpy)==' train/requirements.txt)
+    rest="$(grep -Ev '^(torch|numpy)==' train/requirements.txt)
+setuptools==84.2.1" # which torch.compile of that PyTorch imports
     wanted="$rest
 # with the system's PyTorch $torch"
 fi
@@ -41,12 +42,16 @@ if [ -n "$installed" ] && { [ "$installed" = "$wanted" ] || [ "$installed" = "$w
     exit 0
 fi
 
-# g++ and Python.h are for torch.compile.
+# All but the first are for torch.compile.
 missing=()
 rm -rf $venv
 $python -m venv $venv >/dev/null 2>&1 || missing+=(python3-venv)
 command -v g++ >/dev/null || missing+=(g++)
 [ -e "$($python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing+=(python3-dev)
+if [ "$wanted" != "$whole" ] && dpkg-query -W python3-torch >/dev/null 2>&1 &&
+    [ ! -e /usr/include/ATen/NumericUtils.h ]; then
+    missing+=(libtorch-dev) # the headers that compiled code includes
+fi
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         say "no apt-get here; install what is like Debian's ${missing[*]}" >&2
