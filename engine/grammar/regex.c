@@ -183,6 +183,15 @@ static int make_repeat(struct making *making, const struct regex_node *node, uin
     return edge(making, from, to, -1);
 }
 
+/* $ where nothing of the expression follows: the text ends, whatever `to` allows. */
+static int make_end(struct making *making, uint32_t from)
+{
+    int32_t line = making->wide ? nfa_character(&making->nfa, '\n', making->err) : -1;
+    return edge(making, from, 1, -1) || (making->wide && (line < 0 || edge(making, from, 1, line)))
+               ? -1
+               : 0;
+}
+
 /* Recursion is as deep as groups are. */
 static int make(struct making *making, const struct regex_node *node, uint32_t from, uint32_t to,
                 struct spot spot)
@@ -208,8 +217,14 @@ static int make(struct making *making, const struct regex_node *node, uint32_t f
     }
     case REGEX_AHEAD: /* of a sequence, so not here */
     case REGEX_NOT_AHEAD:
+        break;
     case REGEX_START:
+        if (spot.at_start)
+            return edge(making, from, to, -1);
+        break;
     case REGEX_END:
+        if (spot.last)
+            return make_end(making, from);
         break;
     }
     return error_set(making->err, ERROR_UNSUPPORTED,
@@ -244,8 +259,7 @@ static int make_outer(struct making *making, const struct regex_node *node, bool
         return -1;
     if (ends)
         end = node->last;
-    int32_t line = ends && making->wide ? nfa_character(&making->nfa, '\n', making->err) : -1;
-    if (ends && making->wide && (line < 0 || edge(making, to, 1, line)))
+    if (ends && making->wide && make_end(making, to))
         return -1;
     return make_children(making, first, end, from, to, spot);
 }

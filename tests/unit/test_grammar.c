@@ -32,6 +32,7 @@ static const struct grammar_case REGEXES[] = {
     {"x(?:y|(?!b$)(?=[bc])[a-c]+)", "xy" S "xc" S "xba", "x" S "xb" S "xa"},
     {"a(?:(?!b)\\w(?=c).)?", "a" S "axc", "abc" S "axd"},
     {"(?!(?!ab)).*", "ab" S "abc", "" S "a" S "ba"},
+    {"(^a|^b)c(d$|e)?", "ac" S "bcd" S "ace", "c" S "acdd" S "acf"},
     /* what must not follow may mean more than what must: Unicode's digits, and a last line break */
     {"(?!\\d)[^x]|(?!a$)[ab]\n?", "b" S "b\n" S "-", "1" S "\xD9\xA3" S "a\n"},
     {"(?=\\d)[^x]", "1", "\xD9\xA3"},
@@ -78,6 +79,9 @@ static const struct {
     {GRAMMAR_REGEX, "((?=a)b)*", "offset 2: a lookahead in what is repeated, or in a group that "},
     {GRAMMAR_REGEX, "((?!a).)c", "offset 2: a lookahead in what is repeated, or in a group that "},
     {GRAMMAR_REGEX, "(?=a)*b", "offset 6: a repeated ^, $ or lookahead is not supported"},
+    {GRAMMAR_REGEX, "(a$|b)c", "offset 2: ^ and $ are supported at the beginning and the end only"},
+    {GRAMMAR_REGEX, "(b|a$)*", "offset 4: ^ and $ are supported at the beginning and the end only"},
+    {GRAMMAR_REGEX, "a(^b)", "offset 2: ^ and $ are supported at the beginning and the end only"},
     {GRAMMAR_REGEX, "a(?=^b)", "offset 4: ^ and $ are supported at the beginning and the end only"},
     {GRAMMAR_REGEX, "(?<!a)", "offset 1: a lookbehind is not supported"},
     {GRAMMAR_REGEX, "(?i)a", "offset 1: such a group (?...) is not supported"},
