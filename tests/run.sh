@@ -4,8 +4,8 @@
 # row run side by side, where two cores are done sooner so: one builds while another mostly waits.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: sanitizers, the page in a browser, the emulated GPU, fuzz corpora, the big clients,
-#         manifests, proxies, clang-tidy
+#   rest  the others: what takes long over HTTP, all formats, sanitizers, the page in a browser, the
+#         emulated GPU, fuzz corpora, the big clients, manifests, proxies, clang-tidy
 #   all   both
 # A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
 # end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps page "clients cuda-build deploy http-long" "amx cuda asan-build" "asan-unit races-build proxies"
+rest_rows=(deps page "clients cuda-build deploy http-long" "bits amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 alone=(arm) # only by name: it takes long
 logs=build/test-logs
@@ -92,9 +92,11 @@ stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
 stage_lint() { $python tests/lint/lint.py; }
 stage_build() { build dev; }
 stage_unit() { unit dev; }
-stage_golden() {
-    golden dev tests/golden/*/ tests/golden/*/model.gguf && bits dev bf16 f16 && bits dev f16 bf16 &&
-        bits dev q8 f16 && bits dev q4 f16 && rounded_bits dev
+stage_golden() { golden dev tests/golden/*/ tests/golden/*/model.gguf; }
+# All golden cases in all formats; the unit tests have run some of each.
+stage_bits() {
+    build dev regla && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16 && bits dev q4 f16 &&
+        rounded_bits dev
 }
 # Products by AMX's tiles, or by their emulation: all golden cases.
 stage_amx() {

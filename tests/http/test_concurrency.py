@@ -37,6 +37,7 @@ def in_threads(count, work):
     return results
 
 
+@pytest.mark.long
 def test_64_streams_equal_what_they_are_alone(server):
     def fields(number):
         return {"prompt": f"Stream {number}: " + "abc " * (number % 9), "seed": number,
@@ -79,6 +80,7 @@ def test_convolutions_see_their_own_text_alone(server_factory, case):
     server.wait_idle()
 
 
+@pytest.mark.long
 def test_64_streams_of_real_text(text_server):
     def fields(number):
         return {"prompt": ["Once upon a time", "The ship", "He said that", "In the garden"][number % 4],
@@ -117,6 +119,7 @@ def test_long_prompt_does_not_stall_the_others(server_factory):
     assert server.metric("regla_generated_tokens_total") >= steps - 2 > prompt_tokens / 128
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")
 @pytest.mark.skipif(shipped_model() is None, reason="no shipped model")
 def test_small_requests_beside_a_million_ids(server_factory):
@@ -284,6 +287,7 @@ def test_slow_reader_is_cancelled_and_disturbs_nobody(server_factory):
     connection.close()
 
 
+@pytest.mark.long
 def test_reader_that_lets_its_ring_fill_gets_everything(server):
     """A tiny model outruns any client: its texts wait for the reader instead of being cancelled."""
     fields = {**ENDLESS, "n": 8, "max_tokens": 250, "logprobs": 20, "seed": 3}

@@ -21,7 +21,7 @@ from reference_models import (
 )
 from test_lifecycle import regla
 
-pytestmark = pytest.mark.builds("dev")  # the fuzzers read configurations under ASan
+pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]  # the fuzzers read configurations under ASan
 
 SAID = (ROOT / "engine" / "model" / "config-keys.md").read_text()
 GENERATION = "generation_config.json"

@@ -43,6 +43,7 @@ def test_a_wait_looks_once_more_when_its_time_is_over(monkeypatch):
     assert harness.wait_until(lambda: next(answers), "it is", 1 / harness.SLOWNESS) == "found"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["INT", "HUP"])
 def test_children_of_a_runner_that_ignores_interrupts_do_not(tmp_path, name):
     """`pytest &` in a script: the runner goes on ignoring them, and what it tests can be sent one."""

@@ -17,7 +17,7 @@ from harness import GOLDEN
 sys.path.insert(0, str(harness.ROOT / "tests" / "scripts"))
 import memory_table
 
-pytestmark = pytest.mark.builds("dev")  # the sanitizers take many times the memory
+pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]  # the sanitizers take many times the memory
 
 MODEL = GOLDEN / "hybrid_regla"
 grouped = pytest.mark.skipif(memory_table.version() is None,

@@ -44,6 +44,7 @@ def test_info_lists_the_files():
     assert len(listed) == 2 * 32 + 11 + 7
 
 
+@pytest.mark.long
 def test_a_preset_has_no_files():
     assert "files  " not in regla("info", "--preset", PRESET).stdout
     assert json.loads(regla("info", "--preset", PRESET, "--json").stdout)["file_bytes"] == 0
@@ -65,6 +66,7 @@ def test_wrong_usage_is_status_2(arguments, words):
         assert word in result.stderr, result.stderr
 
 
+@pytest.mark.long
 def test_generate_takes_and_gives_token_ids(preset_server):
     prompt = " ".join(map(str, PROMPT))
     result = regla("generate", "--preset", PRESET, "--prompt", prompt, "--max-tokens", 4,

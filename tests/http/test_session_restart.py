@@ -184,6 +184,7 @@ def test_drain_saves_what_runs(server_factory, tmp_path):
     at(server, session).append(" it runs", max_tokens=5)
 
 
+@pytest.mark.long
 def test_kills_under_load(server_factory, tmp_path):
     """What had been answered is there as it was, or one unfinished request further."""
     folder = tmp_path / "state"

@@ -256,6 +256,7 @@ def test_a_session_too_large_for_the_disk_keeps_no_other_from_it(server_factory,
     assert listed == {f"s{number}": 10 for number in range(12) if number % 6}
 
 
+@pytest.mark.long
 def test_checkpoints_make_room_for_sessions(server_factory, tmp_path):
     """However many sessions are written at once, and whatever is being removed meanwhile."""
     clients, turns = size("ROOM_CLIENTS", 32, 8, 32), size("ROOM_TURNS", 12, 5, 40)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "scripts"))
 from tokenizer_mutations import Regla, byte_level, compare, library_answers, mutate, sequence, split, styles
 from tokenizer_table import bases, change, parsed, rows
 
-pytestmark = pytest.mark.builds("dev")  # some 1,500 processes
+pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]  # some 1,500 processes
 BASES = bases()
 IDS = [5, 6, 7, 300, 301, 302, 259, 258]
 STYLES = styles()

@@ -309,6 +309,7 @@ def test_a_form_behind_reasoning(writing):
                 assert "reasoning_content" not in choice["message"]
 
 
+@pytest.mark.long
 @pytest.mark.builds("dev")
 @pytest.mark.parametrize("template", sorted({template for template, _ in FORMATS.values()}))
 def test_the_shipped_model(tmp_path_factory, template):
