@@ -34,7 +34,7 @@ SECONDS=0
 make serve >~/serve.log 2>&1 &
 serve=$!
 trap 'kill $serve 2>/dev/null || true' EXIT
-for _ in $(seq 600); do
+for _ in $(seq 1800); do
     if curl -sf http://127.0.0.1:8000/ready >/dev/null; then ready=yes; break; fi
     kill -0 $serve 2>/dev/null || break
     sleep 1
