@@ -5,12 +5,12 @@ import contextlib
 import http.server
 import json
 import re
-import sys
 import threading
 
 import pytest
 
 from harness import ENDLESS, GOLDEN, request_bytes
+from listener import Listener
 
 LENGTHS = (64, 128, 256, 512)
 
@@ -104,14 +104,6 @@ class Other(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-
-class Listener(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request, client_address):
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # the page leaves as it likes
-            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager

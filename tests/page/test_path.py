@@ -8,6 +8,8 @@ import threading
 import httpx
 import pytest
 
+from listener import Listener
+
 
 @pytest.fixture
 def proxied(server):
@@ -43,8 +45,7 @@ def proxied(server):
         def log_message(self, *_):
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        listening.daemon_threads = True
+    with Listener(("127.0.0.1", 0), Handler) as listening:
         threading.Thread(target=listening.serve_forever).start()
         yield f"127.0.0.1:{listening.server_address[1]}"
         listening.shutdown()
