@@ -52,7 +52,7 @@ def limited_server(redis):
     """With the least memory that it starts with: how much that is depends on its threads."""
     for mib in range(80, 2000, 20):
         started = memory_table.Server(Limited(mib), harness.BINARY, harness.GOLDEN / "hybrid_regla",
-                                      "--store", redis.location)
+                                      "--store", redis.location, "--log-level", "debug")
         try:
             if started.ready():
                 yield started
