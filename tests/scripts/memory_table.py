@@ -197,7 +197,7 @@ def row(mib, options):
             log, statuses, code, most = serve(group, folder, options, random.Random(mib))
         if options.verbose:
             print(*log, sep="\n", file=sys.stderr)
-        states = re.search(r"([0-9.]+) MiB for states and", "\n".join(log))
+        states = re.search(r"([0-9.]+) for states and", "\n".join(log))
         peaks = ["-" if peak is None else f"{peak / 2**20:.1f}" for peak in (group.peak(), most)]
         answers = ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))
         return code == 0 and 0 not in statuses, [
