@@ -54,8 +54,6 @@ static int wrong_part(const json_t *part, size_t index, struct api_error *err)
     const json_t *type = json_object_get(part, "type");
     if (!json_is_object(part))
         return wrong(err, index, "content", "parts that are objects", part);
-    if (type && !json_is_null(type) && !json_is_string(type))
-        return wrong(err, index, "content: type", "a string", type);
     for (size_t i = 0; json_is_string(type) && i < sizeof TEXTS / sizeof *TEXTS; i++)
         if (strcmp(json_string_value(type), TEXTS[i].type) == 0)
             return wrong(err, index, "content: text", "a string", chat_messages_part_text(part));

@@ -22,7 +22,7 @@ system_torch() {
 download() {
     case $(uname -m) in
     x86_64) echo "2.8 GiB, with CUDA's libraries, and 5.5 GiB on disk" ;;
-    *) echo "some hundred MiB" ;;
+    *) echo "a size that nobody has measured here" ;;
     esac
 }
 

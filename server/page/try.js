@@ -24,12 +24,9 @@ export default function start(app, panel) {
   const alert = alertLine();
   const alternatives = el("section", { class: "alternatives", "aria-label": "Alternatives", hidden: true });
   const text = new TokenText("The text of the session", async (token) => {
-    try {
-      const { showAlternatives } = await import("./alternatives.js"); // many never want them
-      await showAlternatives(alternatives, api, text, token, () => run === null, forkAt);
-    } catch {
-      alert.show(`The server does not answer (${api.base}).`);
-    }
+    const loaded = await import("./alternatives.js").catch(() => null); // many never want them
+    if (!loaded) return alert.show(`The server does not answer (${api.base}).`);
+    return loaded.showAlternatives(alternatives, api, text, token, () => run === null, forkAt);
   });
   const fresh = button("New session", () => {
     renew(newName());

@@ -6,7 +6,6 @@
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -444,18 +443,18 @@ static int prepare_bans(struct job *job, struct api_error *err)
 static void warn_of_annotations(struct job *job)
 {
     unsigned annotations = grammar_annotations(grammars_entry_grammar(job->prepared.grammar));
-    char names[128];
-    size_t length = 0;
+    struct strbuf names = {0};
     if (!annotations)
         return;
     for (int i = 0; i < NUM_ANNOTATIONS; i++)
         if (annotations >> i & 1)
-            length +=
-                (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "",
-                                 grammar_annotation_name((enum grammar_annotation)i));
+            strbuf_printf(&names, "%s%s", names.length ? ", " : "",
+                          grammar_annotation_name((enum grammar_annotation)i));
     reply_warnings_add(&job->task.warnings, WARNING_SCHEMA,
-                       "%s: keywords of its schema that are not enforced: %s",
-                       job->asked.request.constraint.name, names);
+                       "%s: keywords of its schema that are not enforced: %.*s",
+                       job->asked.request.constraint.name, (int)names.length,
+                       names.data ? names.data : "");
+    strbuf_clear(&names);
 }
 
 /* Compiles what constrains the texts. */

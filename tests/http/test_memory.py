@@ -106,7 +106,6 @@ def test_a_group_that_is_too_small_is_refused_with_the_number_that_would_do():
         assert 1024 < number_that_would(started) < 1100
 
 
-@pytest.mark.long
 @grouped
 def test_large_requests_stay_inside_the_group():
     """Of all kinds at once: what does not fit gets a status, and the server goes on."""
