@@ -3,10 +3,7 @@
 # ${OPENAPI_SOURCE}, the same as a C string (api/openapi.h). Both are made anew when the file changes.
 set(OPENAPI_SOURCE ${CMAKE_BINARY_DIR}/openapi.c)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/openapi.json ${CMAKE_BINARY_DIR}/openapi.json @ONLY)
-file(READ ${CMAKE_BINARY_DIR}/openapi.json OPENAPI_TEXT)
-string(REPLACE "\\" "\\\\" OPENAPI_TEXT "${OPENAPI_TEXT}")
-string(REPLACE "\"" "\\\"" OPENAPI_TEXT "${OPENAPI_TEXT}")
-string(REPLACE "\n" "\\n\"\n    \"" OPENAPI_TEXT "${OPENAPI_TEXT}")
+file_c_string(OPENAPI_TEXT ${CMAKE_BINARY_DIR}/openapi.json)
 file(CONFIGURE OUTPUT ${OPENAPI_SOURCE} @ONLY CONTENT
 "#include \"api/openapi.h\"
 

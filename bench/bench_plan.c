@@ -75,6 +75,12 @@ static int read_products(const char *text, int min, int max, int *out, struct er
     return 0;
 }
 
+/* What is too long for an item is no item, and is cut in the message. */
+static void cut_item(char item[ITEM_LENGTH], const char *text, size_t length)
+{
+    snprintf(item, ITEM_LENGTH, "%.*s", (int)(length < ITEM_LENGTH ? length : ITEM_LENGTH), text);
+}
+
 static int read_list(struct list *list, const char *name, const char *text, read_item *read,
                      int min, int max, struct error *err)
 {
@@ -85,8 +91,7 @@ static int read_list(struct list *list, const char *name, const char *text, read
         if (list->count == MOST_ITEMS)
             return error_set(err, ERROR_INVALID, "--%s: expected at most %d items", name,
                              MOST_ITEMS);
-        /* What is too long for an item is no item, and is cut in the message. */
-        snprintf(item, sizeof item, "%.*s", (int)(length < ITEM_LENGTH ? length : ITEM_LENGTH), at);
+        cut_item(item, at, length);
         if (read(item, min, max, &list->items[list->count], err) != 0)
             return error_prefix(err, "--%s: item %d", name, list->count + 1);
         list->count++;
@@ -192,6 +197,40 @@ void bench_plan_clear(struct bench_plan *plan)
 {
     free(plan->cases);
     *plan = (struct bench_plan){0};
+}
+
+int bench_formats_read(struct bench_case *test, const char *text, struct error *err)
+{
+    static const struct {
+        const char *name;
+        read_item *read;
+    } parts[] = {{"weights", read_weights}, {"activations", read_activations}, {"KV", read_kv}};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    int formats[PARTS];
+    const char *at = text;
+    for (int i = 0; i < PARTS; i++) {
+        char item[ITEM_LENGTH];
+        size_t length = strcspn(at, "/");
+        cut_item(item, at, length);
+        if (parts[i].read(length == 0 ? "auto" : item, 0, 0, &formats[i], err) != 0)
+            return error_prefix(err, "%s", parts[i].name);
+        at += length;
+        if (*at == '/' && i + 1 < PARTS)
+            at++;
+    }
+    if (*at != 0)
+        return error_set(err, ERROR_INVALID,
+                         "expected WEIGHTS/ACTIVATIONS/KV, as q8/8bit/f16, got \"%.60s\"", text);
+    test->weights = (enum weight_format)formats[0];
+    test->activations = (enum activation_format)formats[1];
+    test->kv = (enum kv_format)formats[2];
+    return 0;
+}
+
+void bench_formats_name(const struct bench_case *test, char name[BENCH_FORMATS_SIZE])
+{
+    snprintf(name, BENCH_FORMATS_SIZE, "%s/%s/%s", weight_format_name(test->weights),
+             activation_format_name(test->activations), kv_format_name(test->kv));
 }
 
 struct cost_texts bench_case_texts(const struct bench_case *test)

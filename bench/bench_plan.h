@@ -36,6 +36,13 @@ struct bench_plan {
 int bench_plan_make(struct bench_plan *plan, const struct bench_lists *lists, struct error *err);
 void bench_plan_clear(struct bench_plan *plan);
 
+/* Reads WEIGHTS/ACTIVATIONS/KV, as "q8/8bit/f16", into the formats of a test. What is empty or left
+ * out is auto. ERROR_INVALID: names the part, expected and got. */
+int bench_formats_read(struct bench_case *test, const char *text, struct error *err);
+/* "q8/8bit/f16" */
+enum { BENCH_FORMATS_SIZE = 24 };
+void bench_formats_name(const struct bench_case *test, char name[BENCH_FORMATS_SIZE]);
+
 /* What cost_of asks of a test. */
 struct cost_texts bench_case_texts(const struct bench_case *test);
 

@@ -17,6 +17,16 @@ double statistics_median(double *values, size_t count)
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
+double statistics_quantile(const double *sorted, size_t count, double share)
+{
+    double place = share * (double)(count - 1);
+    size_t below = (size_t)place;
+    double rest = place - (double)below;
+    if (rest == 0) /* what comes next may be infinite, or not there */
+        return sorted[below];
+    return sorted[below] + rest * (sorted[below + 1] - sorted[below]);
+}
+
 static double side(double value, double median)
 {
     return (value > median) - (value < median);

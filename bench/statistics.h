@@ -8,6 +8,10 @@
 /* Sorts the values, at least one, and returns their median. */
 double statistics_median(double *values, size_t count);
 
+/* The value below which a share of 0 to 1 of values [count] lies, at least one, which are sorted in
+ * rising order; between two of them in proportion. */
+double statistics_quantile(const double *sorted, size_t count, double share);
+
 /* A median with its 95 % confidence interval: in about 95 of 100 such measurements the true median
  * lies between low and high, whatever the distribution. low and high are two of the values. Of
  * fewer than 6 values they are the lowest and the highest, and less certain. Where a value

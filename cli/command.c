@@ -3,6 +3,7 @@
 
 #include "server/log.h"
 
+#include <math.h>
 #include <string.h>
 
 int command_options(const struct options *options, void *values, int argc, char **argv,
@@ -18,6 +19,21 @@ int command_options(const struct options *options, void *values, int argc, char 
         *status = 2;
     }
     return got == 0 ? 0 : -1;
+}
+
+json_t *command_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+int command_print_json(json_t *json, size_t flags, struct error *err)
+{
+    bool printed = json && json_dumpf(json, stdout, flags) == 0;
+    json_decref(json);
+    if (!printed)
+        return error_set(err, ERROR_INVALID, "cannot print these figures as JSON");
+    putchar('\n');
+    return 0;
 }
 
 void command_hide_api_keys(int argc, char **argv)

@@ -6,6 +6,8 @@
 
 #include "cli/options.h"
 
+#include <jansson.h>
+
 struct command {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -22,6 +24,7 @@ int command_sessions(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_chat(int argc, char **argv);
 int command_perplexity(int argc, char **argv);
+int command_compare(int argc, char **argv);
 int command_quantize(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_info(int argc, char **argv);
@@ -34,6 +37,7 @@ extern const struct options command_sessions_options;
 extern const struct options command_generate_options;
 extern const struct options command_chat_options;
 extern const struct options command_perplexity_options;
+extern const struct options command_compare_options;
 extern const struct options command_quantize_options;
 extern const struct options command_tokenize_options;
 extern const struct options command_info_options;
@@ -45,6 +49,11 @@ extern const struct options command_study_options;
  * the exit status to return (after options_clear). */
 int command_options(const struct options *options, void *values, int argc, char **argv,
                     struct option_arguments *arguments, int *status);
+
+/* A figure: null where it is infinite or not defined. */
+json_t *command_number(double value);
+/* Prints a JSON document to standard output, and frees it; NULL: it could not be made. */
+int command_print_json(json_t *json, size_t flags, struct error *err);
 
 /* Whoever may run ps on this machine reads the command line: takes the values of --api-key out of
  * it, once they have been copied. */

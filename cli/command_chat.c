@@ -2,7 +2,7 @@
 /* regla chat: a conversation on the terminal, whose history is kept as a state. */
 #include "cli/command.h"
 
-#include "api/chat.h"
+#include "cli/chat_text.h"
 #include "cli/command_model.h"
 #include "cli/generation.h"
 #include "engine/base/clock.h"
@@ -126,19 +126,6 @@ static int reset(struct conversation *chat, struct error *err)
 }
 
 /* ---- what is new ---- */
-
-static int render(const struct conversation *chat, struct completion_prompt *prompt,
-                  struct error *err)
-{
-    const struct completion_limits limits = {
-        .chat = &chat->template,
-        .content_tokens = strcmp(chat->options->content_tokens, "tokens") == 0};
-    struct api_error refused = {0};
-    size_t bytes = json_dumpb(chat->fields, NULL, 0, 0);
-    return chat_render(prompt, NULL, chat->fields, bytes, NULL, &limits, &refused)
-               ? error_set(err, ERROR_INVALID, "%s", refused.message)
-               : 0;
-}
 
 /* The tokens of the rendered text, of which `input` came from the messages. What the model has read
  * keeps its tokens where the text goes on; else all are made anew. */
@@ -284,7 +271,8 @@ static int say(struct conversation *chat, const char *line, size_t length, struc
     interrupted = 0;
     int result = add_message(chat, "user", line, length, err);
     if (result == 0)
-        result = render(chat, &prompt, err);
+        result = chat_text_render(&prompt, &chat->template, chat->fields,
+                                  strcmp(chat->options->content_tokens, "tokens") == 0, err);
     if (result == 0)
         result = tokenize(chat, prompt.text, prompt.length, &prompt.input, &tokens, err);
     if (result == 0 && tokens.count == 0)

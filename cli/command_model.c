@@ -91,6 +91,7 @@ struct engine_options command_engine_options(const struct command_model_options 
                                     .device_memory_bytes = (size_t)options->device_memory,
                                     .threads = (int)options->threads,
                                     .observer = options->observer,
+                                    .sharing = options->sharing,
                                     .state_memory_bytes = (size_t)options->state_memory};
     /* the options' tables have no other names */
     weight_format_find(options->weights, &engine.weights);

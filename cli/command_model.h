@@ -18,6 +18,7 @@ struct command_model_options {
     const char *device;
     const char *weights, *kv, *activations, *products;
     const struct product_observer *observer; /* no flag; NULL: none */
+    int sharing;                             /* no flag; as in struct engine_options */
 };
 
 /* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
@@ -54,10 +55,9 @@ struct command_model_options {
     "      f16 needs AMX), 8bit (" WEIGHTS_OF_8BIT " weights), or auto: by a fixed table\n" \
     "      for this processor and the weights' format; `regla info` prints what that is"
 
-/* Entries of an options table; `type` is the command's struct, whose member `model` this is.
- * activations: the default. Commands that say what a model is worth have f32, which is the same on
- * every machine. */
-#define COMMAND_MODEL_OPTIONS(type, activations_default)                                         \
+/* Entries of an options table, for any formats; `type` is the command's struct, whose member
+ * `model` this is. */
+#define COMMAND_MACHINE_OPTIONS(type)                                                            \
     COMMAND_DEVICE_OPTION(offsetof(type, model.device)),                                         \
         {"device-memory",                                                                        \
          OPTION_BYTES,                                                                           \
@@ -77,39 +77,44 @@ struct command_model_options {
          1024,                                                                                   \
          NULL,                                                                                   \
          "compute threads; 0: as many as this process may use"},                                 \
-        {"weights",                                                                              \
-         OPTION_CHOICE,                                                                          \
-         offsetof(type, model.weights),                                                          \
-         "format",                                                                               \
-         "auto",                                                                                 \
-         0,                                                                                      \
-         0,                                                                                      \
-         WEIGHT_FORMAT_CHOICES,                                                                  \
-         "format of the weights in memory; auto: as in the file"},                               \
-        {"kv",                                                                                   \
-         OPTION_CHOICE,                                                                          \
-         offsetof(type, model.kv),                                                               \
-         "format",                                                                               \
-         "auto",                                                                                 \
-         0,                                                                                      \
-         0,                                                                                      \
-         "auto|f32|f16|bf16",                                                                    \
-         "format of the KV cache; auto: f32 when the weights are f32, else f16"},                \
-        {"activations",                                                                          \
-         OPTION_CHOICE,                                                                          \
-         offsetof(type, model.activations),                                                      \
-         "format",                                                                               \
-         activations_default,                                                                    \
-         0,                                                                                      \
-         0,                                                                                      \
-         "auto|f32|16bit|8bit",                                                                  \
-         COMMAND_ACTIVATIONS_HELP},                                                              \
         {"products", OPTION_CHOICE,  offsetof(type, model.products),          NULL, "own", 0,    \
          0,          "own|cublaslt", "matrix products " COMMAND_PRODUCTS_HELP},                  \
     {                                                                                            \
         "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
             NULL, "memory for the states of texts; 0: a share of what is free"                   \
     }
+
+/* The same with the formats. activations: the default. Commands that say what a model is worth have
+ * f32, which is the same on every machine. */
+#define COMMAND_MODEL_OPTIONS(type, activations_default)                          \
+    {"weights",                                                                   \
+     OPTION_CHOICE,                                                               \
+     offsetof(type, model.weights),                                               \
+     "format",                                                                    \
+     "auto",                                                                      \
+     0,                                                                           \
+     0,                                                                           \
+     WEIGHT_FORMAT_CHOICES,                                                       \
+     "format of the weights in memory; auto: as in the file"},                    \
+        {"kv",                                                                    \
+         OPTION_CHOICE,                                                           \
+         offsetof(type, model.kv),                                                \
+         "format",                                                                \
+         "auto",                                                                  \
+         0,                                                                       \
+         0,                                                                       \
+         "auto|f32|f16|bf16",                                                     \
+         "format of the KV cache; auto: f32 when the weights are f32, else f16"}, \
+        {"activations",                                                           \
+         OPTION_CHOICE,                                                           \
+         offsetof(type, model.activations),                                       \
+         "format",                                                                \
+         activations_default,                                                     \
+         0,                                                                       \
+         0,                                                                       \
+         "auto|f32|16bit|8bit",                                                   \
+         COMMAND_ACTIVATIONS_HELP},                                               \
+        COMMAND_MACHINE_OPTIONS(type)
 
 /* Returns 0 if exactly one of a directory (NULL: none) and a known --preset is given. Otherwise
  * prints what is wrong and returns 2, the exit status. */

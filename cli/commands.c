@@ -12,6 +12,7 @@ const struct command commands[] = {
     COMMAND(generate, "continue a prompt on the terminal"),
     COMMAND(chat, "chat with a model on the terminal"),
     COMMAND(perplexity, "score a file of text"),
+    COMMAND(compare, "compare two formats of a model: what they do to its words, and how fast"),
     COMMAND(quantize, "write a model in four bits, rounded by what a text does in it"),
     COMMAND(tokenize, "texts to token ids and back"),
     COMMAND(info, "say what a model is and what it costs"),

@@ -16,8 +16,8 @@ int array_grow(void **data, size_t *capacity, size_t needed, size_t size, struct
         wanted = 16;
     void *grown = wanted > SIZE_MAX / 2 / size ? NULL : realloc(*data, wanted * size);
     if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "tokenizer: no memory for %zu items of %zu bytes",
-                         wanted, size);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu items of %zu bytes", wanted,
+                         size);
     *data = grown;
     *capacity = wanted;
     return 0;

@@ -41,7 +41,7 @@ def completed(script, *words, folder=ROOT):
 
 
 def test_there_are_commands_and_flags():
-    assert len(COMMANDS) == 11 and all(FLAGS.values()) and len(FLAGS["serve"]) > 30
+    assert len(COMMANDS) == 12 and all(FLAGS.values()) and len(FLAGS["serve"]) > 30
     assert ("serve", "--device") in CHOICES
 
 
