@@ -502,3 +502,22 @@ def test_shares_of_two_shapes():
     assert [row[:2] + row[-1:] for row in rows] == [["bf16", "pp16", "points"]], result.stdout
     refused = shares("no-such-preset", "regla-6l")
     assert refused.returncode == 1 and "no-such-preset" in refused.stderr
+
+
+def sed(script):
+    return f"set -- $(printf '%s\\n' \"$@\" | sed '{script}')"
+
+
+@pytest.mark.parametrize("change, said", [
+    ("", "1 fingerprints, 59 tokens, "),
+    (sed("0,/^f32$/s//bf16/"), "gla (f32 f32 f32), the text, token 1: old"),
+    (sed("s/gla$/gla_gate/"), "gla (f32 f32 f32), fingerprint: old")])
+def test_bits_of_two_builds(tmp_path, change, said):
+    other = tmp_path / "regla"
+    other.write_text(f"#!/bin/sh\n{change}\nexec {BINARY} \"$@\"\n")
+    other.chmod(0o755)
+    result = subprocess.run([sys.executable, LOADTEST / "bits.py", BINARY, other, "--models", "gla",
+                             "--formats", "f32 f32 f32"], capture_output=True, text=True, timeout=300)
+    assert said in result.stdout, result.stdout + result.stderr
+    assert result.stdout.endswith("1 differ\n" if change else "the same\n")
+    assert result.returncode == bool(change)
