@@ -417,4 +417,5 @@ def main():
     return 1 if failed else 0
 
 
-sys.exit(print_graph() if sys.argv[1:] == ["--graph"] else main())
+if __name__ == "__main__":
+    sys.exit(print_graph() if sys.argv[1:] == ["--graph"] else main())
