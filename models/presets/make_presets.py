@@ -92,7 +92,7 @@ SYSTEMS = {
     "rfa": plain(linear("unit_cos_sin", "scalar", **SUM)),
     "la_relu": plain(linear("relu", position=ROPE, **RMS)),
     "la_elu": plain(linear("elu+1", position=ROPE, **RMS)),
-    "hedgehog": plain(linear("hedgehog", **RMS), shapes={"features": 2 * HEAD_DIM}),
+    "hedgehog": plain(linear("hedgehog", position=ROPE, **RMS), shapes={"features": 2 * HEAD_DIM}),
     "deltanet": plain(linear("dpfp", "delta", **RMS), shapes={"features": 2 * HEAD_DIM}),
     "performer": plain(linear("favor", **SUM)),
     "cosformer": plain(linear("relu", position={"type": "lrpe_unitary"}, **SUM)),

@@ -226,6 +226,8 @@ def random_config(rng):
     return raw, shapes
 
 
+# Of these cases what a paper fixes is as in a new model: PermuteFormer's decay, cosFormer's angle.
+AS_NEW = {"permuteformer": ".g_proj.", "cosformer": ".theta"}
 FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu"}
 # Combinations that no other golden case has, as (shapes, config, mixers by layer).
 GOLDEN = {
@@ -358,6 +360,38 @@ GOLDEN = {
             "position": {"type": "rope", "distance_bias": 40},
             "output_gate": "swish",
             **FLASH,
+        },
+    ),
+    "hedgehog": (
+        {"head_dim": 12, "value_dim": 12, "bias": True},
+        {"num_attention_heads": 4, "hidden_size": 48, "intermediate_size": 96},
+        {
+            "kind": "linear",
+            "feature_map": "hedgehog",
+            "position": {"type": "rope", "stage": "before"},
+            "output_norm": "rmsnorm",
+        },
+        {"kind": "linear", "feature_map": "hedgehog", "sum_norm": True},
+    ),
+    "permuteformer": (
+        {"head_dim": 6, "value_dim": 9, "bias": True},
+        {"num_attention_heads": 3},
+        {
+            "kind": "linear",
+            "feature_map": "elu+1",
+            "gate": "scalar",
+            "sum_norm": True,
+            "position": {"type": "lrpe_permutation"},
+        },
+    ),
+    "cosformer": (
+        {"head_dim": 7, "value_dim": 5, "bias": True},
+        {"num_attention_heads": 3, "max_position_embeddings": 128},
+        {
+            "kind": "linear",
+            "feature_map": "relu",
+            "sum_norm": True,
+            "position": {"type": "lrpe_unitary"},
         },
     ),
     "rfa_unit_length": (
@@ -581,9 +615,12 @@ def write_case(folder, rng, name=None):
         write_expected(folder, prompt, torch.zeros(length, raw["vocab_size"]), [0], [1.0], 1.0)
         return refusal
     dtype = DTYPES[rng.choice(["f32", "f32", "bf16", "f16"] if name is None else ["bf16"])]
+    tensors = random_tensors(config, shapes, rng)
+    fixed = AS_NEW.get(name, "\n")
+    tensors.update({n: t for n, t in new_tensors(config, shapes).items() if fixed in n})
     tensors = {
         name: (tensor.to(dtype) if tensor.dtype.is_floating_point else tensor).contiguous()
-        for name, tensor in random_tensors(config, shapes, rng).items()
+        for name, tensor in tensors.items()
     }
     save_file(tensors, folder / "model.safetensors")
     exact = logprobs_of(folder, torch.float64, prompt)
