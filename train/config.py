@@ -438,8 +438,8 @@ def parse_config(raw):
 
 
 def shipped(raw):
-    """config.json's object without what only a new model needs (init.py)."""
-    return {key: value for key, value in raw.items() if key not in ("shapes", "init")}
+    """config.json's object without what only training needs (init.py, parameters.py)."""
+    return {key: value for key, value in raw.items() if key not in ("shapes", "init", "rates")}
 
 
 @contextmanager

@@ -20,12 +20,20 @@ from torch import nn
 import train
 from train.checkpoint import load_tensors, read_state
 from train.config import of_file, read_config
-from train.files import read_text, told, words
+from train.files import read_object, read_text, told, words
 from train.finite import NotFinite, explain
 from train.init import new_tensors, read_init, read_shapes
 from train.model.model import Model
 from train.muon import Muon
-from train.parameters import KERPLE_R, fixed_by_papers, freeze, keep_in_range, tie
+from train.parameters import (
+    KERPLE_R,
+    factors_of,
+    fixed_by_papers,
+    freeze,
+    keep_in_range,
+    read_rates,
+    tie,
+)
 from train.schedule import SCHEDULES, Schedule
 from train.windows import Windows, check_tokens
 
@@ -34,34 +42,42 @@ from train.windows import Windows, check_tokens
 NO_MATRICES = (".position.", ".conv.")
 
 
-def make_optimizers(model, args):
-    """Muon for the hidden matrices; AdamW for the embeddings and everything small."""
-    groups = {"muon": [], "matrix": [], "embedding": [], "small": []}
+def kind_of(name, parameter, optimizer):
+    """Which of the optimizers' groups a parameter is in."""
+    if "embeddings" in name or name == "head":
+        return "embedding"
+    if parameter.dim() == 2 and not any(part in name for part in NO_MATRICES):
+        return "muon" if optimizer == "muon" else "matrix"
+    return "small"
+
+
+def make_optimizers(model, args, rates=None):
+    """Muon for the hidden matrices; AdamW for the embeddings and everything small. rates: factors of
+    the rate by regular expressions (parameters.py)."""
+    decay = {"embedding": 0.0, "small": 0.0, "matrix": args.weight_decay, "muon": args.muon_decay}
+    groups, factors = {}, factors_of(model, rates or {})
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if "embeddings" in name or name == "head":
-            groups["embedding"].append(parameter)
-        elif parameter.dim() == 2 and not any(part in name for part in NO_MATRICES):
-            groups["muon" if args.optimizer == "muon" else "matrix"].append(parameter)
-        else:
-            groups["small"].append(parameter)
-    adam = [
-        {"params": groups["embedding"], "lr": args.lr, "weight_decay": 0.0},
-        {"params": groups["small"], "lr": args.lr, "weight_decay": 0.0},
-        {"params": groups["matrix"], "lr": args.lr, "weight_decay": args.weight_decay},
-    ]
-    adam = [group for group in adam if group["params"]]
+        if parameter.requires_grad:
+            key = kind_of(name, parameter, args.optimizer), factors[name]
+            groups.setdefault(key, []).append(parameter)
+
+    def made(*kinds):
+        return [
+            {
+                "params": parameters,
+                "lr": factor * (args.muon_lr if kind == "muon" else args.lr),
+                "weight_decay": decay[kind],
+            }
+            for wanted in kinds
+            for (kind, factor), parameters in groups.items()
+            if kind == wanted
+        ]
+
+    adam, muon = made("embedding", "small", "matrix"), made("muon")
     optimizers = [torch.optim.AdamW(adam, betas=tuple(args.betas), eps=1e-10)] if adam else []
-    if groups["muon"]:
-        optimizers.append(
-            Muon(
-                groups["muon"],
-                lr=args.muon_lr,
-                weight_decay=args.muon_decay,
-                dtype=torch.bfloat16 if args.bf16 else torch.float32,
-            )
-        )
+    if muon:
+        dtype = torch.bfloat16 if args.bf16 else torch.float32
+        optimizers.append(Muon(muon, lr=args.muon_lr, dtype=dtype))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
@@ -226,7 +242,8 @@ def say(text):
 def prepare(args, seed, run):
     """A run's model, optimizers and schedule, and the steps that are done."""
     model = build(args, seed)
-    optimizers = make_optimizers(model, args)
+    with of_file(args.config):
+        optimizers = make_optimizers(model, args, read_rates(read_object(args.config)))
     decay = round(args.steps * args.decay_share) if args.seconds else args.decay
     schedule = Schedule(args.steps, args.warmup, decay, args.schedule)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {vars(args)}", flush=True)

@@ -36,6 +36,9 @@ class Init:
     # Of the biases of g_proj, z_proj and f_proj, evenly over a head's dimensions (or the heads).
     # ReGLA's sigma(b_g) is then 0.73 to 0.99 and, as b_r = 0, F = g at first.
     gate_bias: tuple = (1.0, 4.5)
+    # Of fast decay: its products sigma(z_i) sigma(f_j) are at first sigma of the i-th of gate_bias,
+    # for all j, as ReGLA's gate is; else each of its two gates is that.
+    gate_product: bool = False
     # {"r1": [from, to], ..}: evenly over the heads, in the place of the released draw.
     kerple: dict = field(default_factory=dict)
     # LRPE's angles become a tensor, which is trained.
@@ -54,8 +57,9 @@ def read_init(raw):
     for key in given:
         if key not in {f.name for f in fields(Init)}:
             raise ValueError(f"config.json: init.{key}: unknown key")
-    if not is_a(given.get("learned_theta"), bool):
-        raise ValueError(f"config.json: init.learned_theta: expected bool, got {given['learned_theta']!r}")
+    for key in ("learned_theta", "gate_product"):
+        if not is_a(given.get(key), bool):
+            raise ValueError(f"config.json: init.{key}: expected bool, got {given[key]!r}")
     if "gate_bias" in given:
         given["gate_bias"] = _pair(given["gate_bias"], "init.gate_bias")
     kerple = object_of(given.get("kerple", {}), "init.kerple")
@@ -311,6 +315,17 @@ def _gates(make, mixer, name, m, dv):
         if gate in ("g_proj", "z_proj", "f_proj"):
             spread = torch.linspace(*make.init.gate_bias, size if size > 1 else heads)
             make.tensors[f"{name}.{gate}.bias"] = spread.repeat(heads) if size > 1 else spread
+    if mixer.gate == "fast_decay" and make.init.gate_product:
+        _factors(make, name)
+
+
+def _factors(make, name):
+    """Of the z that a gate alone would have: f takes as much of all products as of the largest."""
+    z, f = make.tensors[f"{name}.z_proj.bias"], make.tensors[f"{name}.f_proj.bias"]
+    product = z.double().sigmoid()
+    factor = product.max().sqrt()
+    make.tensors[f"{name}.z_proj.bias"] = (product / factor).logit().float()
+    make.tensors[f"{name}.f_proj.bias"] = torch.full_like(f, float(factor.logit()))
 
 
 def _steps(make, mixer, name):
@@ -346,10 +361,9 @@ def _spe(make, position, name, heads, m, sines=1):
 def _kerple(make, kind, name, heads):
     for r, highest in KERPLE_RANGES.get(kind, {}).items():
         if (kind, r) not in make.shared:
-            if r in make.init.kerple:
+            values = highest * torch.rand(heads, generator=make.shared_generator)
+            if r in make.init.kerple:  # the others are drawn as without it
                 values = torch.linspace(*make.init.kerple[r], heads)
-            else:
-                values = highest * torch.rand(heads, generator=make.shared_generator)
             make.shared[kind, r] = values.clamp(min=KERPLE_LOWEST)
         make.tensors[f"{name}.{r}"] = make.shared[kind, r].clone()
 

@@ -47,13 +47,14 @@ def t_test(differences):
     return incomplete_beta((n - 1) / 2, 0.5, (n - 1) / (n - 1 + t * t))
 
 
-def verdict(difference, p, ratio=1.0, equal=False):
+def verdict(difference, p, ratio=1.0, equal=False, within=False):
     """Of a claim that one side is better than the other by `ratio` of the perplexity (1: by more
-    than noise), or with `equal` that they differ by less; difference: of the losses in nats, the
-    other's less the better's."""
+    than noise); with `equal` that they differ by less; with `within` that the first is less far
+    behind, and better by any amount. difference: of the losses in nats, the other's less the first's.
+    """
     sure = p is not None and p < LEVEL
-    if equal:
-        if abs(difference) < math.log(ratio):
+    if equal or within:
+        if -math.log(ratio) < difference and (within or difference < math.log(ratio)):
             return HOLDS
         return REVERSED if sure else UNDECIDED
     if sure and difference > math.log(max(ratio, NOISE)):

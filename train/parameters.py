@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run trains: tensors that the papers hold fixed keep their values, tensors that they share
-are one tensor in all layers."""
+are one tensor in all layers; and which have a learning rate of their own."""
 
 import re
 
 import torch
 
+from train.config import object_of
 from train.init import is_permuteformer
 from train.model.model import checkpoint_name
 from train.model.positions import SoftmaxPosition
 
 # KERPLE has one set of r for all layers (its table 2 counts 24 to 36 parameters).
 KERPLE_R = r"\.position\.r[1-4]$"
+MOST_RATE = 1000  # factor of a learning rate
 
 
 def fixed_by_papers(config, learned_theta):
@@ -64,6 +66,39 @@ def tie(model, regex, required, equal):
                 )
             module, leaf = name.rsplit(".", 1)
             setattr(model.get_submodule(module), leaf, first)
+
+
+def read_rates(raw):
+    """The "rates" of a config's JSON object: factors of the learning rate, by regular expressions that
+    find names of tensors as in a checkpoint."""
+    rates = object_of(raw.get("rates", {}), "rates")
+    for regex, factor in rates.items():
+        if type(factor) not in (int, float) or not 0 < factor <= MOST_RATE:
+            raise ValueError(
+                f"config.json: rates.{regex}: expected more than 0, at most {MOST_RATE}, got {factor!r}"
+            )
+        try:
+            re.compile(regex)
+        except re.error as error:
+            raise ValueError(
+                f"config.json: rates.{regex}: expected a regular expression, got: {error}"
+            ) from None
+    return rates
+
+
+def factors_of(model, rates):
+    """The factor of each trained parameter's rate, by its name; 1 where no regex finds it."""
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    found = {name: [r for r in rates if re.search(r, checkpoint_name(name))] for name in names}
+    for regex in rates:
+        if not any(regex in regexes for regexes in found.values()):
+            raise ValueError(f"config.json: rates.{regex}: expected a trained tensor, found none")
+    for name, regexes in found.items():
+        if len(regexes) > 1:
+            raise ValueError(
+                f"config.json: rates: expected one for {checkpoint_name(name)}, got {regexes}"
+            )
+    return {name: rates[regexes[0]] if regexes else 1.0 for name, regexes in found.items()}
 
 
 def keep_in_range(model):

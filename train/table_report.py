@@ -85,7 +85,7 @@ def judge(records, claim):
                 verdicts.append(None)
                 missing.append(pair)
                 continue
-            verdicts.append(verdict(*compared, claim.ratio, claim.equal))
+            verdicts.append(verdict(*compared, claim.ratio, claim.equal, claim.within))
             if verdicts[-1] != HOLDS:
                 said.append(f"{pair}: {percent(compared[0])}, {verdicts[-1]}")
     measured = len(verdicts) - len(missing)

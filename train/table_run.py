@@ -16,6 +16,7 @@ from train.files import read_object
 from train.linearize import linearize, read_donor, write
 from train.table_config import edit, row_config
 from train.table_text import LONGEST
+from train.windows import Windows
 
 ROOT = Path(__file__).parents[1]
 POINTS = 20  # of a run's loss, in its record
@@ -139,6 +140,12 @@ def summary(log):
     }
 
 
+def order_of(plan, row, seed):
+    """Of a run's data, as a hash."""
+    windows = Windows(plan.work / "train.u16", plan.size.window, seed)
+    return windows.order(plan.steps(row), plan.size.batch)
+
+
 def train(plan, row, seed, folder):
     """Trains, or goes on with, a run; returns what its record says of it."""
     config_file, start = start_of(plan, row, seed, folder)
@@ -152,7 +159,7 @@ def train(plan, row, seed, folder):
     shutil.rmtree(folder / "start", ignore_errors=True)
     first = next(line for line in (folder / "log").read_text().splitlines() if " parameters, {" in line)
     return {"parameters": int(first.split()[0]), "recipe": " ".join(arguments),
-            **summary(folder / "log")}
+            "order": order_of(plan, row, seed), **summary(folder / "log")}
 
 
 def borrow(plan, row, seed, folder):

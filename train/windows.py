@@ -2,6 +2,7 @@
 """Token files as training reads them: uint16, by windows in a random order; and whether a model has
 their tokens."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +54,21 @@ class Windows:
 
     def batch(self, step, size):
         """The step-th batch: ids [size, length + 1]."""
-        parts, first, end = [], step * size, (step + 1) * size
+        starts = self._starts(step * size, (step + 1) * size)
+        return self.tokens[starts[:, None] + self.within].long() & 0xFFFF
+
+    def order(self, steps, size):
+        """A hash of where the windows of the first batches begin, in their order."""
+        starts = self._starts(0, steps * size).cpu().numpy().astype("<i8")
+        return hashlib.sha256(starts.tobytes()).hexdigest()[:16]
+
+    def _starts(self, first, end):
+        parts = []
         while first < end:
             epoch, index = divmod(first, self.count)
             parts.append(self._starts_of(epoch)[index : index + end - first])
             first += len(parts[-1])
-        return self.tokens[torch.cat(parts)[:, None] + self.within].long() & 0xFFFF
+        return torch.cat(parts)
 
     def _starts_of(self, epoch):
         if epoch != self.epoch:

@@ -11,7 +11,7 @@ import torch
 from train.checkpoint import save_model
 from train.config import parse_config, shipped
 from train.finite import NotFinite
-from train.fit import fit, parse_arguments
+from train.fit import fit, make_optimizers, parse_arguments
 from train.init import Init, new_tensors, read_init
 from train.model.layers import Norm, Tensors
 from train.model.linear_mixer import LinearMixer
@@ -152,6 +152,62 @@ def test_init_says_other_first_values(raw_config):
     for wrong in ({"gate": 1}, {"kerple": {"r5": [1, 2]}}):
         with pytest.raises(ValueError, match="init.*unknown key"):
             read_init({"init": wrong})
+
+
+def test_products_of_fast_decay_may_begin_where_reglas_gate_does(raw_config):
+    def first_gates(gate, **init):
+        raw_config["mixers"]["a"] = {"kind": "linear", "gate": gate, "output_norm": "rmsnorm"}
+        raw = {**raw_config, "init": init}
+        tensors = new_tensors(parse_config(shipped(raw)), {"head_dim": 6, "value_dim": 8}, 0,
+                              read_init(raw))
+        return [tensors[f"model.layers.0.attn.{name}_proj.bias"].double().sigmoid().view(2, -1)
+                for name in (("g", "r") if gate == "refined" else ("z", "f"))]
+
+    g, r = first_gates("refined")
+    assert (r == 0.5).all()  # F = g
+    z, f = first_gates("fast_decay", gate_product=True)
+    assert torch.allclose(z[:, :, None] * f[:, None], g[:, :, None].expand(2, 8, 6), atol=1e-6)
+    assert z.max() < 0.995 and 0.99 < f.max() < 0.995  # both can learn
+    z, f = first_gates("fast_decay")
+    assert torch.equal(z, g) and f.min() == g.min() and f.max() == g.max()
+
+
+def test_rates_are_of_the_tensors_that_they_name(run, raw_config):
+    """The first AdamW step is as long as the rate, whatever the gradient."""
+    def moved(rates, *flags):
+        raw = {**raw_config, "rates": rates}
+        before = new_tensors(parse_config(shipped(raw)), raw["shapes"])
+        after = run(raw, "--steps=1", "--warmup=1", "--decay=0", "--optimizer=adamw", "--lr=1e-3",
+                    "--weight-decay=0", *flags)
+        return {name: float((tensor - before[f"model.{name}"]).abs().max())
+                for name, tensor in after.items() if f"model.{name}" in before}
+
+    plain, faster = moved({}), moved({r"\.position\.": 10, "g_proj": 0.5})
+    for name, distance in faster.items():
+        factor = 10 if ".position." in name else 0.5 if "g_proj" in name else 1
+        assert distance == pytest.approx(factor * plain[name], rel=1e-3), name
+    assert any(".position." in name for name in faster) and any("g_proj" in name for name in faster)
+
+
+@pytest.mark.parametrize("rates, said", [
+    ({"nothing": 2}, "rates.nothing: expected a trained tensor, found none"),
+    ({r"\.position\.": 2, r"\.r1$": 3}, r"rates: expected one for .*\.position\.r1, got"),
+    ({"(": 2}, "rates.\\(: expected a regular expression, got"),
+    ({"a": 0}, "rates.a: expected more than 0, at most 1000, got 0"),
+    ({"a": 1e9}, "rates.a: expected more than 0"), ({"a": True}, "rates.a: expected more than 0"),
+    ({"a": "2"}, "rates.a: expected more than 0"), ([1], "rates: expected an object")])
+def test_rates_that_cannot_be(run, raw_config, rates, said):
+    with pytest.raises(ValueError, match=said):
+        run({**raw_config, "rates": rates})
+
+
+def test_both_optimizers_have_rates(raw_config):
+    config = parse_config(shipped(raw_config))
+    model = Model(config, new_tensors(config, raw_config["shapes"]))
+    args = parse_arguments(["--config=c", "--data=d", "--run=r", "--steps=1"])
+    adam, muon = make_optimizers(model, args, {"mlp": 3})
+    assert [group["peak_lr"] for group in muon.param_groups] == [args.muon_lr, 3 * args.muon_lr]
+    assert {group["peak_lr"] for group in adam.param_groups} == {args.lr, 3 * args.lr}
 
 
 def test_rows_of_performers_matrix_are_orthogonal(raw_config):
