@@ -116,7 +116,8 @@ def head_of(args, plan, documents):
         f"{size.vocabulary:,} learned from the text, tied. Windows of {size.window} tokens, "
         f"{size.batch} a step, {plan.tokens:,} tokens a run (the donor: 4 times as many). AdamW, "
         f"{size.lr:g} with warm-up and a cosine, gradients clipped at 1, no dropout"
-        f"{', bf16' if plan.bf16 else ''}, embeddings of deviation 1: the same for every row. "
+        f"{', bf16' if plan.bf16 else ''}, embeddings of deviation 1: the same for every row, "
+        "but where a table says otherwise. "
         f"Scored by the engine on {documents} documents of {32 * size.window} tokens. "
         "Other domain: the test text.", "",
     ]
