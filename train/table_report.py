@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from train import plots
 from train.files import read_object
 from train.paired import HOLDS, LEVEL, NOISE, REVERSED, UNDECIDED, t_test, together, verdict
-from train.table_rows import ROWS, TABLES
+from train.table_rows import MENDED, ROWS, TABLES
 
 
 NOT_MEASURED = "not measured"
@@ -236,7 +236,8 @@ def report(out, head, names, window):
     records = read_records(out)
     lines, total = [], dict.fromkeys(COUNTED, 0)
     for name in names:
-        if not any(row in records for row in TABLES[name].rows):
+        rows = TABLES[name].rows
+        if not any(row in records for row in [r for r in rows if r.endswith(MENDED)] or rows):
             continue
         text, counts = table_text(records, name, TABLES[name], window)
         lines += text + draw(records, name, TABLES[name], out, window)
