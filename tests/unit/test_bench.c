@@ -41,6 +41,41 @@ Test(bench, without_lists_there_are_two_tests)
     bench_plan_clear(&plan);
 }
 
+Test(bench, formats_in_one_word)
+{
+    static const struct {
+        const char *text, *name;
+    } cases[] = {
+        {"q8/8bit/f16", "q8/8bit/f16"}, {"q8", "q8/auto/auto"},
+        {"/f32", "auto/f32/auto"},      {"//bf16", "auto/auto/bf16"},
+        {"", "auto/auto/auto"},         {"q4/", "q4/auto/auto"},
+        {"q4//", "q4/auto/auto"},       {"auto/16bit", "auto/16bit/auto"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bench_case test = {0};
+        struct error err = ERROR_INIT;
+        char name[BENCH_FORMATS_SIZE];
+        cr_assert(bench_formats_read(&test, cases[i].text, &err) == 0, "%s", err.message);
+        bench_formats_name(&test, name);
+        cr_expect_str_eq(name, cases[i].name);
+    }
+    static const struct {
+        const char *text, *message;
+    } wrong[] = {
+        {"q9", "weights: expected auto, f32, bf16, f16, q8, q6 or q4, got \"q9\""},
+        {"q8/4bit", "activations: expected auto, f32, 16bit or 8bit, got \"4bit\""},
+        {"q8/8bit/q8", "KV: expected auto, f32, f16 or bf16, got \"q8\""},
+        {"q8/8bit/f16/", "expected WEIGHTS/ACTIVATIONS/KV, as q8/8bit/f16, got \"q8/8bit/f16/\""},
+        {"q8,8bit", "weights: expected auto, f32, bf16, f16, q8, q6 or q4, got \"q8,8bit\""},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct bench_case test = {0};
+        struct error err = ERROR_INIT;
+        cr_expect(bench_formats_read(&test, wrong[i].text, &err) == -1);
+        cr_expect_str_eq(err.message, wrong[i].message);
+    }
+}
+
 Test(bench, every_combination_is_a_test_once)
 {
     struct bench_lists lists = defaults;
