@@ -182,10 +182,9 @@ enum activation_format cpu_activations(const char *instruction_set, enum weight_
 #if defined(__aarch64__)
     return ACTIVATIONS_F32; /* nothing was measured there */
 #endif
-    /* 8bit is faster still. Beside what four bits cost it loses little; of the other formats it
-     * would be most of what a real model loses, 0.3 % of its perplexity. */
+    /* what it costs a model's words: loadtest/FIGURES.md, "Rounded inputs" */
     if (activation_format_fits(ACTIVATIONS_8BIT, weights))
-        return weights == WEIGHTS_Q4 ? ACTIVATIONS_8BIT : ACTIVATIONS_16BIT;
+        return ACTIVATIONS_8BIT;
     /* One tile product takes the place of three, with f16 two that of six. Without tiles products
      * of bf16 with bf16 take longer than those with f32 on Intel's cores. */
     const bool fewer_or_faster =

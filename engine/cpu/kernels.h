@@ -121,11 +121,12 @@ static inline __attribute__((always_inline)) int digits_of(enum activation_forma
     return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
 }
 
-/* The dwords of a row of Q8_BLOCK inputs there: scale, four of sums, digits. */
-enum { FIXED_ENDS = 5 };
+/* The dwords of a row of Q8_BLOCK inputs there: scale, four of sums, digits; with one digit two for
+ * each half, of its wide four (kernels_fixed.h). */
+enum { FIXED_ENDS = 5, FIXED_WIDE = 4 };
 static inline __attribute__((always_inline)) int fixed_words(const int digits)
 {
-    return FIXED_ENDS + Q8_BLOCK / 4 * digits;
+    return FIXED_ENDS + Q8_BLOCK / 4 * digits + (digits == 1 ? FIXED_WIDE : 0);
 }
 
 /* Where tiles multiply bf16 and f16, x is this number of bf16, each exact (kernels_tiles.h), unless

@@ -206,9 +206,9 @@ INLINE void AMX(multiply_bytes)(AMX_STATE *state, const enum weight_format forma
 
 /* What a block adds to row i of m, for 16 outputs. p has them in its first half, whichever they
  * are: an index that is no constant would keep it in memory. */
-INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits, int m, int i,
-                          const int32_t *x, const byte_sums sums, const unsigned char *w,
-                          vec scales, int half, vec sum)
+VNNI_INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits, int m, int i,
+                               const int32_t *x, const byte_sums sums, const unsigned char *w,
+                               vec scales, int half, vec sum)
 {
     const unsigned char *minima = w + half * 16 * sizeof(uint16_t);
     __m512i p[MOST_DIGITS][2];
@@ -216,16 +216,18 @@ INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits, int
 #pragma GCC unroll 3
     for (int d = 0; d < digits; d++)
         p[d][0] = _mm512_add_epi32(p[d][0], _mm512_load_si512(sums[d][i]));
+    if (digits == 1)
+        p[0][0] = add_wide(p[0][0], format, m, 0, x + i, w, half);
     const __m512 value = part_value(format, digits, 0, p, w, 0, _mm512_setzero_ps());
     return end_block(format, m, value, x + i, minima, scales, 0, sum);
 }
 
 /* sums [m][32], of which 16 columns, (+)= x * the blocks of a panel from w on, of which every other
  * is the panel's. full: m is 16, and the sums stay in registers. */
-INLINE void AMX(multiply_blocks)(AMX_STATE *state, const enum weight_format format,
-                                 const int digits, const bool full, int m, const int32_t *x,
-                                 int64_t blocks, const unsigned char *w, int half, bool ahead,
-                                 float *sums, bool add)
+VNNI_INLINE void AMX(multiply_blocks)(AMX_STATE *state, const enum weight_format format,
+                                      const int digits, const bool full, int m, const int32_t *x,
+                                      int64_t blocks, const unsigned char *w, int half, bool ahead,
+                                      float *sums, bool add)
 {
     _Alignas(LINE) byte_sums products[2]; /* the tiles go on while a block before ends */
     vec kept[TILE_HEIGHT];
@@ -256,8 +258,8 @@ INLINE void AMX(multiply_blocks)(AMX_STATE *state, const enum weight_format form
         vec_store(sums + i * PANEL, kept[i]);
 }
 
-INLINE void AMX(product_bytes)(const int digits, const enum weight_format format,
-                               const struct product *p)
+VNNI_INLINE void AMX(product_bytes)(const int digits, const enum weight_format format,
+                                    const struct product *p)
 {
     enum { CHUNK = 16 }; /* blocks whose weights stay in the first cache */
     const int32_t *inputs = (const int32_t *)(const void *)p->x;
@@ -322,7 +324,7 @@ static float AMX(measure_tiles)(bool bytes, int64_t rounds)
     return sums[0][0];
 }
 
-static void AMX(kernel_product)(const struct product *p)
+VNNI static void AMX(kernel_product)(const struct product *p)
 {
     const enum weight_format format = p->weight->format;
     if (p->num_rows == 1 && (PART_FORMATS >> format & 1) != 0) {

@@ -35,6 +35,20 @@ INLINE int8x16_t dot_input(const int32_t *x)
     return vreinterpretq_s8_s32(vdupq_n_s32(*x));
 }
 
+/* What the second digits of the wide four of one of m rows add to LANES outputs of a block. */
+INLINE int32x4_t dot_wide(const enum weight_format format, const int m, const int32_t *x,
+                          const unsigned char *block, int column)
+{
+    const int32_t *wide = x + fixed_wide(m, 0);
+    uint8x16_t bytes = vld1q_u8(block + wide[0] + column * (int)sizeof *wide);
+    if (format == WEIGHTS_Q4)
+        bytes = vandq_u8(vshlq_u8(bytes, vdupq_n_s8((int8_t)(wide[3 * m] - 8))), vdupq_n_u8(15));
+    else
+        bytes = veorq_u8(bytes, vdupq_n_u8(128));
+    return vshlq_n_s32(vdotq_s32(vdupq_n_s32(0), vreinterpretq_s8_u8(bytes), dot_input(wide + m)),
+                       8);
+}
+
 /* What a block adds to outputs, without the scales. p: the exact sums by digit; only the sum of the
  * lower two is right. */
 INLINE vec dot_value(const int digits, const int32x4_t *p)
@@ -87,9 +101,12 @@ INLINE void dot_row(const enum weight_format format, const int digits, const int
                     p[v][d] = vdotq_s32(p[v][d], quants, dot_input(x + fixed_four(1, d, four)));
             }
 #pragma GCC unroll 4
-        for (int v = 0; v < DOT_VECTORS; v++)
+        for (int v = 0; v < DOT_VECTORS; v++) {
+            if (digits == 1)
+                p[v][0] = vaddq_s32(p[v][0], dot_wide(format, 1, x, w, row_column(u + v)));
             row->sums[u + v] = dot_end(format, 1, dot_value(digits, p[v]), x, w, row_column(u + v),
                                        row->sums[u + v]);
+        }
     }
 }
 
@@ -137,8 +154,12 @@ INLINE void dot_values(const enum weight_format format, const int digits, const 
             }
     }
 #pragma GCC unroll 24
-    for (int i = 0; i < 2 * m; i++)
-        values[i / 2][i % 2] = dot_value(digits, p[i / 2][i % 2]);
+    for (int i = 0; i < 2 * m; i++) {
+        int32x4_t *sums = p[i / 2][i % 2];
+        if (digits == 1)
+            sums[0] = vaddq_s32(sums[0], dot_wide(format, m, x + i / 2, w, column + i % 2 * LANES));
+        values[i / 2][i % 2] = dot_value(digits, sums);
+    }
 }
 #endif
 

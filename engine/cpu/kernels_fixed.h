@@ -18,21 +18,50 @@ INLINE int fixed_rows_of(const enum weight_format format, const int digits)
 /* A tile of x in fixed point has, per block of 32 inputs, fixed_words dwords of each of its m rows;
  * row i's are at i, m apart. x = (d[0] + 256 d[1] + 65536 d[2]) * scale with digits in -128..127.
  * So x / scale is at most +-8355711, in two digits +-32639, in one +-127, and the error is half of
- * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
+ * the scale: 2^-24, 2^-16 or 2^-8 of the largest number (and 0.8 % of that).
+ *
+ * In one digit the largest number of a block would leave few of the 127 to the others, and models
+ * have such numbers: so the four inputs that it is in, the wide four, have two digits, and the
+ * largest is that of the other 28. (That is 1/257 of the wide four's where theirs is less.) q6 has
+ * a wide four in each half. What this gives: loadtest/FIGURES.md, "Rounded inputs".
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
  * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, -32
  * times those of each half for q6's, or with minima the sum of x in f32; the digits, all d[0]
- * first, four inputs to a dword. */
+ * first, four inputs to a dword. With one digit there follow of each part at which byte the quants
+ * of its wide four begin (in q8 and q4 of a block of weights, in q6 of its quants as bytes), and
+ * d[1]; in q4 the bits that its quants have in the bytes there, and how far their sum is to be
+ * shifted. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
     return (FIXED_ENDS + 8 * d + four) * m;
+}
+
+/* Where those of a part's wide four are. */
+INLINE int fixed_wide(const int m, const int part)
+{
+    return (FIXED_ENDS + 8 + 2 * part) * m;
+}
+
+/* What counts as the largest number of a block, whose wide fours have the size `wide` and the other
+ * numbers `others`: so that one digit is enough for these, and two for those. */
+#define WIDE_LEAST (1.0f / 257)
+INLINE float largest_beside_wide(float others, float wide)
+{
+    const float least = wide * WIDE_LEAST;
+    return others > least ? others : least;
 }
 
 /* The sum of a block's inputs counts so much less, and its minima more: it may be larger than any
  * float. */
 #define MINIMA_INPUT 0x1p-5f
 #define MINIMA_SCALE 0x1p5f
+
+/* The digits that numbers are taken apart into: with one, the wide fours' second. */
+INLINE int digits_made(const int digits)
+{
+    return digits == 1 ? 2 : digits;
+}
 
 /* The largest number in so many digits. */
 INLINE int32_t fixed_most(const int digits)
@@ -85,6 +114,20 @@ INLINE void fix_digits(const struct digit_place to, int d, const int8_t bytes[Q8
         memcpy(to.at + d * to.digit + four * to.four, bytes + 4 * four, 4);
 }
 
+/* Writes a part's wide four. bytes: the second digits of its block. */
+INLINE void write_wide(const enum weight_format format, const int m, const int part, int four,
+                       const int8_t bytes[Q8_BLOCK], int32_t *out)
+{
+    const int fours = format == WEIGHTS_Q4 ? 2 : 1, shift = four % fours * 4;
+    int32_t *to = out + fixed_wide(m, part);
+    to[0] = four / fours * PANEL * (int)sizeof(int32_t);
+    memcpy(to + m, bytes + 4 * four, 4);
+    if (format == WEIGHTS_Q4) {
+        to[2 * m] = (int32_t)(UINT32_C(0x0f0f0f0f) << shift);
+        to[3 * m] = 8 - shift;
+    }
+}
+
 enum { BLOCK_VECTORS = Q8_BLOCK / LANES };
 
 #if defined(__AVX512F__)
@@ -102,6 +145,60 @@ INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
     const uint32_t present = n >= 32 ? UINT32_MAX : (1u << n) - 1;
     for (int half = 0; half < 2; half++)
         numbers[half] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + 16 * half);
+}
+
+/* The sizes of a vector's numbers, as the bits of a float. */
+INLINE __m512i sizes_of(vec numbers)
+{
+    return _mm512_and_si512(_mm512_castps_si512(numbers), _mm512_set1_epi32(INT32_MAX));
+}
+
+/* The wide fours of a block. */
+struct wide_fours {
+    int four[2];             /* of each part, 0..7; the same twice where there is one part */
+    uint32_t largest, other; /* sizes: of all numbers, and of those that are in no wide four */
+};
+
+/* The lanes of a block's numbers that are in its wide fours. */
+INLINE uint32_t wide_lanes(int four, int other)
+{
+    return UINT32_C(15) << 4 * four | UINT32_C(15) << 4 * other;
+}
+
+INLINE struct wide_fours find_wide(const enum weight_format format, const vec x[BLOCK_VECTORS])
+{
+    const __m512i sizes[2] = {sizes_of(x[0]), sizes_of(x[1])};
+    const uint32_t low = _mm512_reduce_max_epu32(sizes[0]),
+                   high = _mm512_reduce_max_epu32(sizes[1]);
+    const uint32_t first = _mm512_cmpeq_epi32_mask(sizes[0], _mm512_set1_epi32((int32_t)low));
+    const uint32_t second = _mm512_cmpeq_epi32_mask(sizes[1], _mm512_set1_epi32((int32_t)high));
+    struct wide_fours wide = {
+        {__builtin_ctz(first) / 4, 4 + __builtin_ctz(second) / 4}, low > high ? low : high, 0};
+    if (block_parts(format) == 1)
+        wide.four[0] = wide.four[1] = wide.four[low < high];
+    const uint32_t others = ~wide_lanes(wide.four[0], wide.four[1]);
+    wide.other = _mm512_reduce_max_epu32(
+        _mm512_max_epu32(_mm512_maskz_mov_epi32((__mmask16)others, sizes[0]),
+                         _mm512_maskz_mov_epi32((__mmask16)(others >> 16), sizes[1])));
+    return wide;
+}
+
+/* A block's numbers [2] in fixed point. wide: lanes. */
+INLINE void fix_numbers(const int digits, const vec x[BLOCK_VECTORS], uint32_t wide, bool finite,
+                        float factor, __m512i numbers[2])
+{
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        __m512i top = _mm512_set1_epi32(fixed_most(digits));
+        if (digits == 1)
+            top = _mm512_mask_mov_epi32(top, (__mmask16)(wide >> 16 * half),
+                                        _mm512_set1_epi32(fixed_most(2)));
+        const __m512 scaled = _mm512_mul_ps(x[half], _mm512_set1_ps(factor));
+        numbers[half] = _mm512_maskz_cvtps_epi32(finite ? UINT16_MAX : 0, scaled);
+        numbers[half] = _mm512_min_epi32(numbers[half], top);
+        numbers[half] =
+            _mm512_max_epi32(numbers[half], _mm512_sub_epi32(_mm512_setzero_si512(), top));
+    }
 }
 
 /* Writes the dwords behind the scale. sums: of all digits; top: of the third. */
@@ -122,22 +219,18 @@ INLINE void write_sums(const enum weight_format format, const int m, const __m51
 INLINE void fix_block(const enum weight_format format, const int digits, const int m,
                       const vec x[BLOCK_VECTORS], int32_t *out, const struct digit_place to)
 {
-    __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
-    __m512i bits = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), positive),
-                                    _mm512_and_si512(_mm512_castps_si512(x[1]), positive));
-    const uint32_t largest = _mm512_reduce_max_epu32(bits);
-    const bool finite = float_of_bits(largest) < INFINITY;
+    const struct wide_fours wide = find_wide(format, x);
+    const bool finite = float_of_bits(wide.largest) < INFINITY;
+    const uint32_t largest = digits == 1 && finite
+                                 ? bits_of_float(largest_beside_wide(float_of_bits(wide.other),
+                                                                     float_of_bits(wide.largest)))
+                                 : wide.largest;
     const float factor = fixed_factor(digits, largest);
-    __m512i top = _mm512_set1_epi32(fixed_most(digits)), fixed[2];
-    for (int i = 0; i < 2; i++) {
-        __m512 scaled = _mm512_mul_ps(x[i], _mm512_set1_ps(factor));
-        fixed[i] = finite ? _mm512_cvtps_epi32(scaled) : _mm512_setzero_si512();
-        fixed[i] = _mm512_min_epi32(fixed[i], top);
-        fixed[i] = _mm512_max_epi32(fixed[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
-    }
+    __m512i fixed[2];
+    fix_numbers(digits, x, wide_lanes(wide.four[0], wide.four[1]), finite, factor, fixed);
     const __m512i sums[2] = {fixed[0], fixed[1]};
     __m512i top_sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (int d = 0; d < digits; d++) {
+    for (int d = 0; d < digits_made(digits); d++) {
         int8_t bytes[Q8_BLOCK];
         __m512i low = take_digit(&fixed[0]), high = take_digit(&fixed[1]);
         if (d == MOST_DIGITS - 1) {
@@ -146,48 +239,24 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         }
         _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(low));
         _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
-        fix_digits(to, d, bytes);
+        if (d < digits)
+            fix_digits(to, d, bytes);
+        else
+            for (int part = 0; part < block_parts(format); part++)
+                write_wide(format, m, part, wide.four[part], bytes, out);
     }
     const float scale = fixed_scale(digits, largest, factor);
     out[0] = (int32_t)bits_of_float(scale);
     write_sums(format, m, sums, top_sums, scale, out + m);
 }
-/* Rows of a tile at once, a row to a lane: what is said above of numbers, of vectors. */
-struct tile_scales {
-    __mmask16 finite;
-    __m512 factors, scales;
-};
-
-INLINE struct tile_scales tile_scales(const int digits, __m512i largest)
+/* Digits of a row's numbers of a block, [digits][32] bytes; with one digit, the second too. */
+INLINE void row_digits(const int digits, const vec x[BLOCK_VECTORS], uint32_t wide, bool finite,
+                       float factor, int8_t (*bytes)[Q8_BLOCK])
 {
-    const __m512 sizes = _mm512_castsi512_ps(largest), zero = _mm512_setzero_ps();
-    const __m512 most = _mm512_set1_ps((float)fixed_most(digits));
-    const __mmask16 finite = _mm512_cmp_ps_mask(sizes, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
-    const __mmask16 counts =
-        _mm512_mask_cmp_ps_mask(finite, sizes, _mm512_set1_ps(0x1p-100f), _CMP_GE_OQ);
-    const __m512 factors = _mm512_maskz_div_ps(counts, most, sizes);
-    const __mmask16 some = _mm512_cmp_ps_mask(factors, zero, _CMP_NEQ_UQ);
-    const __m512 scales = _mm512_maskz_div_ps(some, sizes, most);
-    return (struct tile_scales){finite, factors,
-                                _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), scales)};
-}
-
-/* Digits of a row's numbers of a block, [digits][32] bytes. */
-INLINE void row_digits(const int digits, const vec x[BLOCK_VECTORS], float factor, bool finite,
-                       int8_t (*bytes)[Q8_BLOCK])
-{
-    const __m512i top = _mm512_set1_epi32(fixed_most(digits));
-    const __mmask16 lanes = finite ? UINT16_MAX : 0;
     __m512i numbers[2];
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-        const __m512 scaled = _mm512_mul_ps(x[half], _mm512_set1_ps(factor));
-        numbers[half] = _mm512_min_epi32(_mm512_maskz_cvtps_epi32(lanes, scaled), top);
-        numbers[half] =
-            _mm512_max_epi32(numbers[half], _mm512_sub_epi32(_mm512_setzero_si512(), top));
-    }
+    fix_numbers(digits, x, wide, finite, factor, numbers);
 #pragma GCC unroll 3
-    for (int d = 0; d < digits; d++) {
+    for (int d = 0; d < digits_made(digits); d++) {
         const __m128i low = _mm512_cvtepi32_epi8(numbers[0]);
         const __m128i high = _mm512_cvtepi32_epi8(numbers[1]);
         _mm256_store_si256((__m256i *)(void *)bytes[d], _mm256_set_m128i(high, low));
@@ -230,6 +299,68 @@ INLINE void turn_fours(const int8_t *rows, size_t stride, __m512i fours[8])
     }
 }
 
+/* The largest size of each of a block's fours, eight dwords. */
+INLINE void store_fours(const vec x[BLOCK_VECTORS], int8_t bytes[Q8_BLOCK])
+{
+    __m512i sizes[2];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __m512i all = sizes_of(x[half]);
+        const __m512i two = _mm512_max_epu32(all, _mm512_shuffle_epi32(all, _MM_PERM_CDAB));
+        sizes[half] = _mm512_max_epu32(two, _mm512_shuffle_epi32(two, _MM_PERM_BADC));
+    }
+    const __m512i firsts = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+    const __m512i fours = _mm512_permutex2var_epi32(sizes[0], firsts, sizes[1]);
+    _mm256_store_si256((__m256i *)(void *)bytes, _mm512_castsi512_si256(fours));
+}
+
+/* Rows of a tile at once, a row to a lane: what is said above of numbers, of vectors. */
+struct tile_scales {
+    __m512i wide[2]; /* fours of each part */
+    __mmask16 finite;
+    __m512 factors, scales;
+};
+
+/* sizes [8]: the largest of each four. */
+INLINE struct tile_scales tile_scales(const enum weight_format format, const int digits,
+                                      const __m512i sizes[8])
+{
+    struct tile_scales tile;
+    const int count = 8 / block_parts(format);
+    __m512i top = _mm512_setzero_si512(), others = _mm512_setzero_si512();
+#pragma GCC unroll 2
+    for (int part = 0; part < block_parts(format); part++) {
+        __m512i largest = sizes[part * count];
+        tile.wide[part] = _mm512_set1_epi32(part * count);
+#pragma GCC unroll 8
+        for (int i = 1; i < count; i++) {
+            const int four = part * count + i;
+            const __mmask16 larger = _mm512_cmpgt_epu32_mask(sizes[four], largest);
+            tile.wide[part] =
+                _mm512_mask_mov_epi32(tile.wide[part], larger, _mm512_set1_epi32(four));
+            others = _mm512_max_epu32(others, _mm512_min_epu32(largest, sizes[four]));
+            largest = _mm512_max_epu32(largest, sizes[four]);
+        }
+        top = _mm512_max_epu32(top, largest);
+    }
+    if (block_parts(format) == 1)
+        tile.wide[1] = tile.wide[0];
+    __m512 counted = _mm512_castsi512_ps(top);
+    const __m512 zero = _mm512_setzero_ps(), most = _mm512_set1_ps((float)fixed_most(digits));
+    tile.finite = _mm512_cmp_ps_mask(counted, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
+    if (digits == 1) {
+        const __m512 least = _mm512_mul_ps(counted, _mm512_set1_ps(WIDE_LEAST));
+        counted = _mm512_mask_max_ps(counted, tile.finite, _mm512_castsi512_ps(others), least);
+    }
+    const __mmask16 counts =
+        _mm512_mask_cmp_ps_mask(tile.finite, counted, _mm512_set1_ps(0x1p-100f), _CMP_GE_OQ);
+    tile.factors = _mm512_maskz_div_ps(counts, most, counted);
+    const __mmask16 some = _mm512_cmp_ps_mask(tile.factors, zero, _CMP_NEQ_UQ);
+    tile.scales = _mm512_mask_blend_ps(tile.finite, _mm512_set1_ps(NAN),
+                                       _mm512_maskz_div_ps(some, counted, most));
+    return tile;
+}
+
 /* The sums of so many fours' bytes, of 16 rows. */
 INLINE __m512i sum_fours(const __m512i *fours, const int count)
 {
@@ -240,7 +371,7 @@ INLINE __m512i sum_fours(const __m512i *fours, const int count)
     return _mm512_madd_epi16(sum, _mm512_set1_epi16(1));
 }
 
-/* Writes the dwords behind the scales. sums [digits][part]. */
+/* Writes the dwords behind the scales. sums [digits, with one two][part]. */
 INLINE void write_parts(const enum weight_format format, const int digits, const int m,
                         __mmask16 lanes, __m512i sums[MOST_DIGITS][2], __m512 scales, int32_t *out)
 {
@@ -249,8 +380,7 @@ INLINE void write_parts(const enum weight_format format, const int digits, const
 #pragma GCC unroll 2
     for (int part = 0; part < block_parts(format); part++, out += 2 * m) {
         __m512i low = sums[0][part], high = _mm512_setzero_si512();
-        if (digits > 1)
-            low = _mm512_add_epi32(low, _mm512_slli_epi32(sums[1][part], 8));
+        low = _mm512_add_epi32(low, _mm512_slli_epi32(sums[1][part], 8));
         if (digits > 2)
             high = sums[2][part];
         const __m512 whole =
@@ -272,24 +402,25 @@ typedef int8_t tile_bytes[16][MOST_DIGITS][Q8_BLOCK];
 INLINE void fix_tile_block(const enum weight_format format, const int digits, int m, const float *x,
                            int64_t x_stride, int64_t n, tile_bytes bytes, int32_t *out)
 {
-    __m512i largest = _mm512_setzero_si512();
     _Alignas(LINE) float factors[16];
+    _Alignas(LINE) int32_t wide[2][16];
+    __m512i sizes[8];
     const __mmask16 lanes = (__mmask16)((1u << m) - 1);
-    const __m512i positive = _mm512_set1_epi32(INT32_MAX);
     for (int i = 0; i < m; i++) {
         vec numbers[BLOCK_VECTORS];
         load_block(x + i * x_stride, n, numbers);
-        const uint32_t most = _mm512_reduce_max_epu32(
-            _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(numbers[0]), positive),
-                             _mm512_and_si512(_mm512_castps_si512(numbers[1]), positive)));
-        largest = _mm512_mask_set1_epi32(largest, (__mmask16)(1 << i), (int32_t)most);
+        store_fours(numbers, bytes[i][0]);
     }
-    const struct tile_scales tile = tile_scales(digits, largest);
+    turn_fours(bytes[0][0], sizeof bytes[0], sizes);
+    const struct tile_scales tile = tile_scales(format, digits, sizes);
     _mm512_store_ps(factors, tile.factors);
+    for (int part = 0; part < 2; part++)
+        _mm512_store_si512(wide[part], tile.wide[part]);
     for (int i = 0; i < m; i++) {
         vec numbers[BLOCK_VECTORS];
         load_block(x + i * x_stride, n, numbers);
-        row_digits(digits, numbers, factors[i], tile.finite >> i & 1, bytes[i]);
+        row_digits(digits, numbers, wide_lanes(wide[0][i], wide[1][i]), tile.finite >> i & 1,
+                   factors[i], bytes[i]);
     }
     __m512i sums[MOST_DIGITS][2];
     const int parts = block_parts(format);
@@ -303,6 +434,15 @@ INLINE void fix_tile_block(const enum weight_format format, const int digits, in
 #pragma GCC unroll 2
         for (int part = 0; part < parts; part++)
             sums[d][part] = sum_fours(fours + part * 8 / parts, 8 / parts);
+    }
+    if (digits == 1) {
+#pragma GCC unroll 2
+        for (int part = 0; part < parts; part++) {
+            for (int i = 0; i < m; i++)
+                write_wide(format, m, part, wide[part][i], bytes[i][1], out + i);
+            const __m512i seconds = _mm512_maskz_loadu_epi32(lanes, out + fixed_wide(m, part) + m);
+            sums[1][part] = sum_fours(&seconds, 1);
+        }
     }
     _mm512_mask_storeu_ps(out, lanes, tile.scales);
     write_parts(format, digits, m, lanes, sums, tile.scales, out + m);
@@ -329,21 +469,30 @@ INLINE void load_block(const float *x, int64_t n, vec numbers[BLOCK_VECTORS])
 INLINE void fix_block(const enum weight_format format, const int digits, const int m,
                       const vec x[BLOCK_VECTORS], int32_t *out, const struct digit_place to)
 {
-    vec_ints most = {0};
+    uint32_t sizes[BLOCK_VECTORS], largest = 0, others = 0;
+    int wide = 0;
+    for (int v = 0; v < BLOCK_VECTORS; v++) {
+        sizes[v] = (uint32_t)vmaxvq_s32((vec_ints)x[v] & INT32_MAX);
+        if (sizes[v] > largest) {
+            largest = sizes[v];
+            wide = v; /* a vector is a four */
+        }
+    }
     for (int v = 0; v < BLOCK_VECTORS; v++)
-        most = vmaxq_s32(most, (vec_ints)x[v] & INT32_MAX);
-    const uint32_t largest = (uint32_t)vmaxvq_s32(most);
+        others = v != wide && sizes[v] > others ? sizes[v] : others;
     const bool finite = float_of_bits(largest) < INFINITY;
+    if (digits == 1 && finite)
+        largest = bits_of_float(largest_beside_wide(float_of_bits(others), float_of_bits(largest)));
     const float factor = fixed_factor(digits, largest);
-    const vec_ints top = vdupq_n_s32(fixed_most(digits));
     int32x4_t fixed[BLOCK_VECTORS], sum = {0}, top_sum = {0};
     for (int v = 0; v < BLOCK_VECTORS; v++) {
+        const vec_ints top = vdupq_n_s32(fixed_most(digits == 1 && v == wide ? 2 : digits));
         fixed[v] = vcvtnq_s32_f32(x[v] * vec_set(factor));
         fixed[v] = finite ? vmaxq_s32(vminq_s32(fixed[v], top), -top) : vdupq_n_s32(0);
     }
     for (int v = 0; v < BLOCK_VECTORS; v++)
         sum += fixed[v];
-    for (int d = 0; d < digits; d++) {
+    for (int d = 0; d < digits_made(digits); d++) {
         int8_t bytes[Q8_BLOCK];
         for (int v = 0; v < BLOCK_VECTORS; v++) {
             const vec_ints digit = fixed[v] << 24 >> 24;
@@ -353,7 +502,10 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
             for (int i = 0; i < LANES; i++)
                 bytes[v * LANES + i] = (int8_t)digit[i];
         }
-        fix_digits(to, d, bytes);
+        if (d < digits)
+            fix_digits(to, d, bytes);
+        else
+            write_wide(format, m, 0, wide, bytes, out);
     }
     const float scale = fixed_scale(digits, largest, factor);
     out[0] = (int32_t)bits_of_float(scale);

@@ -29,6 +29,18 @@ INLINE void turn_sums(const vec from[2], vec to[2])
 
 /* ---- bytes ---- */
 
+/* Adds what the wide fours of rows i and i + 1, of which there may be one, give to two pairs of
+ * outputs of both. */
+INLINE void add_wide(const enum weight_format format, const int m, int i, const int32_t *x,
+                     const unsigned char *w, int column, int32x4_t *low, int32x4_t *high)
+{
+    const int32x4_t rows[2] = {dot_wide(format, m, x + i, w, column),
+                               i + 1 < m ? dot_wide(format, m, x + i + 1, w, column)
+                                         : vdupq_n_s32(0)};
+    *low = vaddq_s32(*low, vcombine_s32(vget_low_s32(rows[0]), vget_low_s32(rows[1])));
+    *high = vaddq_s32(*high, vcombine_s32(vget_high_s32(rows[0]), vget_high_s32(rows[1])));
+}
+
 /* values [m][2]: what a block adds to DOT_COLUMNS outputs of m rows. */
 INLINE void dot_values(const enum weight_format format, const int digits, const int m,
                        const int32_t *x, const unsigned char *w, int column,
@@ -63,8 +75,10 @@ INLINE void dot_values(const enum weight_format format, const int digits, const 
     for (int i = 0; i < m; i += 2)
 #pragma GCC unroll 2
         for (int v = 0; v < 2; v++) {
-            const vec pairs[2] = {dot_value(digits, p[i / 2][2 * v]),
-                                  dot_value(digits, p[i / 2][2 * v + 1])};
+            int32x4_t *low = p[i / 2][2 * v], *high = p[i / 2][2 * v + 1];
+            if (digits == 1)
+                add_wide(format, m, i, x, w, column + v * LANES, low, high);
+            const vec pairs[2] = {dot_value(digits, low), dot_value(digits, high)};
             vec rows[2];
             turn_sums(pairs, rows);
             values[i][v] = rows[0];

@@ -135,6 +135,31 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *
     return sum;
 }
 
+/* A block's quants by fours, as they were unpacked. */
+typedef __m512i unpacked_quants[8][2];
+
+/* Where add_wide finds them. */
+INLINE const void *wide_quants(const enum weight_format format, const unsigned char *w,
+                               const unpacked_quants unpacked)
+{
+    return format == WEIGHTS_Q6 ? (const void *)unpacked : w;
+}
+
+/* sum + what the second digits of a part's wide four give to 16 outputs of one of m rows. quants:
+ * those of the block, in q6 unpacked. */
+VNNI_INLINE __m512i add_wide(__m512i sum, const enum weight_format format, const int m,
+                             const int part, const int32_t *x, const void *quants, int half)
+{
+    const int32_t *wide = x + fixed_wide(m, part);
+    __m512i four = _mm512_loadu_si512((const unsigned char *)quants + wide[0] + half * LINE);
+    if (format == WEIGHTS_Q4)
+        four = _mm512_and_si512(four, _mm512_set1_epi32(wide[2 * m]));
+    const __m512i value = multiply_four(_mm512_setzero_si512(), four, wide + m);
+    return _mm512_add_epi32(sum, format == WEIGHTS_Q4
+                                     ? _mm512_sllv_epi32(value, _mm512_set1_epi32(wide[3 * m]))
+                                     : _mm512_slli_epi32(value, 8));
+}
+
 /* The same of a part, after `before`, that of the parts before it. */
 INLINE __m512 part_value(const enum weight_format format, const int digits, const int part,
                          const __m512i p[MOST_DIGITS][2], const unsigned char *w, int half,
@@ -177,6 +202,7 @@ VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, con
 {
     const int fours = group_inputs(format) / 4, groups = 8 / fours, parts = block_parts(format);
     __m512 value[2] = {0};
+    unpacked_quants unpacked;
 #pragma GCC unroll 8
     for (int line = groups * GROUP_LINES; line < (int)row_bytes(format) / LINE; line++)
         ask_block(w, line); /* its upper bits and scales */
@@ -196,19 +222,26 @@ VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, con
             __m512i high = _mm512_loadu_si512(group_dwords(w, group) + 16);
             __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
 #pragma GCC unroll 2
-            for (int four = group * fours; four < (group + 1) * fours; four++)
+            for (int four = group * fours; four < (group + 1) * fours; four++) {
+                const __m512i quants[2] = {four_quants(format, low, uppers[0], four),
+                                           four_quants(format, high, uppers[1], four)};
+                if (digits == 1 && format == WEIGHTS_Q6)
+                    memcpy(unpacked[four], quants, sizeof quants);
 #pragma GCC unroll 3
                 for (int d = 0; d < digits; d++) {
                     const int32_t *input = x + fixed_four(1, d, four);
-                    p[d][0] =
-                        multiply_four(p[d][0], four_quants(format, low, uppers[0], four), input);
-                    p[d][1] =
-                        multiply_four(p[d][1], four_quants(format, high, uppers[1], four), input);
+                    p[d][0] = multiply_four(p[d][0], quants[0], input);
+                    p[d][1] = multiply_four(p[d][1], quants[1], input);
                 }
+            }
         }
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
+        for (int half = 0; half < 2; half++) {
+            if (digits == 1)
+                p[0][half] = add_wide(p[0][half], format, 1, part, x,
+                                      wide_quants(format, w, unpacked), half);
             value[half] = part_value(format, digits, part, p, w, half, value[half]);
+        }
     }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
@@ -247,6 +280,7 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
     const int fours = group_inputs(format) / 4, parts = block_parts(format);
     const vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
     __m512 values[FIXED_ROWS][2];
+    unpacked_quants unpacked;
 #pragma GCC unroll 2
     for (int part = 0; part < parts; part++) {
         __m512i p[FIXED_ROWS][MOST_DIGITS][2];
@@ -261,6 +295,10 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
             const uint8_t(*group)[4] = group_dwords(w, four / fours);
             __m512i low = four_quants(format, _mm512_loadu_si512(group), uppers[0], four);
             __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), uppers[1], four);
+            if (digits == 1 && format == WEIGHTS_Q6) {
+                unpacked[four][0] = low;
+                unpacked[four][1] = high;
+            }
 #pragma GCC unroll 12
             for (int i = 0; i < m; i++)
 #pragma GCC unroll 3
@@ -275,6 +313,9 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 const __m512 before = part == 0 ? _mm512_setzero_ps() : values[i][half];
+                if (digits == 1)
+                    p[i][0][half] = add_wide(p[i][0][half], format, m, part, x + i,
+                                             wide_quants(format, w, unpacked), half);
                 values[i][half] = part_value(format, digits, part, p[i], w, half, before);
             }
     }
@@ -305,9 +346,11 @@ VNNI_INLINE __m512i multiply_input(__m512i sum, __m512i w, __m512i input)
 
 typedef __m512i integer_sums[FIXED_ROWS][2]; /* of a tile of rows: 24 registers */
 
-/* p += digit d of x [m] * the quants of a block. */
-VNNI_INLINE void multiply_digit(const enum weight_format format, const int m, const int d,
-                                const int32_t *x, const unsigned char *w, integer_sums p)
+/* p += digit d of x [m] * the quants of a block. With one digit the second digits of wide fours,
+ * too: among the others, since shifts and additions take other units than multiplications. */
+VNNI_INLINE void multiply_digit(const enum weight_format format, const int digits, const int m,
+                                const int d, const int32_t *x, const unsigned char *w,
+                                integer_sums p)
 {
     const int fours = group_inputs(format) / 4;
     const __m512i upper = _mm512_setzero_si512();
@@ -322,15 +365,21 @@ VNNI_INLINE void multiply_digit(const enum weight_format format, const int m, co
             const __m512i input = _mm512_set1_epi32(x[fixed_four(m, d, four) + i]);
             p[i][0] = multiply_input(p[i][0], low, input);
             p[i][1] = multiply_input(p[i][1], high, input);
+            if (digits > 1 || i * 8 / m != four)
+                continue;
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++)
+                p[i][half] = add_wide(p[i][half], format, m, 0, x + i, w, half);
         }
     }
 }
 
-/* vnni_block with one digit after the other, for formats with minima: 24 sums are those of twice or
+/* vnni_block with one digit after the other, for formats of one part: 24 sums are those of twice or
  * three times as many rows, which share what becomes of a block's quants, scales and minima. */
 VNNI_INLINE void vnni_digits(const enum weight_format format, const int digits, const int m,
                              const int32_t *x, const unsigned char *w, bool first, float *sums)
 {
+    const bool minima = weight_format_minimum(format);
     integer_sums p;
     __m512 top[FIXED_ROWS][2]; /* of the third digit */
     if (first)
@@ -340,8 +389,9 @@ VNNI_INLINE void vnni_digits(const enum weight_format format, const int digits, 
 #pragma GCC unroll 24
         for (int i = 0; i < 2 * m; i++)
             p[i / 2][i % 2] = d == 0 && digits > 1 ? _mm512_slli_epi32(p[i / 2][i % 2], 8)
-                                                   : _mm512_setzero_si512();
-        multiply_digit(format, m, d, x, w, p);
+                              : minima             ? _mm512_setzero_si512()
+                                                   : _mm512_set1_epi32(x[m + i / 2]);
+        multiply_digit(format, digits, m, d, x, w, p);
 #pragma GCC unroll 24
         for (int i = 0; i < 2 * m; i++)
             if (d == 2)
@@ -350,18 +400,27 @@ VNNI_INLINE void vnni_digits(const enum weight_format format, const int digits, 
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         use_memory();
-        vec scales = weight_scales(format, w, half), minima = weight_minima(w, half);
-        __asm__ volatile("" : "+v"(scales), "+v"(minima)); /* loaded once */
+        vec scales = weight_scales(format, w, half), least = vec_set(0.0f);
+        if (minima)
+            least = weight_minima(w, half);
+        __asm__ volatile("" : "+v"(scales), "+v"(least)); /* loaded once */
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++) {
             float *sum = sums + i * PANEL + half * 16;
-            vec value = _mm512_cvtepi32_ps(p[i][half]);
+            vec value = _mm512_cvtepi32_ps(p[i][half]), start = vec_load(sum);
             if (digits > 2)
                 value = vec_fma(top[i][half], vec_set(65536.0f), value);
-            vec start = vec_fma(minima, input_number(x + m + i), vec_load(sum));
+            if (minima)
+                start = vec_fma(least, input_number(x + m + i), start);
             vec_store(sum, vec_fma(value, scales * input_number(x + i), start));
         }
     }
+}
+
+/* Whether tiles of more than a few rows take one digit after the other. */
+INLINE bool in_digits(const enum weight_format format, const int digits)
+{
+    return weight_format_minimum(format) || (format == WEIGHTS_Q8 && digits == 1);
 }
 
 /* m rows of sums [panels, BLOCK_ROWS, 32]: x [m, n blocks] * w [n, PANEL_PAIR], one panel or both
@@ -377,7 +436,7 @@ VNNI_INLINE void vnni_tile(const enum weight_format format, const int digits, co
             const unsigned char *w = pair + (size_t)(b * PANEL_PAIR + panel) * bytes;
             for (size_t line = 0; ahead != 0 && line < bytes; line += 64)
                 __builtin_prefetch(w + ahead + line, 0, TILE_CACHES);
-            if (weight_format_minimum(format) && m > FEW_FIXED)
+            if (m > FEW_FIXED && in_digits(format, digits))
                 vnni_digits(format, digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
             else
                 vnni_block(format, digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);

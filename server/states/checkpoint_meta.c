@@ -15,9 +15,10 @@ static void build_of(const struct engine *engine, char build[BUILD_SIZE])
 {
     const struct engine_info *info = engine_info(engine);
     const bool rounds = info->activations != ACTIVATIONS_F32;
-    snprintf(build, BUILD_SIZE, "regla bits %d, weights %s, KV %s, %s %s%s%s", ENGINE_BITS,
-             weight_format_name(info->weights), kv_format_name(info->kv), info->device,
-             info->instruction_set, rounds ? ", activations " : "",
+    snprintf(build, BUILD_SIZE, "regla bits %d, weights %s, KV %s, %s %s%s%s",
+             engine_bits(info->weights, info->activations), weight_format_name(info->weights),
+             kv_format_name(info->kv), info->device, info->instruction_set,
+             rounds ? ", activations " : "",
              rounds ? activation_format_name(info->activations) : "");
 }
 

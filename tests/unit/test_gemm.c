@@ -65,6 +65,38 @@ static void round_weights(enum weight_format format, float *w, int n)
         round_to_quants(format, w, n);
 }
 
+/* The four inputs of a part of a block of x [n] that the largest is in; -1: not of 8bit. */
+static int wide_four(struct kind kind, const float *x, int n)
+{
+    int largest = 0;
+    for (int i = 1; i < n; i++)
+        largest = fabsf(x[i]) > fabsf(x[largest]) ? i : largest;
+    return kind.activations == ACTIVATIONS_8BIT ? largest / 4 : -1;
+}
+
+static float largest_of(const float *x, int n, int without)
+{
+    float largest = 0.0f;
+    for (int i = 0; i < n; i++)
+        largest = i / 4 == without ? largest : fmaxf(largest, fabsf(x[i]));
+    return largest;
+}
+
+/* x [n], a block of weights' inputs: in integers of 16 bits, or of 8 but for the wide fours. */
+static void round_block(struct kind kind, float *x, int n)
+{
+    const bool wide = kind.activations == ACTIVATIONS_8BIT;
+    const int part = kind.weights == WEIGHTS_Q6 ? 16 : 32;
+    const float most = wide ? 127.0f : 32639.0f;
+    float largest = wide ? largest_of(x, n, -1) * (1.0f / 257) : 0.0f;
+    for (int k = 0; k < n; k += part) {
+        const int count = n - k < part ? n - k : part;
+        largest = fmaxf(largest, largest_of(x + k, count, wide_four(kind, x + k, count)));
+    }
+    for (int i = 0; i < n; i++)
+        x[i] = largest < 0x1p-100f ? 0.0f : nearbyintf(x[i] * (most / largest)) * (largest / most);
+}
+
 /* What activations of a kind make of x [n], a row of finite numbers; f32 in fixed point is f32. */
 static void round_inputs(struct kind kind, float *x, int n)
 {
@@ -72,16 +104,8 @@ static void round_inputs(struct kind kind, float *x, int n)
         kind.activations == ACTIVATIONS_16BIT && weight_format_block(kind.weights) == 1;
     for (int i = 0; bf16 && i < n; i++)
         x[i] = bf16_to_f32(f32_to_bf16(x[i]));
-    const float most = kind.activations == ACTIVATIONS_8BIT ? 127.0f : 32639.0f;
-    for (int k = 0; kind.activations != ACTIVATIONS_F32 && !bf16 && k < n; k += 32) {
-        int end = k + 32 < n ? k + 32 : n;
-        float largest = 0.0f;
-        for (int i = k; i < end; i++)
-            largest = fmaxf(largest, fabsf(x[i]));
-        for (int i = k; i < end; i++)
-            x[i] =
-                largest < 0x1p-100f ? 0.0f : nearbyintf(x[i] * (most / largest)) * (largest / most);
-    }
+    for (int k = 0; kind.activations != ACTIVATIONS_F32 && !bf16 && k < n; k += 32)
+        round_block(kind, x + k, n - k < 32 ? n - k : 32);
 }
 
 struct product_case {
@@ -503,6 +527,56 @@ Test(gemm, q8_weights_of_any_size_are_near)
             free(ones);
             free(y);
         }
+}
+
+/* Beside a number that is far larger than all others of its block these keep the digits that they
+ * would have without it, up to the factor that two digits reach; so do those of four large ones
+ * that lie together, and of two equal ones the first four is the wide one. */
+static void keep_small_numbers(const char *set, struct kind kind)
+{
+    enum { IN = 100, OUT = 40, ROWS = 14 };
+    static const float large[] = {30, 200, 300, 1e4f, 1e9f, 1e20f};
+    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
+    if (backend == NULL)
+        return;
+    float *w = bench_floats(OUT * IN, -1, 1, 13), *x = bench_floats(ROWS * IN, -1, 1, 14);
+    float *y = bench_nans(ROWS * OUT);
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    for (int r = 0; r < 12; r++) /* in each four of the first block, and at the end of the last */
+        x[r * IN + (r < 8 ? 4 * r + r % 4 : 88 + r)] = (r % 2 == 0 ? 1 : -1) * large[r % 6];
+    for (int i = 8; i < 12; i++)
+        x[12 * IN + i] = 50.0f;
+    x[13 * IN + 3] = -40.0f;
+    x[13 * IN + 20] = 40.0f;
+    cr_assert(multiply(backend, kind.weights, &matrix, ROWS, x, y, NULL) == 0);
+    for (int o = 0; o < OUT; o++)
+        round_weights(kind.weights, w + o * IN, IN);
+    for (int r = 0; r < ROWS; r++)
+        round_inputs(kind, x + r * IN, IN);
+    for (int i = 0; i < ROWS * OUT; i++) {
+        const int r = i / OUT, o = i % OUT;
+        double sum = 0.0, most = 0.0;
+        for (int k = 0; k < IN; k++) {
+            sum += (double)x[r * IN + k] * w[o * IN + k];
+            most = fmax(most, fabs((double)x[r * IN + k]));
+        }
+        const double parts = kind.weights == WEIGHTS_Q4 ? 12.0 : 4.0;
+        cr_assert(fabs(y[i] - sum) <= IN * parts * 0x1p-24 * most,
+                  "%s, %s, %s: row %d: expected %g, got %g", set, weight_format_name(kind.weights),
+                  activation_format_name(kind.activations), r, sum, (double)y[i]);
+    }
+    cpu_ops.close(backend);
+    free(w);
+    free(x);
+    free(y);
+}
+
+Test(gemm, rounded_inputs_keep_small_numbers_beside_large_ones)
+{
+    for (int s = 0; s < NUM_SETS; s++)
+        for (int k = 0; k < NUM_KINDS; k++)
+            if (weight_format_block(kinds[k].weights) > 1)
+                keep_small_numbers(bench_sets[s], kinds[k]);
 }
 
 /* Rows of x that are zero, not finite, huge or tiny: each on its own. */

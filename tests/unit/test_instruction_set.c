@@ -201,15 +201,13 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
                       (pairs ? ACTIVATIONS_16BIT : ACTIVATIONS_F32),
                   "%s", set);
 #if defined(__aarch64__)
-        const bool digits = false;
+        const enum activation_format blocks = ACTIVATIONS_F32;
 #else
-        const bool digits = rounds;
+        const enum activation_format blocks = rounds ? ACTIVATIONS_8BIT : ACTIVATIONS_F32;
 #endif
-        const enum activation_format two = digits ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
-        const enum activation_format one = digits ? ACTIVATIONS_8BIT : ACTIVATIONS_F32;
-        cr_expect(cpu_activations(set, WEIGHTS_Q8) == two, "%s", set);
-        cr_expect(cpu_activations(set, WEIGHTS_Q6) == two, "%s", set);
-        cr_expect(cpu_activations(set, WEIGHTS_Q4) == one, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q8) == blocks, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q6) == blocks, "%s", set);
+        cr_expect(cpu_activations(set, WEIGHTS_Q4) == blocks, "%s", set);
     }
     cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);
     cr_expect(cpu_activations(NULL, WEIGHTS_Q8) == cpu_activations(best->name, WEIGHTS_Q8));

@@ -212,7 +212,8 @@ Test(state_tree_files, a_state_of_other_bits_is_of_no_use)
     cr_expect_not_null(same);
     spaces_release(&spaces, same);
     cr_expect_null(strstr(meta, REGLA_VERSION), "%s", meta);
-    snprintf(number, sizeof number, "bits %d,", ENGINE_BITS);
+    snprintf(number, sizeof number, "bits %d,",
+             engine_bits(engine_info(engine)->weights, engine_info(engine)->activations));
     char *at = strstr(meta, number);
     cr_assert_not_null(at, "%s", meta);
     at[strlen(number) - 2]++;
