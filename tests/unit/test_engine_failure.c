@@ -133,6 +133,7 @@ Test(engine_failure, a_failed_step_ends_its_requests_and_no_other)
     expect_reply(bad, 500, INTERNAL);
     expect_reply(good, 200, "\"completion_tokens\":3");
     expect_reply(many, 500, INTERNAL);
+    expect_reply(complete(GOOD), 200, "\"completion_tokens\":3"); /* three in a row are the last */
     failure = ERROR_INVALID; /* whatever the engine calls it, the client is not to blame */
     expect_reply(complete(BAD), 500, INTERNAL);
     expect_reply(complete(GOOD), 200, "\"completion_tokens\":3");
