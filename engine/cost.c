@@ -62,25 +62,9 @@ static double branch_elements(const struct branch *branch)
 /* Of one token's recurrence: s <- a (f * s), s <- s + (b v - delta (s.phi_k)) phi_k, s.phi_q. */
 static double recurrence_operations(const struct mixer *m)
 {
-    int per_element = 0;
-    switch (m->gate) {
-    case GATE_NONE:
-        per_element = 4;
-        break;
-    case GATE_SCALAR:
-    case GATE_REFINED:
-    case GATE_GLA:
-    case GATE_MAMBA2:
-        per_element = 5;
-        break;
-    case GATE_FAST_DECAY:
-    case GATE_DELTA:
-        per_element = 6;
-        break;
-    case GATE_GATED_DELTA:
-        per_element = 7;
-        break;
-    }
+    const int does = gate_does(m->gate);
+    const int per_element = 4 + (does & DECAYS_ROWS ? 1 : 0) + (does & DECAYS_FEATURES ? 1 : 0) +
+                            (does & ERASES ? 2 : 0);
     double rows = m->value_dim + (m->sum_norm ? 1 : 0), skip = m->skip ? 2.0 * m->value_dim : 0;
     return (per_element * rows * m->features_positioned + skip) * m->num_heads;
 }

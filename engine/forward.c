@@ -68,9 +68,9 @@ static int upload_norm(struct forward *forward, struct device_norm *out, const s
 static int open_mlp(struct forward *forward, struct device_branch *branch, const struct mlp *mlp,
                     struct error *err)
 {
-    const bool gated = mlp->gate_proj.rows > 0;
-    const struct matrix up[2] = {gated ? mlp->gate_proj : mlp->up_proj, mlp->up_proj};
-    if (mixer_pack(&forward->context, &branch->up, up, gated ? 2 : 1, 1, err) != 0)
+    struct mixer_stack up = {0};
+    mixer_stack_add(&up, mlp, mlp_matrices, MLP_MATRIX_COUNT, MATRIX_OF_X, NULL);
+    if (mixer_pack(&forward->context, &branch->up, up.parts, up.count, 1, err) != 0)
         return -1;
     return mixer_pack(&forward->context, &branch->down, &mlp->down_proj, 1, 1, err);
 }

@@ -4,7 +4,7 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/base/threads.h"
-#include "engine/ops/ops.h"
+#include "engine/ops/packing.h"
 
 struct table {
     struct matrix matrix; /* its data is borrowed */

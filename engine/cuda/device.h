@@ -23,7 +23,7 @@
 
 extern "C" {
 #include "engine/base/error.h"
-#include "engine/ops/ops.h"
+#include "engine/ops/packing.h"
 }
 
 /* One text's part of a step. slot NULL: padding, for which nothing is computed. */

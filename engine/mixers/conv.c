@@ -68,7 +68,7 @@ void mixer_gated_conv_run(const struct mixer_layer *layer, const struct ops *ops
                           struct backend *backend, struct mixer_workspace *workspace, int num_rows)
 {
     const int64_t channels = mixer_conv_channels(layer->config);
-    const struct rows x = mixer_columns(workspace->project, layer->q_at);
+    const struct rows x = mixer_columns(workspace->project, layer->at.in_proj);
     ops->map(backend, &(struct ops_map){.formula = FORMULA_PRODUCT,
                                         .num_rows = num_rows,
                                         .num_cols = (int)channels,
@@ -82,7 +82,7 @@ struct ops_norm mixer_gated_conv_output(const struct mixer_layer *layer,
                                         const struct mixer_workspace *workspace, int num_rows)
 {
     const int64_t channels = mixer_conv_channels(layer->config);
-    const struct rows x = mixer_columns(workspace->project, layer->q_at);
+    const struct rows x = mixer_columns(workspace->project, layer->at.in_proj);
     return (struct ops_norm){
         .kind = NORM_NONE,
         .num_rows = num_rows,

@@ -1,44 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gates: which projections each has, and how a, f, b, delta of the recurrence come from them.
- * A new gate is a case in each of the functions here and its formula in engine/ops/formulas.h. */
+/* Gates: how a, f, b, delta of the recurrence come from their projections. A new gate is a case in
+ * mixer_gate_run and its formula in engine/ops/formulas.h. */
 #include "engine/mixers/mixer.h"
 
 #include <assert.h>
 #include <math.h>
-
-/* The projections of x that the gate needs, as parts of the layer's one projection. */
-int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2])
-{
-    switch (config->gate) {
-    case GATE_NONE:
-        return 0;
-    case GATE_SCALAR:
-        parts[0] = &config->g_proj;
-        return 1;
-    case GATE_FAST_DECAY:
-        parts[0] = &config->z_proj;
-        parts[1] = &config->f_proj;
-        return 2;
-    case GATE_REFINED:
-        parts[0] = &config->g_proj;
-        parts[1] = &config->r_proj;
-        return 2;
-    case GATE_GLA:
-        parts[0] = &config->gk_proj_0;
-        return 1;
-    case GATE_DELTA:
-        parts[0] = &config->b_proj;
-        return 1;
-    case GATE_GATED_DELTA:
-        parts[0] = &config->b_proj;
-        parts[1] = &config->a_proj;
-        return 2;
-    case GATE_MAMBA2:
-        parts[0] = &config->dt_proj;
-        return 1;
-    }
-    return 0;
-}
 
 /* What softplus makes `limit` of; e^limit itself may be too large. */
 static float before_softplus(float limit)
@@ -100,7 +66,7 @@ static void prepare_dt(const struct mixer_layer *layer, const struct ops *ops,
                           .bias = layer->gate_scale.bias};
     if (map.weight != NULL) {
         assert(config->out_gate_proj.rows == 0 ||
-               layer->out_gate_at == layer->gate_at + config->num_heads);
+               layer->at.out_gate_proj == layer->at.dt_proj + config->num_heads);
         ops->map(backend, &map);
     }
     map.weight = map.bias = NULL;
@@ -120,41 +86,51 @@ void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, stru
                     struct ops_recurrence *recurrence)
 {
     const struct mixer *config = layer->config;
-    struct rows u = mixer_columns(workspace->project, layer->gate_at);
-    struct rows w = mixer_columns(workspace->project, layer->gate2_at);
+    const union mixer_at *at = &layer->at;
+    struct rows u;
     switch (config->gate) {
     case GATE_NONE:
         break;
     case GATE_SCALAR: /* RFA: a = g, b = 1 - g */
+        u = mixer_columns(workspace->project, at->g_proj);
         recurrence->row_decay = (struct ops_factor){FORMULA_SIGMOID, .u = u};
         recurrence->row_decay_per_head = true;
         recurrence->input_scale = (struct ops_factor){FORMULA_ONE_MINUS_SIGMOID, .u = u};
         break;
     case GATE_FAST_DECAY: /* ReGLA eq. 9-10: a = z, f = f */
+        u = mixer_columns(workspace->project, at->z_proj);
         recurrence->row_decay = (struct ops_factor){FORMULA_SIGMOID, .u = u};
-        recurrence->feature_decay = (struct ops_factor){FORMULA_SIGMOID, .u = w};
+        u = mixer_columns(workspace->project, at->f_proj);
+        recurrence->feature_decay = (struct ops_factor){FORMULA_SIGMOID, .u = u};
         break;
     case GATE_REFINED: /* ReGLA eq. 15-18: a = F */
-        recurrence->row_decay = (struct ops_factor){FORMULA_REFINED_GATE, .u = u, .w = w};
+        u = mixer_columns(workspace->project, at->g_proj);
+        recurrence->row_decay = (struct ops_factor){
+            FORMULA_REFINED_GATE, .u = u, .w = mixer_columns(workspace->project, at->r_proj)};
         break;
     case GATE_GLA: /* f = alpha; the projection is of low rank */
-        ops->matmul(backend, &(struct ops_matmul){.weight = layer->low_rank,
-                                                  .num_rows = num_rows,
-                                                  .x = u,
-                                                  .y = workspace->low_rank});
+        ops->matmul(backend,
+                    &(struct ops_matmul){.weight = layer->low_rank,
+                                         .num_rows = num_rows,
+                                         .x = mixer_columns(workspace->project, at->gk_proj_0),
+                                         .y = workspace->low_rank});
         recurrence->feature_decay = (struct ops_factor){
             FORMULA_GLA_GATE, config->gate_logit_normalizer, .u = workspace->low_rank};
         break;
     case GATE_GATED_DELTA: /* and a */
+        u = mixer_columns(workspace->project, at->a_proj);
         recurrence->row_decay =
-            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = w, .w = {layer->heads.weight, 0}};
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = u, .w = {layer->heads.weight, 0}};
         recurrence->row_decay_per_head = true;
+        u = mixer_columns(workspace->project, at->b_proj);
         recurrence->input_scale = recurrence->delta = beta_of(config, u);
         break;
     case GATE_DELTA: /* b = delta = beta */
+        u = mixer_columns(workspace->project, at->b_proj);
         recurrence->input_scale = recurrence->delta = beta_of(config, u);
         break;
     case GATE_MAMBA2: /* b = dt, a = e^(-dt decay) */
+        u = mixer_columns(workspace->project, at->dt_proj);
         prepare_dt(layer, ops, backend, num_rows, u);
         recurrence->row_decay =
             (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = u, .w = {layer->heads.weight, 0}};

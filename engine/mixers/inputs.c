@@ -76,9 +76,10 @@ struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const stru
 {
     const struct mixer *config = layer->config;
     struct mixer_inputs inputs = {
-        .q = mixer_columns(workspace->project, layer->q_at),
-        .k = mixer_columns(workspace->project, layer->k_at),
-        .v = mixer_columns(workspace->project, layer->v_at),
+        .q = mixer_columns(workspace->project,
+                           config->shared_qk ? layer->at.qk_proj : layer->at.q_proj),
+        .k = mixer_columns(workspace->project, layer->at.k_proj),
+        .v = mixer_columns(workspace->project, layer->at.v_proj),
     };
     struct ops_map map = {.formula = FORMULA_SILU, .num_rows = num_rows};
     if (config->conv.width > 0)

@@ -63,51 +63,36 @@ void mixer_scale_unload(const struct mixer_scale *scale, const struct ops *ops,
     ops->unload(backend, scale->bias);
 }
 
-/* The matrices that x is multiplied with first, stacked, and where the columns of each go. */
-struct projections {
-    struct matrix parts[MIXER_MAX_PARTS];
-    int count;
-    int64_t width;
-};
-
-static void add_projection(struct projections *all, const struct matrix *matrix, int64_t *at)
+void mixer_stack_add(struct mixer_stack *stack, const void *part, const struct part_matrix *list,
+                     int count, enum matrix_use use, int64_t *columns)
 {
-    if (matrix->rows == 0)
-        return;
-    *at = all->width;
-    all->width += matrix->rows;
-    all->parts[all->count++] = *matrix;
+    for (int i = 0; i < count; i++) {
+        const struct matrix *matrix = part_matrix_of(part, &list[i]);
+        if (list[i].use != use || matrix->rows == 0)
+            continue;
+        if (columns != NULL)
+            columns[i] = stack->width;
+        stack->width += matrix->rows;
+        stack->parts[stack->count++] = *matrix;
+    }
 }
 
-/* q, k, v and the gate's. */
-static void add_inputs(struct projections *all, struct mixer_layer *layer)
+static void stack_mixer(struct mixer_stack *stack, struct mixer_layer *layer, enum matrix_use use)
 {
-    const struct mixer *config = layer->config;
-    add_projection(all, &config->in_proj, &layer->q_at);
-    add_projection(all, config->shared_qk ? &config->qk_proj : &config->q_proj, &layer->q_at);
-    add_projection(all, &config->k_proj, &layer->k_at);
-    add_projection(all, &config->v_proj, &layer->v_at);
-    add_projection(all, &config->segment_proj, &layer->segments_at);
-    if (config->kind != MIXER_LINEAR)
-        return;
-    const struct matrix *gate[2];
-    int gates = mixer_gate_parts(config, gate);
-    for (int i = 0; i < gates; i++)
-        add_projection(all, gate[i], i == 0 ? &layer->gate_at : &layer->gate2_at);
+    mixer_stack_add(stack, layer->config, mixer_matrices, MIXER_MATRIX_COUNT, use,
+                    layer->at.columns);
 }
 
 static int pack_projections(struct mixer_layer *layer, struct mixer_context *context,
                             struct error *err)
 {
-    struct projections all = {0};
-    add_inputs(&all, layer);
+    struct mixer_stack all = {0};
+    stack_mixer(&all, layer, MATRIX_OF_X);
     if (layer->second != NULL) {
-        layer->second->q_at = layer->q_at; /* where it has none of its own */
-        layer->second->v_at = layer->v_at;
-        add_inputs(&all, layer->second);
+        layer->second->at = layer->at; /* where it has none of its own */
+        stack_mixer(&all, layer->second, MATRIX_OF_X);
     }
-    if (layer->config->output_gate != OUTPUT_GATE_NONE)
-        add_projection(&all, &layer->config->out_gate_proj, &layer->out_gate_at);
+    stack_mixer(&all, layer, MATRIX_OF_PAIR);
     mixer_widen(&context->widths.project, all.width);
     return mixer_pack(context, &layer->project, all.parts, all.count, 1, err);
 }
@@ -264,7 +249,7 @@ static struct ops_norm prepare_output(const struct mixer_layer *layer, const str
                                 : output_norm(layer, workspace, num_rows);
     after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;
     if (gate != OUTPUT_GATE_NONE)
-        after.gate = mixer_columns(workspace->project, layer->out_gate_at);
+        after.gate = mixer_columns(workspace->project, layer->at.out_gate_proj);
     after.gate_of_group = config->gate_per_head;
     if (config->gate_per_head) {
         after.groups = config->num_heads;

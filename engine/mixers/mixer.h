@@ -8,6 +8,7 @@
 #ifndef ENGINE_MIXERS_MIXER_H
 #define ENGINE_MIXERS_MIXER_H
 
+#include "engine/model/model.h"
 #include "engine/ops/ops.h"
 #include "engine/state_layout.h"
 
@@ -73,11 +74,18 @@ struct mixer_scale {
     float *weight, *bias;
 };
 
+/* The first column of each matrix in the product of x, which stacks them. */
+union mixer_at {
+    struct {
+        MIXER_MATRICES(PART_COLUMN)
+    };
+    int64_t columns[MIXER_MATRIX_COUNT]; /* the same, by their places in the list */
+};
+
 struct mixer_layer {
     const struct mixer *config;
     struct weight *project, *output, *low_rank;
-    /* columns of the projection; q_at and k_at are of a shared qk_proj, too */
-    int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at, segments_at;
+    union mixer_at at;
     struct mixer_scale q_scale, k_scale; /* shared_qk */
     struct mixer_scale q_norm, k_norm;
     struct mixer_scale conv;              /* [K, channels], [channels] */
@@ -105,6 +113,18 @@ int mixer_pack(struct mixer_context *context, struct weight **out, const struct 
 /* The same for the model's head, which may have a format of its own (weight_format_of_head). */
 int mixer_pack_head(struct mixer_context *context, struct weight **out, const struct matrix *matrix,
                     struct error *err);
+
+/* The matrices of one use that a part has, stacked. */
+struct mixer_stack {
+    struct matrix parts[MIXER_MAX_PARTS];
+    int count;
+    int64_t width; /* rows of them all */
+};
+
+/* Stacks them behind those that are there. columns: [count], of which those of the matrices that it
+ * stacks are set; or NULL. */
+void mixer_stack_add(struct mixer_stack *stack, const void *part, const struct part_matrix *list,
+                     int count, enum matrix_use use, int64_t *columns);
 
 /* weight, bias: [size], or NULL. The caller unloads them also after an error. */
 int mixer_scale_upload(struct mixer_context *context, const float *weight, const float *bias,
@@ -182,8 +202,7 @@ void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
                         struct backend *backend, struct mixer_workspace *workspace, int num_rows,
                         struct ops_positions *position, struct ops_recurrence *recurrence);
 
-/* gates.c: says which projections a gate has, and makes a, f, b, delta of them. */
-int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2]);
+/* gates.c: makes a, f, b, delta of a gate's projections. */
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err);
 void mixer_gate_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,

@@ -91,7 +91,7 @@ struct ops_segments mixer_segments_run(const struct mixer_layer *layer, const st
     const struct mixer *config = layer->config;
     const struct mixer_segments *segments = layer->segments;
     struct ops_segments call = segments->ops;
-    call.scores = mixer_columns(workspace->project, layer->segments_at);
+    call.scores = mixer_columns(workspace->project, layer->at.segment_proj);
     call.k = *k;
     call.v = *v;
     call.vectors = workspace->vectors;

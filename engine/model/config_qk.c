@@ -41,7 +41,7 @@ int config_qk_parse(const struct fields *fields, const struct config *config, st
         fields_int(fields, "num_qk_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &heads, err) != 0 ||
         fields_double(fields, "beta_max", FIELD_OPTIONAL, 1, 2, &most, err) != 0)
         return -1;
-    if (most != 0 && mixer->gate != GATE_DELTA && mixer->gate != GATE_GATED_DELTA)
+    if (most != 0 && !(gate_does(mixer->gate) & ERASES))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: beta_max is only for the gates delta and gated_delta", fields->place);
     mixer->num_qk_heads = (int)heads;
@@ -55,7 +55,7 @@ static bool has_key_parameters(const struct mixer *mixer)
     const enum feature_map map = mixer->feature_map;
     const enum position_kind position = mixer->position.kind;
     return map == FEATURE_FAVOR || map == FEATURE_COS_SIN || map == FEATURE_UNIT_COS_SIN ||
-           map == FEATURE_HEDGEHOG || mixer->gate == GATE_FAST_DECAY || mixer->gate == GATE_GLA ||
+           map == FEATURE_HEDGEHOG || (gate_does(mixer->gate) & DECAYS_FEATURES) ||
            (position != POSITION_NONE && position != POSITION_ROPE);
 }
 

@@ -11,13 +11,13 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* The names of config.json, in the order of model.h's enums. */
+/* The names of config.json, in the order of kinds.h. */
 static const char *const act_names[] = {MODEL_ACTS(MODEL_NAME)};
 static const char *const norm_names[] = {"none", "layernorm", "rmsnorm", "simple_rmsnorm",
                                          "gated_rmsnorm"};
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
-static const char *const kind_names[] = {"linear", "softmax", "conv", "pair"};
+static const char *const kind_names[] = {MODEL_MIXERS(MODEL_NAME) "pair"};
 static const char *const combine_names[] = {"add", "concatenate"};
 static const char *const feature_names[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
 static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
@@ -103,7 +103,7 @@ static int parse_spe(const struct fields *fields, struct mixer_config *out, stru
         return -1;
     if (out->mixer.kind != MIXER_LINEAR)
         return refuse(fields, err, "spe needs a linear mixer");
-    if (out->mixer.gate == GATE_FAST_DECAY || out->mixer.gate == GATE_GLA)
+    if (gate_does(out->mixer.gate) & DECAYS_FEATURES)
         return refuse(fields, err,
                       "spe cannot be combined with the gates fast_decay and gla (it mixes the "
                       "features that they decay)");
@@ -258,14 +258,14 @@ static int parse_linear(const struct fields *fields, const struct config *config
         return -1;
     const bool exponential =
         mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
-    if ((mixer->gate == GATE_DELTA || mixer->gate == GATE_GATED_DELTA) && exponential)
+    if ((gate_does(mixer->gate) & ERASES) && exponential)
         return refuse(fields, err,
                       "feature_map exp and favor cannot be combined with the gates delta and "
                       "gated_delta (the delta rule does not scale with the running maximum)");
-    if (mixer->sum_norm && mixer->gate != GATE_NONE && mixer->gate != GATE_SCALAR)
+    if (mixer->sum_norm && !(gate_does(mixer->gate) & KEEPS_SUM))
         return refuse(fields, err, "sum_norm is only for the gates none and scalar");
-    if (chunk_size > 0 && (mixer->gate != GATE_NONE || mixer->sum_norm || exponential ||
-                           mixer->query_scale != QUERY_SCALE_NONE))
+    if (chunk_size > 0 && ((gate_does(mixer->gate) & ~KEEPS_SUM) || mixer->sum_norm ||
+                           exponential || mixer->query_scale != QUERY_SCALE_NONE))
         return refuse(fields, err,
                       "chunk_size is only for gate none and query_scale none, without sum_norm and "
                       "without feature_map exp or favor");

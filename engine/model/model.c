@@ -18,31 +18,19 @@ const struct branch *layer_branch(const struct layer *layer, int i)
     return NULL;
 }
 
-static const struct matrix *matrix_at(const void *of, size_t offset)
-{
-    return (const struct matrix *)(const void *)((const char *)of + offset);
-}
+#define OF_MIXER(name, use) {offsetof(struct mixer, name), use},
+#define OF_MLP(name, use) {offsetof(struct mlp, name), use},
+const struct part_matrix mixer_matrices[] = {MIXER_MATRICES(OF_MIXER)};
+const struct part_matrix mlp_matrices[] = {MLP_MATRICES(OF_MLP)};
 
 const struct matrix *branch_matrix(const struct branch *branch, size_t i)
 {
-#define OF_MLP(member) offsetof(struct mlp, member)
-#define OF_MIXER(member) offsetof(struct mixer, member)
-    static const size_t mlp[] = {OF_MLP(gate_proj), OF_MLP(up_proj), OF_MLP(down_proj)};
-    static const size_t mixer[] = {
-        OF_MIXER(q_proj),       OF_MIXER(k_proj),        OF_MIXER(qk_proj),   OF_MIXER(v_proj),
-        OF_MIXER(o_proj),       OF_MIXER(g_proj),        OF_MIXER(r_proj),    OF_MIXER(z_proj),
-        OF_MIXER(f_proj),       OF_MIXER(gk_proj_0),     OF_MIXER(gk_proj_1), OF_MIXER(b_proj),
-        OF_MIXER(segment_proj), OF_MIXER(out_gate_proj), OF_MIXER(in_proj),   OF_MIXER(a_proj),
-        OF_MIXER(dt_proj),
-    };
-    const size_t mlps = sizeof mlp / sizeof *mlp, mixers = sizeof mixer / sizeof *mixer;
     if (branch->mixer == NULL)
-        return i < mlps ? matrix_at(branch->mlp, mlp[i]) : NULL;
-    if (i < mixers)
-        return matrix_at(branch->mixer, mixer[i]);
-    return branch->mixer->second != NULL && i < 2 * mixers
-               ? matrix_at(branch->mixer->second, mixer[i - mixers])
-               : NULL;
+        return i < MLP_MATRIX_COUNT ? part_matrix_of(branch->mlp, &mlp_matrices[i]) : NULL;
+    const struct mixer *mixer = branch->mixer;
+    for (; mixer != NULL && i >= MIXER_MATRIX_COUNT; i -= MIXER_MATRIX_COUNT)
+        mixer = mixer->second;
+    return mixer != NULL ? part_matrix_of(mixer, &mixer_matrices[i]) : NULL;
 }
 
 struct model *model_new(const char *directory, const char *name, struct error *err)

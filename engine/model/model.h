@@ -14,91 +14,13 @@
 #include "engine/base/file.h"
 #include "engine/base/warnings.h"
 #include "engine/model/dtype.h"
+#include "engine/model/kinds.h"
+#include "engine/model/part.h"
 #include "engine/model/row_order.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Kinds, each with its name in config.json. */
-#define MODEL_NORMS(X)                       \
-    X(NORM_NONE, "none")                     \
-    X(NORM_LAYERNORM, "layernorm")           \
-    X(NORM_RMSNORM, "rmsnorm")               \
-    X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
-    X(NORM_GATED_RMSNORM, "gated_rmsnorm")   \
-    X(NORM_L2, "l2")
-#define MODEL_ACTS(X)           \
-    X(ACT_GELU, "gelu")         \
-    X(ACT_GELU_NEW, "gelu_new") \
-    X(ACT_RELU, "relu")         \
-    X(ACT_SILU, "silu")         \
-    X(ACT_RELU2, "relu2")
-#define MODEL_ACTIVATIONS(X)          \
-    X(SOFTMAX_ACT_SOFTMAX, "softmax") \
-    X(SOFTMAX_ACT_RELU, "relu")       \
-    X(SOFTMAX_ACT_RELU2, "relu2")
-#define MODEL_WINDOWS(X)         \
-    X(WINDOW_FULL, "full")       \
-    X(WINDOW_BLOCK, "block")     \
-    X(WINDOW_SLIDING, "sliding") \
-    X(WINDOW_LONG_SHORT, "long_short")
-#define MODEL_POSITIONS(X)                           \
-    X(POSITION_NONE, "none")                         \
-    X(POSITION_ROPE, "rope")                         \
-    X(POSITION_LRPE_UNITARY, "lrpe_unitary")         \
-    X(POSITION_LRPE_ORTHOGONAL, "lrpe_orthogonal")   \
-    X(POSITION_LRPE_PERMUTATION, "lrpe_permutation") \
-    X(POSITION_ALIBI, "alibi")                       \
-    X(POSITION_KERPLE_LOG, "kerple_log")             \
-    X(POSITION_KERPLE_POWER, "kerple_power")         \
-    X(POSITION_KERPLE_3PARA_LOG, "kerple_3para_log") \
-    X(POSITION_KERPLE_BIAS_WHT, "kerple_bias_wht")   \
-    X(POSITION_T5, "t5")                             \
-    X(POSITION_SPE, "spe")
-#define MODEL_FEATURE_MAPS(X)       \
-    X(FEATURE_IDENTITY, "identity") \
-    X(FEATURE_RELU, "relu")         \
-    X(FEATURE_ELU, "elu")           \
-    X(FEATURE_ELU_PLUS_1, "elu+1")  \
-    X(FEATURE_EXP, "exp")           \
-    X(FEATURE_FAVOR, "favor")       \
-    X(FEATURE_COS_SIN, "cos_sin")   \
-    X(FEATURE_HEDGEHOG, "hedgehog") \
-    X(FEATURE_DPFP, "dpfp")         \
-    X(FEATURE_UNIT_COS_SIN, "unit_cos_sin")
-#define MODEL_GATES(X)                 \
-    X(GATE_NONE, "none")               \
-    X(GATE_SCALAR, "scalar")           \
-    X(GATE_FAST_DECAY, "fast_decay")   \
-    X(GATE_REFINED, "refined")         \
-    X(GATE_GLA, "gla")                 \
-    X(GATE_DELTA, "delta")             \
-    X(GATE_GATED_DELTA, "gated_delta") \
-    X(GATE_MAMBA2, "mamba2")
-#define MODEL_VALUE(value, name) value,
-#define MODEL_NAME(value, name) name,
-
-enum norm_kind { MODEL_NORMS(MODEL_VALUE) };
-enum hidden_act { MODEL_ACTS(MODEL_VALUE) };
-enum position_embedding {
-    POSITION_EMBEDDING_NONE,
-    POSITION_EMBEDDING_SINUSOIDAL,
-    POSITION_EMBEDDING_LEARNED
-};
-enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX, MIXER_CONV };
-enum feature_map { MODEL_FEATURE_MAPS(MODEL_VALUE) };
-enum gate_kind { MODEL_GATES(MODEL_VALUE) };
-enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
-enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
-enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH, OUTPUT_GATE_SIGMOID };
-enum softmax_activation { MODEL_ACTIVATIONS(MODEL_VALUE) };
-enum value_activation { VALUE_ACTIVATION_NONE, VALUE_ACTIVATION_SILU };
-enum window_kind { MODEL_WINDOWS(MODEL_VALUE) };
-enum position_kind { MODEL_POSITIONS(MODEL_VALUE) };
-enum rope_stage { ROPE_STAGE_BEFORE, ROPE_STAGE_AFTER };
-enum rope_pairing { ROPE_PAIRING_HALF, ROPE_PAIRING_ADJACENT };
-enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
 
 /* A matrix of the file, not yet packed for a device. */
 struct matrix {
@@ -164,7 +86,6 @@ struct convolution {
     const float *weight; /* [channels, K], the last is now; channels: mixer_conv_channels */
     const float *bias;   /* [channels], or NULL */
 };
-enum { CONVOLUTION_MIN_WIDTH = 2, CONVOLUTION_MAX_WIDTH = 8 };
 
 enum { MIXER_MAX_FACTORS = 6 };
 
@@ -175,15 +96,13 @@ struct mixer {
                                     serving num_heads / num_kv_heads consecutive heads (gla) */
     int num_qk_heads; /* linear: < num_heads: q and k have so many heads, likewise (gated_delta) */
     int head_dim, value_dim, features, features_positioned; /* d, dv, m, m2 (softmax: m = d) */
-    struct matrix q_proj, k_proj, v_proj, o_proj;
-    struct matrix qk_proj;                /* shared_qk, in place of q_proj and k_proj: [H*d, D] */
+    MIXER_MATRICES(PART_MATRIX)
     bool shared_qk;                       /* q and k are q_scale and k_scale of silu(qk_proj x) */
     struct offset_scale q_scale, k_scale; /* [H*d] */
     enum value_activation value_activation;
 
     /* conv (LFM 2): with [B | C | u] = in_proj x, h = C conv(B u). value_dim has the channels, and
      * there is one head. Of the rest it has conv and o_proj only. */
-    struct matrix in_proj; /* [3 channels, D] */
 
     /* linear */
     struct convolution conv; /* over q, k and v side by side, as they are projected */
@@ -197,17 +116,8 @@ struct mixer {
     const float *feature_weight; /* favor: [H, m, d]; (unit_)cos_sin: [H, m/2, d] */
     int feature_rows;
     const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
-    struct matrix g_proj;               /* scalar: [H, D]; refined: [H*dv, D] */
-    struct matrix r_proj;               /* refined: [H*dv, D] */
-    struct matrix z_proj;               /* fast_decay: [H*dv, D] */
-    struct matrix f_proj;               /* fast_decay: [H*m, D] */
-    struct matrix gk_proj_0;            /* gla: [rank, D], no bias */
-    struct matrix gk_proj_1;            /* gla: [Hkv*m, rank] */
-    struct matrix b_proj;               /* delta, gated_delta: [H, D] */
-    struct matrix a_proj;               /* gated_delta: [H, D] */
     const float *decay;                 /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
     float beta_max;                     /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */
-    struct matrix dt_proj;              /* mamba2: [H, D]; its bias is dt_bias too */
     const float *skip;                  /* mamba2: D [H], or NULL */
     float dt_least, dt_most;            /* mamba2: limits of dt; 0 and INFINITY: none */
     struct offset_scale gate_scale;     /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
@@ -219,7 +129,6 @@ struct mixer {
     int window_size;
     int score_divisor;                     /* relu2: n */
     int segment_length, segment_rank;      /* long_short: l, r; else 0 */
-    struct matrix segment_proj;            /* long_short: [H*r, D] */
     struct norm window_norm, segment_norm; /* long_short: [H*d], of keys and of values (d = dv) */
     struct norm q_norm, k_norm;            /* before the position: [d], shared by the heads, or */
     enum norm_scope qk_norm_scope;         /* [H*d] and [Hkv*d] */
@@ -232,9 +141,8 @@ struct mixer {
     enum norm_scope output_norm_scope;
     int output_norm_parts; /* scope hidden: each normed by itself; 0: one */
     enum output_gate output_gate;
-    bool gate_first;             /* the output gate comes before output_norm */
-    struct matrix out_gate_proj; /* [H*dv, D]; with gate_per_head [H, D] */
-    bool gate_per_head;          /* not of a pair, nor after a norm of all heads together */
+    bool gate_first;    /* the output gate comes before output_norm */
+    bool gate_per_head; /* not of a pair, nor after a norm of all heads together */
     /* What the configuration multiplies x and its projections with, where only numbers that were
      * made of the tensors say so: the fingerprint is of both. */
     double factors[MIXER_MAX_FACTORS];
@@ -256,8 +164,7 @@ static inline int mixer_key_heads(const struct mixer *mixer)
 
 /* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). */
 struct mlp {
-    struct matrix gate_proj; /* rows = 0: not gated */
-    struct matrix up_proj, down_proj;
+    MLP_MATRICES(PART_MATRIX)
     enum hidden_act act;
     float gate_scale; /* of gate_proj x */
 };

@@ -12,7 +12,7 @@
 #ifndef ENGINE_OPS_FORMULAS_H
 #define ENGINE_OPS_FORMULAS_H
 
-#include "engine/model/model.h"
+#include "engine/model/kinds.h"
 
 #include <math.h>
 #include <stdint.h>

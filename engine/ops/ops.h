@@ -18,7 +18,7 @@
 #define ENGINE_OPS_OPS_H
 
 #include "engine/base/error.h"
-#include "engine/model/model.h"
+#include "engine/model/kinds.h"
 #include "engine/ops/formats.h"
 #include "engine/ops/formulas.h"
 #include "engine/ops/profile.h"
@@ -33,6 +33,7 @@ enum {
 };
 
 struct backend; /* a device and its memory */
+struct matrix;  /* of a file (engine/model/model.h) */
 struct weight;  /* a matrix as packed for the device */
 struct table;   /* a matrix whose rows are looked up */
 struct draw;    /* engine/ops/sampler.h */

@@ -4,6 +4,7 @@
 #ifndef ENGINE_OPS_PACKING_H
 #define ENGINE_OPS_PACKING_H
 
+#include "engine/model/model.h"
 #include "engine/model/quantized.h"
 #include "engine/ops/ops.h"
 

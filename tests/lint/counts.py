@@ -15,14 +15,14 @@ from collections import Counter
 
 from lint import CODE, ROOT, read, tracked, without_comments_and_strings
 
-# What is counted -> the table that has its names, each an enumerator: a list of X, or an enum.
-MODEL, FORMATS = "engine/model/model.h", "engine/ops/formats.h"
+# What is counted -> the table that has its names, each an enumerator: a list of X.
+KINDS, FORMATS = "engine/model/kinds.h", "engine/ops/formats.h"
 TABLES = {
-    "mixers": (MODEL, "enum mixer_kind"),
-    "gates": (MODEL, "MODEL_GATES"),
-    "feature maps": (MODEL, "MODEL_FEATURE_MAPS"),
-    "windows": (MODEL, "MODEL_WINDOWS"),
-    "positions": (MODEL, "MODEL_POSITIONS"),
+    "mixers": (KINDS, "MODEL_MIXERS"),
+    "gates": (KINDS, "MODEL_GATES"),
+    "feature maps": (KINDS, "MODEL_FEATURE_MAPS"),
+    "windows": (KINDS, "MODEL_WINDOWS"),
+    "positions": (KINDS, "MODEL_POSITIONS"),
     "weight formats": (FORMATS, "WEIGHT_FORMATS"),
 }
 PROGRAM = ("engine/", "api/", "server/", "bench/", "cli/")
@@ -33,12 +33,8 @@ def names_of(table):
     """The enumerators of a table, in its order."""
     file, name = TABLES[table]
     code = without_comments_and_strings(read(file))
-    if name.startswith("enum "):
-        body = re.search(rf"{name}\s*{{([^}}]*)}}", code)
-        found = re.findall(r"[A-Z]\w*", body.group(1)) if body else []
-    else:
-        body = re.search(rf"#define {name}\(X\)((?:.*\\\n)*.*)", code)
-        found = re.findall(r"\bX\((\w+)", body.group(1)) if body else []
+    body = re.search(rf"#define {name}\(X\)((?:.*\\\n)*.*)", code)
+    found = re.findall(r"\bX\((\w+)", body.group(1)) if body else []
     if not found:
         sys.exit(f"counts: {file}: expected a table {name}, found none")
     return found

@@ -4,6 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/base/threads.h"
 #include "engine/cpu/device.h"
+#include "engine/model/model.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdio.h>
