@@ -102,8 +102,8 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
         return -1;
     if (rules->calls)
         keep(rules, syntax->call_tokens, syntax->num_call_tokens);
-    if (rules->reasoning)
-        keep(rules, syntax->reasoning_tokens, syntax->num_reasoning_tokens);
+    /* Also where reasoning stays in the content. */
+    keep(rules, syntax->reasoning_tokens, syntax->num_reasoning_tokens);
     rules->inside =
         rules->reasoning && ends_inside(fields, text, length, continues, &syntax->reasoning);
     rules->demand.begun = rules->inside;

@@ -443,10 +443,11 @@ def test_a_prompt_that_opens_reasoning(tmp_path_factory, name, kwargs, reasoning
         finish(running.server)
 
 
-def test_reasoning_off(tmp_path_factory):
+@pytest.mark.parametrize("name", ["hermes", "hermes special"])
+def test_reasoning_off(tmp_path_factory, name):
     from conftest import finish
     text = f"<think>Hm</think>\n\nYes\n{CALL}"
-    running = Reciting(tmp_path_factory.mktemp("off"), "hermes", [text], reasoning="off")
+    running = Reciting(tmp_path_factory.mktemp("off"), name, [text], reasoning="off")
     try:
         reply = running.ask(0, tools=TOOLS).json()
         message = reply["choices"][0]["message"]
