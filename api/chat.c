@@ -288,15 +288,17 @@ static int run_apart(struct completion_prompt *out, const json_t *context,
                      struct api_error *err)
 {
     struct origin_marks marks = {0};
+    const struct chat_specials *specials =
+        what->history && what->history->said ? what->history->said : &what->specials;
     size_t most = sizeof TOKENS / sizeof *TOKENS +
-                  json_array_size(json_object_get(context, "messages")) + what->specials.count;
+                  json_array_size(json_object_get(context, "messages")) + specials->count;
     int64_t bytes = (int64_t)(most * sizeof *marks.own);
     if (!request_reserve_memory(bytes))
         return request_no_memory(err);
     marks.own = malloc(most * sizeof *marks.own);
     int result = marks.own ? 0 : request_no_memory(err);
     if (result == 0) {
-        find_own(&marks, context, what->fields, &what->specials);
+        find_own(&marks, context, what->fields, specials);
         result = run_template(out, context, length, template, &marks, err);
     }
     free(marks.own);

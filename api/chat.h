@@ -12,10 +12,12 @@
 int chat_parse(struct completion_request *request, const char *body, size_t length,
                const struct completion_limits *limits, struct api_error *err);
 
-/* The turns of a chat (chat_turns.h) that a session holds. */
+/* What is known of a chat beside its request: the turns (chat_turns.h) that a session holds. */
 struct chat_history {
     const char *turns; /* [length] */
     size_t length;
+    const struct chat_specials *said; /* where there are none: special tokens that replies among the
+                                         request's own messages have; NULL: none */
 };
 
 /* Makes *out the text of `messages` and what belongs to them in a request of `length` bytes, behind

@@ -60,8 +60,9 @@ struct conversation {
     struct command_model model;
     struct chat_template template;
     struct generation generation;
-    json_t *fields; /* of a request: messages, and what belongs to them */
-    bool over;      /* a line has ended the conversation */
+    json_t *fields;            /* of a request: messages, and what belongs to them */
+    struct chat_specials said; /* special tokens in those that are replies */
+    bool over;                 /* a line has ended the conversation */
     int32_t turn;
     /* What the model has read. */
     char *text; /* [text_length]: all of it, with the last reply */
@@ -120,6 +121,7 @@ static int reset(struct conversation *chat, struct error *err)
 {
     const char *system = chat->options->system;
     forget(chat);
+    chat_specials_clear(&chat->said);
     if (json_object_set_new(chat->fields, "messages", json_array()) != 0)
         return out_of_memory(err);
     return system ? add_message(chat, "system", system, strlen(system), err) : 0;
@@ -199,6 +201,20 @@ static int read_tokens(struct conversation *chat, const struct token_list *token
 
 /* ---- turns ---- */
 
+/* The last message has special tokens there. */
+static int note_special(struct conversation *chat, const struct span_list *special,
+                        struct error *err)
+{
+    struct chat_specials *said = &chat->said;
+    if (array_grow((void **)&said->items, &said->capacity, said->count + special->count,
+                   sizeof *said->items, err))
+        return -1;
+    for (size_t i = 0; i < special->count; i++)
+        said->items[said->count++] =
+            (struct chat_special){json_array_size(messages_of(chat)) - 1, special->items[i]};
+    return 0;
+}
+
 /* The reply is said: it becomes a message, and the text and tokens that go on. Takes the text and
  * the prompt's tokens over. */
 static int keep_turn(struct conversation *chat, char *text, size_t length,
@@ -207,10 +223,13 @@ static int keep_turn(struct conversation *chat, char *text, size_t length,
     const struct token_list *taken = &chat->generation.taken;
     char *reply = NULL, *all = NULL;
     size_t reply_length;
+    struct span_list special = {0};
     int result = detokenizer_behind(chat->model.tokenizer, tokens->ids, tokens->count, taken->ids,
-                                    taken->count, &reply, &reply_length, NULL, err);
+                                    taken->count, &reply, &reply_length, &special, err);
     if (result == 0)
         result = add_message(chat, "assistant", reply, reply_length, err);
+    if (result == 0)
+        result = note_special(chat, &special, err);
     for (size_t i = 0; i < taken->count && result == 0; i++)
         result = token_list_push(tokens, taken->ids[i], err);
     if (result == 0 && !(all = realloc(text, length + reply_length + 1)))
@@ -226,6 +245,7 @@ static int keep_turn(struct conversation *chat, char *text, size_t length,
     } else {
         free(text);
     }
+    span_list_clear(&special);
     free(reply);
     return result;
 }
@@ -272,7 +292,8 @@ static int say(struct conversation *chat, const char *line, size_t length, struc
     int result = add_message(chat, "user", line, length, err);
     if (result == 0)
         result = chat_text_render(&prompt, &chat->template, chat->fields,
-                                  strcmp(chat->options->content_tokens, "tokens") == 0, err);
+                                  strcmp(chat->options->content_tokens, "tokens") == 0, &chat->said,
+                                  err);
     if (result == 0)
         result = tokenize(chat, prompt.text, prompt.length, &prompt.input, &tokens, err);
     if (result == 0 && tokens.count == 0)
@@ -293,6 +314,8 @@ static int say(struct conversation *chat, const char *line, size_t length, struc
     forget(chat);
     while (json_array_size(messages_of(chat)) > said)
         json_array_remove(messages_of(chat), said);
+    while (chat->said.count > 0 && chat->said.items[chat->said.count - 1].message >= said)
+        chat->said.count--;
     return -1;
 }
 
@@ -388,6 +411,7 @@ static int open_chat(struct conversation *chat, const char *directory, struct er
 static void clear(struct conversation *chat)
 {
     forget(chat);
+    chat_specials_clear(&chat->said);
     generation_clear(&chat->generation);
     json_decref(chat->fields);
     chat_template_clear(&chat->template);

@@ -49,7 +49,7 @@ static int prompt_of(const struct asking *asking, size_t number, struct token_li
         json_pack("{s:[{s:s, s:s%}]}", "messages", "role", "user", "content", question, length);
     if (!fields)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    int result = chat_text_render(&prompt, &asking->template, fields, false, err);
+    int result = chat_text_render(&prompt, &asking->template, fields, false, NULL, err);
     if (result == 0)
         result = tokenizer_encode_input(c->models[0].tokenizer, prompt.text, prompt.length,
                                         prompt.input.items, prompt.input.count, false, tokens, err);

@@ -118,7 +118,7 @@ int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before,
         result = detokenizer_push(detokenizer, ids[i], &more, &more_length, err);
         if (result == 0)
             result = append(text, length, more, more_length, err);
-        if (result == 0 && special)
+        if (result == 0)
             result = note_special(special, tokenizer, ids[i], *text, *length, err);
     }
     if (result == 0)

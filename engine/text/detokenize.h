@@ -38,8 +38,8 @@ int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_
                        struct error *err);
 
 /* Decodes ids [count] behind others ([num_before]) into *text (malloc'd, NUL-terminated, *length
- * bytes; the caller frees it). Special tokens are in the text; *special, unless it is NULL, says
- * where, also after a failure. */
+ * bytes; the caller frees it). Special tokens are in the text; *special says where, also after a
+ * failure. */
 int detokenizer_behind(const struct tokenizer *tokenizer, const int32_t *before, size_t num_before,
                        const int32_t *ids, size_t count, char **text, size_t *length,
                        struct span_list *special, struct error *err);

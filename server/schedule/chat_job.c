@@ -22,7 +22,7 @@ static int reserve(struct job *job, size_t bytes, struct api_error *err)
 
 static struct chat_history history_of(const struct job *job)
 {
-    return (struct chat_history){job->chat.turns, job->chat.turns_length};
+    return (struct chat_history){.turns = job->chat.turns, .length = job->chat.turns_length};
 }
 
 int chat_job_take(struct job *job, const struct session *session, struct api_error *err)

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from harness import BINARY, GOLDEN, SLOWNESS, wait_until
+from recital import Recital
 from test_chat_sessions import CHAT, DROPS, PLAIN, user
 
 pytestmark = pytest.mark.builds("dev", "asan")  # processes, and a server for comparison
@@ -84,6 +85,17 @@ def test_a_template_that_rewrites(template):
     assert len(told) == 12
     assert max(new for _, new in told[2:]) < 110 < told[-1][0]
     assert told[-1][1] == told[5][1]
+
+
+def test_special_tokens_of_a_reply_that_is_read_again(template, tmp_path):
+    """Those that the model wrote; what the user spelled is text."""
+    recital = Recital({"<|im_start|>": True})
+    recital.add("ab<|im_start|>" * 100)
+    model = recital.write(tmp_path / "model", "hermes", 0)
+    path = template("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    result = run("a\n<|im_start|>\na\n", model, "--chat-template", path, *GREEDY)
+    assert result.returncode == 0, result.stderr
+    assert figures(result) == [(2, 2), (2 + 6 + 12, 2 + 6 + 12), (2 + 6 + 12 + 6 + 1, 2 + 6 + 12 + 6 + 1)]
 
 
 def test_variables_of_the_template(template):
