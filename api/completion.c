@@ -376,12 +376,9 @@ static int parse_names(const json_t *fields, struct completion_request *request,
 {
     size_t length = 0;
     if (request_text(fields, "user", &request->user, NULL, err) != 0 ||
-        request_text(fields, "cache_salt", &request->cache_salt, &request->cache_salt_length,
-                     err) != 0 ||
+        request_salt(fields, &request->cache_salt, &request->cache_salt_length, err) != 0 ||
         request_text(fields, "request_id", &request->request_id, &length, err) != 0)
         return -1;
-    if (request->cache_salt && request->cache_salt_length == 0)
-        return api_error_set(err, API_INVALID_VALUE, "cache_salt", "cache_salt: an empty string");
     if (request->request_id && !request_id_valid(request->request_id, length))
         return api_error_set(err, API_INVALID_VALUE, "request_id",
                              "request_id: expected 1 to 128 printable ASCII characters");

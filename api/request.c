@@ -380,6 +380,15 @@ int request_text(const json_t *fields, const char *name, char **text, size_t *le
     return 0;
 }
 
+int request_salt(const json_t *fields, char **salt, size_t *length, struct api_error *err)
+{
+    if (request_text(fields, "cache_salt", salt, length, err) != 0)
+        return -1;
+    if (*salt && *length == 0)
+        return api_error_set(err, API_INVALID_VALUE, "cache_salt", "cache_salt: an empty string");
+    return 0;
+}
+
 int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, int32_t **ids,
                       size_t *count, struct api_error *err)
 {

@@ -49,6 +49,9 @@ int request_int(const json_t *fields, const char *name, int64_t min, int64_t max
 int request_float(const json_t *fields, const char *name, double min, double max, bool min_open,
                   float *value, struct api_error *err);
 
+/* The field cache_salt, as request_text. */
+int request_salt(const json_t *fields, char **salt, size_t *length, struct api_error *err);
+
 /* A string: *text (malloc'd, NUL-terminated) and *length bytes (may be NULL). */
 int request_text(const json_t *fields, const char *name, char **text, size_t *length,
                  struct api_error *err);

@@ -42,6 +42,7 @@ static int parse_tokenize_fields(const json_t *fields, size_t length,
                                         "prompt",
                                         "messages",
                                         "add_special_tokens",
+                                        "cache_salt",
                                         "return_token_strs",
                                         "tools",
                                         "tool_choice",
@@ -55,6 +56,7 @@ static int parse_tokenize_fields(const json_t *fields, size_t length,
         return -1;
     parameters_warn(fields, KNOWN, limits->warnings);
     if (parse_tokenize_text(fields, length, request, limits, err) != 0 ||
+        request_salt(fields, &request->cache_salt, &request->cache_salt_length, err) != 0 ||
         request_bool(fields, "add_special_tokens", &request->add_special_tokens, err) != 0 ||
         request_bool(fields, "return_token_strs", &request->return_token_strs, err) != 0)
         return -1;
@@ -78,6 +80,7 @@ int tokenize_parse(struct tokenize_request *request, const char *body, size_t le
 void tokenize_request_clear(struct tokenize_request *request)
 {
     free(request->prompt);
+    free(request->cache_salt);
     span_list_clear(&request->input);
     *request = (struct tokenize_request){0};
 }

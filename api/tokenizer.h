@@ -10,9 +10,11 @@
 #include "engine/text/tokenizer.h"
 
 struct tokenize_request {
-    char *prompt;            /* [length], and a NUL after it; may contain NULs */
-    size_t length;           /* bytes */
-    struct span_list input;  /* of messages: where special tokens are text */
+    char *prompt;           /* [length], and a NUL after it; may contain NULs */
+    size_t length;          /* bytes */
+    struct span_list input; /* of messages: where special tokens are text */
+    char *cache_salt;       /* NULL: absent; [cache_salt_length] */
+    size_t cache_salt_length;
     bool add_special_tokens; /* default true */
     bool return_token_strs;  /* default false */
     bool unrendered;         /* it has messages, and no prompt yet */

@@ -15,6 +15,7 @@
 #include "server/http/http.h"
 #include "server/log.h"
 #include "server/memory.h"
+#include "server/own_tokens.h"
 #include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
 #include "server/server_memory.h"
@@ -335,6 +336,9 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
         grammars_create(&service->grammars, service->tokenizer, service->limits.vocab_size,
                         &service->admission, &service->metrics, err))
         return -1;
+    if (!service->limits.token_ids_only && !service->limits.content_tokens &&
+        own_tokens_create(&service->own_tokens, service->tokenizer, err))
+        return -1;
     server->model = NULL; /* the engine's, also on an error */
     if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
         pace_measure(pace, service->engine, server->options.max_step_s, err))
@@ -565,6 +569,7 @@ size_t server_free(struct server *server)
     replay_free(service->replay);
     scheduler_free(service->scheduler); /* until then the store may poke it */
     grammars_free(service->grammars);
+    own_tokens_free(service->own_tokens);
     if (service->engine)
         engine_close(service->engine);
     if (service->tokenizer)

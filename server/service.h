@@ -26,6 +26,7 @@ struct state_tree;
 struct sessions;
 struct replay;
 struct grammars;
+struct own_tokens;
 
 /* What the page has of the server's options. policy.length 0: there is no page. */
 struct page_texts {
@@ -79,7 +80,8 @@ struct service {
 
     /* any thread's: they have locks of their own */
     struct replay *replay;
-    struct grammars *grammars; /* NULL with limits.token_ids_only */
+    struct grammars *grammars;     /* NULL with limits.token_ids_only */
+    struct own_tokens *own_tokens; /* the same, and with limits.content_tokens */
 
     pthread_mutex_t owners_lock;
     struct names owners; /* by the index of the API key; one, if there are no keys */

@@ -80,18 +80,18 @@ static size_t bytes_before_input(struct section_reader *reader, size_t at)
     return start > at ? start - at : 0;
 }
 
-/* The longest token that the text has at `at`, or NULL. Special ones take no input. */
-static const struct added_token *longest_at(struct section_reader *reader, size_t at)
+/* The longest token that the text [length] begins with, or NULL. Special ones take `most_special`
+ * bytes at most. */
+static const struct added_token *longest(const struct added_tokens *tokens, const char *text,
+                                         size_t length, size_t most_special, bool only_special)
 {
-    const struct added_tokens *tokens = reader->tokens;
-    const char *text = reader->text + at;
-    size_t length = reader->length - at, own = bytes_before_input(reader, at);
     unsigned char byte = (unsigned char)text[0];
     size_t low = tokens->first[byte], high = tokens->first[byte + 1];
     const struct added_token *found = NULL;
     for (size_t depth = 1; low < high; depth++) {
-        if (tokens->items[low].length == depth && (!tokens->items[low].special || depth <= own))
-            found = &tokens->items[low];
+        const struct added_token *item = &tokens->items[low];
+        if (item->length == depth && (item->special ? depth <= most_special : !only_special))
+            found = item;
         if (depth == length)
             break;
         byte = (unsigned char)text[depth];
@@ -99,6 +99,19 @@ static const struct added_token *longest_at(struct section_reader *reader, size_
         high = lower_bound(tokens, low, high, depth, byte + 1);
     }
     return found;
+}
+
+const struct added_token *added_tokens_special(const struct added_tokens *tokens, const char *text,
+                                               size_t length)
+{
+    return longest(tokens, text, length, SIZE_MAX, true);
+}
+
+/* The longest token that the text has at `at`, or NULL. Special ones take no input. */
+static const struct added_token *longest_at(struct section_reader *reader, size_t at)
+{
+    return longest(reader->tokens, reader->text + at, reader->length - at,
+                   bytes_before_input(reader, at), false);
 }
 
 static bool is_word(const char *text, size_t at)

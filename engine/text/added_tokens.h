@@ -38,6 +38,10 @@ int added_tokens_push(struct added_tokens *tokens, struct added_token token, str
 int added_tokens_sort(struct added_tokens *tokens, struct error *err);
 void added_tokens_clear(struct added_tokens *tokens);
 
+/* The longest special token that the text ([length] >= 1 bytes) begins with, or NULL. */
+const struct added_token *added_tokens_special(const struct added_tokens *tokens, const char *text,
+                                               size_t length);
+
 /* A part of a text: an added token, or (id < 0) the text between two. */
 struct section {
     size_t start;

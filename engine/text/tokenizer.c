@@ -152,6 +152,33 @@ int tokenizer_encode_input(const struct tokenizer *tokenizer, const char *text, 
     return failed;
 }
 
+/* The longest special token that the text [length] begins with, or NULL. Most bytes begin none. */
+static const struct added_token *special_of(const struct added_tokens *tokens, const char *text,
+                                            size_t length)
+{
+    const size_t *first = tokens->first + (unsigned char)text[0];
+    return first[0] < first[1] ? added_tokens_special(tokens, text, length) : NULL;
+}
+
+bool tokenizer_find_special(const struct tokenizer *tokenizer, const char *text, size_t length,
+                            size_t from, struct text_span *bytes, int32_t *id)
+{
+    for (size_t at = from; at < length && !tokenizer->split_special_tokens; at++) {
+        const struct added_token *found =
+            special_of(&tokenizer->plain_tokens, text + at, length - at);
+        const struct added_token *other =
+            special_of(&tokenizer->normalized_tokens, text + at, length - at);
+        if (!found || (other && other->length > found->length))
+            found = other;
+        if (!found)
+            continue;
+        *bytes = (struct text_span){at, at + found->length};
+        *id = found->id;
+        return true;
+    }
+    return false;
+}
+
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, struct error *err)
 {

@@ -52,6 +52,11 @@ int tokenizer_encode_input(const struct tokenizer *tokenizer, const char *text, 
                            const struct text_span *input, size_t num_input, bool add_special_tokens,
                            struct token_list *ids, struct error *err);
 
+/* Finds the first special token that a text ([length] bytes) spells at byte `from` or behind; of
+ * those that begin there the longest. False: there is none that tokenizer_encode could find. */
+bool tokenizer_find_special(const struct tokenizer *tokenizer, const char *text, size_t length,
+                            size_t from, struct text_span *bytes, int32_t *id);
+
 /* Decodes ids ([count]) into *text (malloc'd, NUL-terminated, *length bytes; the caller frees it).
  * Byte sequences that are not UTF-8 become U+FFFD, as in Hugging Face's library. Unknown ids
  * (>= tokenizer_size, or holes) decode to nothing. */

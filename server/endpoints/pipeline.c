@@ -175,6 +175,12 @@ static void run_record(struct task *task)
     to_engine(of_task(task), run_settle);
 }
 
+static void run_remember(struct task *task)
+{
+    chat_job_remember(&of_task(task)->job);
+    settled(&of_task(task)->job);
+}
+
 /* Ends a job that has a place in the queue, after its last stage or the first that failed. What it
  * held in the engine is free by now. On the engine thread, if it has a session. */
 static void finish(struct job *job)
@@ -185,7 +191,9 @@ static void finish(struct job *job)
     /* If there is no room for the reply, the session stays as it was. */
     if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))
         job_fail_engine(job, &err);
-    if (!job->bound.session)
+    if (!job->bound.session && chat_job_said(job))
+        to_workers(completion_of(job), run_remember, prompt_bytes(job));
+    else if (!job->bound.session)
         settled(job);
     else if (chat_job(job))
         to_workers(completion_of(job), run_record, chat_job_bytes(job));

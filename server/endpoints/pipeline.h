@@ -10,6 +10,7 @@
  *   admit    engine thread, with a session          weighs it against the owner's quota
  *   run      engine thread                          the scheduler's (schedule/scheduler.h)
  *   settle   engine thread, with a session          its tokens are on disk
+ *   remember worker, of some chats without one      where its special tokens are
  *   locate   renderer, of some chats                where its text left what was known
  *   reply    worker, if it is long or to be kept    JSON; else the HTTP thread makes it
  *

@@ -3,6 +3,7 @@
 
 #include "api/llama_cpp.h"
 #include "api/tokenizer.h"
+#include "server/own_tokens.h"
 #include "server/schedule/prompt.h"
 #include "server/task.h"
 
@@ -11,6 +12,7 @@
 struct text_task {
     struct task task;
     struct tokenize_request wanted; /* of /tokenize */
+    const char *owner;              /* service_owner */
     int64_t admitted_tokens;
 };
 
@@ -51,12 +53,24 @@ static struct completion_limits limits_of(struct task *task)
     return limits;
 }
 
-static void encode(struct task *task, const struct tokenize_request *wanted)
+/* As a chat of these messages has it. */
+static int find_own(const struct text_task *text, struct tokenize_request *wanted,
+                    struct error *err)
+{
+    const struct own_text own = {text->owner, wanted->cache_salt, wanted->cache_salt_length,
+                                 wanted->prompt, wanted->length};
+    return wanted->input.count == 0
+               ? 0
+               : own_tokens_find(text->task.service->own_tokens, &own, &wanted->input, err);
+}
+
+static void encode(struct task *task, struct tokenize_request *wanted)
 {
     struct service *service = task->service;
     struct token_list ids = {0};
     struct error err = ERROR_INIT;
-    if (tokenizer_encode_input(service->tokenizer, wanted->prompt, wanted->length,
+    if (find_own(of_task(task), wanted, &err) ||
+        tokenizer_encode_input(service->tokenizer, wanted->prompt, wanted->length,
                                wanted->input.items, wanted->input.count, wanted->add_special_tokens,
                                &ids, &err))
         api_error_from_engine(&task->error, &err, "prompt");
@@ -156,6 +170,7 @@ static int start(struct http_request *request, task_to to, void (*run)(struct ta
     if (!text)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     struct task *task = &text->task;
+    text->owner = service_owner(service, request->owner);
     text->admitted_tokens = (int64_t)(request->body.length / 4);
     if (admission_enter(&service->admission, task->tenant, text->admitted_tokens, err)) {
         ticket_release(&task->ticket);

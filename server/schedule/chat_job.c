@@ -5,6 +5,7 @@
 #include "api/chat_rules.h"
 #include "engine/text/detokenize.h"
 #include "server/log.h"
+#include "server/own_tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,98 @@ void chat_job_record(struct job *job)
     /* The session stays as it was. */
     token_list_clear(&job->bound.taken);
     job_fail(job, &err);
+}
+
+/* ---- special tokens of replies without a session ---- */
+
+static struct own_text own_text(const struct job *job, const char *text, size_t length)
+{
+    const struct completion_request *request = &job->asked.request;
+    return (struct own_text){job->asked.owner, request->cache_salt, request->cache_salt_length,
+                             text, length};
+}
+
+int chat_job_find_own(struct job *job, struct api_error *err)
+{
+    struct completion_prompt *prompt = &job->asked.request.prompts[0];
+    const struct own_text text = own_text(job, prompt->text, prompt->length);
+    struct error error = ERROR_INIT;
+    size_t before = prompt->input.capacity;
+    if (!chat_job(job) || job->asked.request.session_id)
+        return 0;
+    if (own_tokens_find(job->task.service->own_tokens, &text, &prompt->input, &error))
+        return api_error_from_engine(err, &error, "messages");
+    size_t now = prompt->input.capacity;
+    return now > before ? reserve(job, (now - before) * sizeof *prompt->input.items, err) : 0;
+}
+
+/* Whether the reply's text has the token. */
+static bool shows(const struct job *job, int32_t id)
+{
+    const struct completion_request *request = &job->asked.request;
+    const struct chat_rules *rules = request->chat_rules;
+    return tokenizer_is_special(job->task.service->tokenizer, id) &&
+           (!request->skip_special_tokens || token_list_contains(rules->kept, rules->num_kept, id));
+}
+
+void chat_job_say(const struct job *job, struct job_choice *choice, struct token_list *ids)
+{
+    if (!chat_job(job) || job->asked.request.session_id || !job->task.service->own_tokens)
+        return;
+    for (size_t i = 0; i < ids->count; i++)
+        if (shows(job, ids->ids[i])) {
+            choice->said = *ids;
+            *ids = (struct token_list){0};
+            return;
+        }
+}
+
+bool chat_job_said(const struct job *job)
+{
+    for (size_t i = 0; i < job->run.num_choices; i++)
+        if (job->run.choices[i].said.count > 0)
+            return true;
+    return false;
+}
+
+/* Of a reply with this text [length], behind that of the prompt. */
+static int remember(struct job *job, const char *reply, size_t length,
+                    const struct span_list *special, struct error *err)
+{
+    const struct completion_prompt *prompt = &job->asked.request.prompts[0];
+    if (job_reserve(job, prompt->length + length, err))
+        return -1;
+    char *all = malloc(prompt->length + length + 1);
+    if (!all)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for its text");
+    memcpy(all, prompt->text, prompt->length);
+    memcpy(all + prompt->length, reply, length);
+    const struct own_text text = own_text(job, all, prompt->length + length);
+    own_tokens_add(job->task.service->own_tokens, &text, job->task.tenant, &prompt->input,
+                   prompt->length, special);
+    free(all);
+    return 0;
+}
+
+void chat_job_remember(struct job *job)
+{
+    const struct job_prompt *prompt = &job->prepared.prompts[0];
+    struct error err = ERROR_INIT;
+    for (size_t i = 0; i < job->run.num_choices && err.code == ERROR_NONE; i++) {
+        const struct token_list *said = &job->run.choices[i].said;
+        struct span_list special = {0};
+        char *reply = NULL;
+        size_t length;
+        if (said->count > 0 &&
+            detokenizer_behind(job->task.service->tokenizer, prompt->ids, prompt->count, said->ids,
+                               said->count, &reply, &length, &special, &err) == 0)
+            remember(job, reply, length, &special, &err);
+        span_list_clear(&special);
+        free(reply);
+    }
+    if (err.code != ERROR_NONE)
+        log_message(LOG_LEVEL_WARN, "%s: if its reply comes back, its special tokens are text: %s",
+                    job->asked.id, err.message);
 }
 
 /* ---- where it leaves what was known ---- */

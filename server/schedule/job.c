@@ -39,8 +39,10 @@ void job_clear(struct job *job)
     registry_remove(&job->task.service->registry, &job->queue.entry);
     for (size_t i = 0; prepared->prompts && i < job->asked.request.num_prompts; i++)
         clear_prompt(&prepared->prompts[i]);
-    for (size_t i = 0; i < job->run.num_choices; i++)
+    for (size_t i = 0; i < job->run.num_choices; i++) {
         piece_clear(&job->run.choices[i].piece);
+        token_list_clear(&job->run.choices[i].said);
+    }
     free(prepared->prompts);
     free(prepared->ends);
     free(prepared->bans);

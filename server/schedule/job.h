@@ -46,7 +46,8 @@ struct job_choice {
     int32_t stop_index, stop_token; /* or -1 */
     int64_t generated;
     double sum_logprob;
-    bool prompt_told; /* stream: a record has said that the prompt is ready */
+    bool prompt_told;       /* stream: a record has said that the prompt is ready */
+    struct token_list said; /* of a chat (chat_job.h): what was generated; without ids: no matter */
 };
 
 /* Written by the thread that makes the job or parses its request; then any thread may read it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/prefix.h"
 
+#include "server/schedule/chat_job.h"
 #include "server/schedule/session_job.h"
 #include "server/states/shared_prefixes.h"
 
@@ -151,6 +152,8 @@ void prefix_end(struct state_tree *tree, struct sequence *sequence)
     } else if (prefix->left) {
         forget(tree, sequence);
     }
+    if (sequence->decoding && sound(job))
+        chat_job_say(job, sequence->choice, &prefix->ids);
     if (prefix->leader)
         prefix->leader->prefix.waiters--;
     state_tree_space_release(tree, prefix->space);

@@ -5,6 +5,7 @@
 #include "engine/text/unicode.h"
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
+#include "server/schedule/chat_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -483,6 +484,8 @@ size_t prompt_bytes(const struct job *job)
 
 int prompt_prepare(struct job *job, struct api_error *err)
 {
+    if (chat_job_find_own(job, err))
+        return -1;
     for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
         if (ticket_cancelled(&job->task.ticket))
             return 0;

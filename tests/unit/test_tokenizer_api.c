@@ -58,6 +58,7 @@ Test(tokenizer_api, tokenize_violations)
         {"{}", API_MISSING_PARAMETER, "prompt"},
         {"{\"prompt\":[1]}", API_INVALID_TYPE, "prompt"},
         {"{\"prompt\":\"x\",\"model\":\"y\"}", API_MODEL_NOT_FOUND, "model"},
+        {"{\"prompt\":\"x\",\"cache_salt\":\"\"}", API_INVALID_VALUE, "cache_salt"},
         {"{\"prompt\":\"x\",\"add_special_tokens\":1}", API_INVALID_TYPE, "add_special_tokens"},
         {"{\"prompt\":\"x\",\"return_token_strs\":1}", API_INVALID_TYPE, "return_token_strs"},
         {"{\"messages\":[]}", API_UNSUPPORTED, "messages"},
