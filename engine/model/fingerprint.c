@@ -134,70 +134,48 @@ static void add_position(XXH3_state_t *hash, const struct position *position)
     add_unusual(hash, "rope factor", (double)position->factor, 0);
 }
 
+static void add_norm_set(XXH3_state_t *hash, const struct norm *norm)
+{
+    if (norm->kind != NORM_NONE)
+        add_norm(hash, norm);
+}
+
+static void add_where(XXH3_state_t *hash, bool condition, int64_t value)
+{
+    if (condition)
+        add_int(hash, value);
+}
+
+static void add_factors(XXH3_state_t *hash, const double *factors, int count)
+{
+    for (int i = 0; i < count; i++)
+        add_placed(hash, "factor", i, factors[i], 1);
+}
+
+/* The rules of MIXER_NUMBERS. */
+#define WHOLE(field)                                                           \
+    _Static_assert(_Generic(mixer->field, float : 0, double : 0, default : 1), \
+                   #field " is a fraction, which this rule would cut");
+#define ADD_ALWAYS(field) WHOLE(field) add_int(hash, mixer->field);
+#define ADD_REAL(field) add_real(hash, (double)mixer->field);
+#define ADD_POSITION(field) add_position(hash, &mixer->field);
+#define ADD_NORM(field) add_norm(hash, &mixer->field);
+#define ADD_NORM_SET(field) add_norm_set(hash, &mixer->field);
+#define ADD_SET(field) ADD_WITH(field, mixer->field != 0)
+#define ADD_PLACED(field, place)               \
+    add_where(hash, mixer->field != 0, place); \
+    ADD_SET(field)
+#define ADD_NAMED(field, text, usual) add_unusual(hash, text, (double)mixer->field, usual);
+#define ADD_WITH(field, condition) WHOLE(field) add_where(hash, condition, mixer->field);
+#define ADD_FACTORS(field, count) add_factors(hash, mixer->field, count);
+#define ADD_FIELD(type, field, rule, ...) ADD_PART(field, rule, ##__VA_ARGS__)
+#define ADD_PART(field, rule, ...) ADD_##rule(field, ##__VA_ARGS__)
+
 static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
 {
-    const int64_t numbers[] = {
-        mixer->kind,
-        mixer->num_heads,
-        mixer->num_kv_heads,
-        mixer->head_dim,
-        mixer->value_dim,
-        mixer->features,
-        mixer->features_positioned,
-        mixer->feature_map,
-        mixer->gate,
-        mixer->query_scale,
-        mixer->sum_norm,
-        mixer->dpfp_nu,
-        mixer->feature_rows,
-        mixer->activation,
-        mixer->window,
-        mixer->window_size,
-        mixer->output_norm_scope,
-        mixer->output_gate,
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        add_int(hash, numbers[i]);
-    add_real(hash, (double)mixer->gate_logit_normalizer);
-    add_position(hash, &mixer->position);
-    add_norm(hash, &mixer->output_norm);
-    if (mixer->window == WINDOW_LONG_SHORT) {
-        add_int(hash, mixer->segment_length);
-        add_int(hash, mixer->segment_rank);
-        add_norm(hash, &mixer->window_norm);
-        add_norm(hash, &mixer->segment_norm);
-    }
-    const int64_t later[] = {mixer->shared_qk, mixer->value_activation, mixer->score_divisor,
-                             mixer->position.distances, mixer->chunk_size};
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (later[i] != 0) {
-            add_int(hash, (int64_t)i);
-            add_int(hash, later[i]);
-        }
-    add_unusual(hash, "num_qk_heads", mixer->num_qk_heads, mixer->num_heads);
-    add_unusual(hash, "beta_max", (double)mixer->beta_max, 0);
-    if (mixer->gate == GATE_MAMBA2) {
-        add_unusual(hash, "dt_least", (double)mixer->dt_least, 0);
-        add_unusual(hash, "dt_most", (double)mixer->dt_most, INFINITY);
-    }
-    for (int i = 0; i < mixer->num_factors; i++)
-        add_placed(hash, "factor", i, mixer->factors[i], 1);
-    add_unusual(hash, "output_norm_parts", mixer->output_norm_parts, 0);
-    add_unusual(hash, "gate_first", mixer->gate_first, 0);
-    add_unusual(hash, "score_scale", (double)mixer->score_scale, 0);
-    add_unusual(hash, "score_softcap", (double)mixer->score_softcap, 0);
-    add_unusual(hash, "convolution", mixer->conv.width, 0);
-    add_unusual(hash, "convolution's activation", mixer->conv.activation, 0);
-    add_unusual(hash, "gate per head", mixer->gate_per_head, 0);
-    if (mixer->q_norm.kind != NORM_NONE) {
-        add_norm(hash, &mixer->q_norm);
-        add_norm(hash, &mixer->k_norm);
-        add_int(hash, mixer->qk_norm_scope);
-    }
-    if (mixer->second != NULL) {
-        add_int(hash, mixer->concatenates);
+    MIXER_NUMBERS(ADD_FIELD, ADD_PART)
+    if (mixer->second != NULL)
         add_mixer(hash, mixer->second);
-    }
 }
 
 /* The activation of the model's MLPs, as of its first one. */

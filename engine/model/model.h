@@ -89,71 +89,31 @@ struct convolution {
 
 enum { MIXER_MAX_FACTORS = 6 };
 
+/* conv (LFM 2): with [B | C | u] = in_proj x, h = C conv(B u). There is one head. Of what is here
+ * it has conv, in_proj and o_proj only. */
 struct mixer {
-    enum mixer_kind kind;
-    const char *name;            /* as in config.json's `mixers`; owned by the model */
-    int num_heads, num_kv_heads; /* num_kv_heads < num_heads: k, v and gk have the kv heads, each
-                                    serving num_heads / num_kv_heads consecutive heads (gla) */
-    int num_qk_heads; /* linear: < num_heads: q and k have so many heads, likewise (gated_delta) */
-    int head_dim, value_dim, features, features_positioned; /* d, dv, m, m2 (softmax: m = d) */
+    const char *name; /* as in config.json's `mixers`; owned by the model */
+    MIXER_NUMBERS(PART_NUMBER, PART_NOTHING)
     MIXER_MATRICES(PART_MATRIX)
-    bool shared_qk;                       /* q and k are q_scale and k_scale of silu(qk_proj x) */
-    struct offset_scale q_scale, k_scale; /* [H*d] */
-    enum value_activation value_activation;
-
-    /* conv (LFM 2): with [B | C | u] = in_proj x, h = C conv(B u). value_dim has the channels, and
-     * there is one head. Of the rest it has conv and o_proj only. */
-
-    /* linear */
-    struct convolution conv; /* over q, k and v side by side, as they are projected */
-    enum feature_map feature_map;
-    enum gate_kind gate;
-    enum query_scale query_scale;
-    bool sum_norm;
-    int dpfp_nu;
-    float gate_logit_normalizer;
-    int chunk_size; /* C: h reads S as it was at the start of a token's chunk; 0: after the token */
-    const float *feature_weight; /* favor: [H, m, d]; (unit_)cos_sin: [H, m/2, d] */
-    int feature_rows;
-    const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
-    const float *decay;                 /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
-    float beta_max;                     /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */
-    const float *skip;                  /* mamba2: D [H], or NULL */
-    float dt_least, dt_most;            /* mamba2: limits of dt; 0 and INFINITY: none */
-    struct offset_scale gate_scale;     /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
-                                           H*dv]; dt's bias is in it then; NULL: none */
-
-    /* softmax */
-    enum softmax_activation activation;
-    enum window_kind window;
-    int window_size;
-    int score_divisor;                     /* relu2: n */
-    int segment_length, segment_rank;      /* long_short: l, r; else 0 */
-    struct norm window_norm, segment_norm; /* long_short: [H*d], of keys and of values (d = dv) */
-    struct norm q_norm, k_norm;            /* before the position: [d], shared by the heads, or */
-    enum norm_scope qk_norm_scope;         /* [H*d] and [Hkv*d] */
-    float score_scale;                     /* of q.k; 0: 1/sqrt(d) */
-    float score_softcap;                   /* c tanh(score / c); 0: none */
-
-    /* both */
-    struct position position;
-    struct norm output_norm; /* of size dv (scope head; shared by the heads) or H*dv (hidden) */
-    enum norm_scope output_norm_scope;
-    int output_norm_parts; /* scope hidden: each normed by itself; 0: one */
-    enum output_gate output_gate;
-    bool gate_first;    /* the output gate comes before output_norm */
-    bool gate_per_head; /* not of a pair, nor after a norm of all heads together */
     /* What the configuration multiplies x and its projections with, where only numbers that were
      * made of the tensors say so: the fingerprint is of both. */
     double factors[MIXER_MAX_FACTORS];
     int num_factors;
+
+    struct offset_scale q_scale, k_scale; /* of a shared qk_proj: [H*d] */
+    struct convolution conv;     /* linear: over q, k and v side by side, as they are projected */
+    const float *feature_weight; /* favor: [H, m, d]; (unit_)cos_sin: [H, m/2, d] */
+    const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
+    const float *decay;                 /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
+    const float *skip;                  /* mamba2: D [H], or NULL */
+    struct offset_scale gate_scale;     /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
+                                           H*dv]; dt's bias is in it then; NULL: none */
 
     /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
      * or added; the output gate and o_proj, which follow, are this one's. Added h are of the same
      * values, and of one z where q and k are shared: then `second` has no v_proj, and no qk_proj.
      */
     struct mixer *second; /* NULL: not a pair */
-    bool concatenates;    /* else the h are added */
 };
 
 /* Heads of k, of its features and of their gate: with q's or with v's, whichever are fewer. */

@@ -9,7 +9,7 @@
  * and names neither a kind of part nor a field. A kind is named where it is a row, where it becomes
  * operations (engine/mixers/), and by the families that have it.
  *
- * A new matrix is a row of MIXER_MATRICES or MLP_MATRICES. */
+ * A new matrix is a row of MIXER_MATRICES or MLP_MATRICES, a new number one of MIXER_NUMBERS. */
 #ifndef ENGINE_MODEL_PART_H
 #define ENGINE_MODEL_PART_H
 
@@ -58,6 +58,77 @@ enum {
     MIXER_MATRIX_COUNT = 0 MIXER_MATRICES(PART_ONE),
     MLP_MATRIX_COUNT = 0 MLP_MATRICES(PART_ONE)
 };
+
+/* The numbers of a mixer, in the order in which the fingerprint takes them. How it does is the rule
+ * of a row. Most rules leave a number out that says nothing, so that fingerprints of models that
+ * were there before a row stay: a new row is the last one, NAMED, and usual in all other models.
+ *   ALWAYS           the number; REAL likewise, of a fraction; POSITION and NORM, of a struct
+ *   SET              the number, where it is not 0; NORM_SET: the norm, where it is one
+ *   PLACED, n        n and the number, where it is not 0
+ *   NAMED, t, usual  the text t and the number, where it is not the usual one
+ *   WITH, condition  the number, where the condition holds
+ *   FACTORS, count   an array of `count` numbers, each with its place, where it is not 1
+ * X(type, field, rule) is a field of the struct, V(field, rule) is in one of its other fields. What
+ * a rule is given may ask `mixer`, the struct. */
+#define MIXER_NUMBERS(X, V)                                                                        \
+    X(enum mixer_kind, kind, ALWAYS)                                                               \
+    X(int, num_heads, ALWAYS)                                                                      \
+    /* < num_heads: k, v and gk have so many, each serves num_heads / num_kv_heads consecutive     \
+       ones (gla) */                                                                               \
+    X(int, num_kv_heads, ALWAYS)                                                                   \
+    X(int, head_dim, ALWAYS)            /* d */                                                    \
+    X(int, value_dim, ALWAYS)           /* dv; conv: its channels */                               \
+    X(int, features, ALWAYS)            /* m; softmax: d */                                        \
+    X(int, features_positioned, ALWAYS) /* m2 */                                                   \
+    X(enum feature_map, feature_map, ALWAYS)                                                       \
+    X(enum gate_kind, gate, ALWAYS)                                                                \
+    X(enum query_scale, query_scale, ALWAYS)                                                       \
+    X(bool, sum_norm, ALWAYS)                                                                      \
+    X(int, dpfp_nu, ALWAYS)                                                                        \
+    X(int, feature_rows, ALWAYS) /* of feature_weight */                                           \
+    X(enum softmax_activation, activation, ALWAYS)                                                 \
+    X(enum window_kind, window, ALWAYS)                                                            \
+    X(int, window_size, ALWAYS)                                                                    \
+    X(enum norm_scope, output_norm_scope, ALWAYS)                                                  \
+    X(enum output_gate, output_gate, ALWAYS)                                                       \
+    X(float, gate_logit_normalizer, REAL) /* gla */                                                \
+    X(struct position, position, POSITION)                                                         \
+    /* of size dv (scope head; shared by the heads) or H*dv (hidden) */                            \
+    X(struct norm, output_norm, NORM)                                                              \
+    X(int, segment_length, SET)           /* long_short: l */                                      \
+    X(int, segment_rank, SET)             /* r */                                                  \
+    X(struct norm, window_norm, NORM_SET) /* long_short: [H*d], of keys and of values (d = dv) */  \
+    X(struct norm, segment_norm, NORM_SET)                                                         \
+    X(bool, shared_qk, PLACED, 0) /* q and k are q_scale and k_scale of silu(qk_proj x) */         \
+    X(enum value_activation, value_activation, PLACED, 1)                                          \
+    X(int, score_divisor, PLACED, 2) /* relu2: n */                                                \
+    V(position.distances, PLACED, 3)                                                               \
+    /* linear: C: h reads S as it was at the start of a token's chunk; 0: after the token */       \
+    X(int, chunk_size, PLACED, 4)                                                                  \
+    /* linear: < num_heads: q and k have so many heads, likewise (gated_delta) */                  \
+    X(int, num_qk_heads, NAMED, "num_qk_heads", mixer->num_heads)                                  \
+    /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */                                        \
+    X(float, beta_max, NAMED, "beta_max", 0)                                                       \
+    /* mamba2: limits of dt, 0 and INFINITY: none; both are 0 in other mixers */                   \
+    X(float, dt_least, NAMED, "dt_least", 0)                                                       \
+    X(float, dt_most, NAMED, "dt_most", mixer->dt_most == 0 ? 0 : (double)INFINITY)                \
+    V(factors, FACTORS, mixer->num_factors)                                                        \
+    /* scope hidden: each normed by itself; 0: one */                                              \
+    X(int, output_norm_parts, NAMED, "output_norm_parts", 0)                                       \
+    X(bool, gate_first, NAMED, "gate_first", 0)    /* the output gate comes before output_norm */  \
+    X(float, score_scale, NAMED, "score_scale", 0) /* of q.k; 0: 1/sqrt(d) */                      \
+    X(float, score_softcap, NAMED, "score_softcap", 0) /* c tanh(score / c); 0: none */            \
+    V(conv.width, NAMED, "convolution", 0)                                                         \
+    V(conv.activation, NAMED, "convolution's activation", 0)                                       \
+    /* not of a pair, nor after a norm of all heads together */                                    \
+    X(bool, gate_per_head, NAMED, "gate per head", 0)                                              \
+    X(struct norm, q_norm, NORM_SET) /* before the position: [d], shared by the heads, or [H*d] */ \
+    X(struct norm, k_norm, NORM_SET) /* [Hkv*d] */                                                 \
+    X(enum norm_scope, qk_norm_scope, WITH, mixer->q_norm.kind != NORM_NONE)                       \
+    X(bool, concatenates, WITH, mixer->second != NULL) /* a pair; else the h are added */
+
+#define PART_NUMBER(type, name, ...) type name;
+#define PART_NOTHING(...)
 
 /* A list as an array: of each matrix its place in the part's struct. */
 struct part_matrix {
