@@ -84,9 +84,9 @@ int state_new(struct state **out, struct state_memory *memory, int64_t max_token
         return -1;
     for (int i = 0; i < memory->layout.num_parts; i++) {
         const struct state_part *part = &memory->layout.parts[i];
-        if (part->kind != STATE_PART_RING && !state_part_pages(part))
+        if (!state_part_is(part, STATE_IN_TILES))
             memory->ops->fill(memory->backend, state->slot + part->offset,
-                              part->kind == STATE_PART_MAXIMA ? -INFINITY : 0.0f,
+                              state_part_is(part, STATE_IS_LOWEST) ? -INFINITY : 0.0f,
                               (size_t)part->heads * part->head_bytes / sizeof(float));
     }
     *out = state;

@@ -40,8 +40,8 @@ _Static_assert(KV_F32 == 1 && KV_F16 == 2 && KV_BF16 == 3, "numbers of a file fo
 static const char *part_name(enum state_part_kind kind)
 {
     switch (kind) {
-#define PART_CASE(value, number, name) \
-    case value:                        \
+#define PART_CASE(value, number, name, traits) \
+    case value:                                \
         return name;
         STATE_PARTS(PART_CASE)
 #undef PART_CASE
@@ -508,7 +508,7 @@ static uint32_t version_of(const struct engine *engine, const struct state_file_
 {
     const struct state_layout *layout = engine_state_layout(engine);
     for (int i = 0; source->position > 0 && i < layout->num_parts; i++)
-        if (layout->parts[i].kind == STATE_PART_CONV)
+        if (state_part_is(&layout->parts[i], STATE_IN_VERSION_2))
             return 2;
     return 1;
 }

@@ -45,9 +45,9 @@ static void scrub_tiles(const struct state_part *part, size_t element, int64_t w
 /* The places of a part that `tokens` tokens write: those of a page, or of a ring. */
 static int64_t written(const struct state_part *part, int64_t tokens)
 {
-    if (part->kind == STATE_PART_SEGMENTS)
+    if (state_part_is(part, STATE_OF_SEGMENTS))
         return tokens / part->window * (part->places * part->window / OPS_TILE);
-    return part->kind == STATE_PART_RING && tokens > part->window ? part->window : tokens;
+    return part->window > 0 && tokens > part->window ? part->window : tokens;
 }
 
 void state_image_scrub(const struct state_layout *layout, int64_t position, void *image)
@@ -66,9 +66,10 @@ void state_image_scrub(const struct state_layout *layout, int64_t position, void
         }
         memset(slot + end, 0, part->offset - end);
         end = part->offset + (size_t)part->heads * part->head_bytes;
-        if (part->kind == STATE_PART_RING)
+        if (state_part_is(part, STATE_IN_TILES))
             scrub_tiles(part, sizeof(float), written(part, position), slot + part->offset);
-        if (part->kind == STATE_PART_SUMS && position % part->window == 0) /* none is in hand */
+        else if (state_part_is(part, STATE_OF_SEGMENTS) &&
+                 position % part->window == 0) /* none is in hand */
             memset(slot + part->offset, 0, (size_t)part->heads * part->head_bytes);
     }
     memset(slot + end, 0, layout->slot_bytes - end);

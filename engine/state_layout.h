@@ -10,21 +10,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers and names are those of the state file (server/README.md). */
-#define STATE_PARTS(X)                                 \
-    X(STATE_PART_RECURRENT, 1, "recurrent state")      \
-    X(STATE_PART_MAXIMA, 2, "running maxima")          \
-    X(STATE_PART_RING, 3, "ring of keys")              \
-    X(STATE_PART_KV, 4, "KV page")                     \
-    X(STATE_PART_SUMS, 5, "sums of a segment")         \
-    X(STATE_PART_SEGMENTS, 6, "segments of a KV page") \
-    X(STATE_PART_CONV, 7, "rows of a convolution")
-#define STATE_PART_VALUE(value, number, name) value = number,
+/* What sets a kind of part apart from the plain one, which lies in the slot and is 0 in a new one.
+ */
+enum state_part_trait {
+    STATE_IN_PAGES = 1, /* it lies in the pages, in their format, not in the slot as f32 */
+    STATE_IN_TILES = 2, /* tiles of keys and values (ops_tile_bytes): unwritten in a new slot; of a
+                           text that is saved only the places that it wrote count */
+    STATE_OF_SEGMENTS = 4,  /* its window is l, the tokens of a segment: tiles have places for their
+                               vectors; else it counts only while a segment is in hand */
+    STATE_IS_LOWEST = 8,    /* -infinity in a new slot */
+    STATE_IN_VERSION_2 = 16 /* version 1 of the file format does not have it */
+};
+/* A kind of part, of which nobody else but who writes and reads its numbers needs to know. Numbers
+ * and names are those of the state file (server/README.md). */
+#define STATE_PARTS(X)                                              \
+    X(STATE_PART_RECURRENT, 1, "recurrent state", 0)                \
+    X(STATE_PART_MAXIMA, 2, "running maxima", STATE_IS_LOWEST)      \
+    X(STATE_PART_RING, 3, "ring of keys", STATE_IN_TILES)           \
+    X(STATE_PART_KV, 4, "KV page", STATE_IN_PAGES | STATE_IN_TILES) \
+    X(STATE_PART_SUMS, 5, "sums of a segment", STATE_OF_SEGMENTS)   \
+    X(STATE_PART_SEGMENTS, 6, "segments of a KV page",              \
+      STATE_IN_PAGES | STATE_IN_TILES | STATE_OF_SEGMENTS)          \
+    X(STATE_PART_CONV, 7, "rows of a convolution", STATE_IN_VERSION_2)
+#define STATE_PART_VALUE(value, number, ...) value = number,
 
 enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
 
-/* What a layer keeps of a text: its heads one after the other, `head_bytes` each. In a new slot
- * recurrent parts, sums and convolutions are 0, maxima are -infinity, and rings are unwritten. */
+/* What a layer keeps of a text: its heads one after the other, `head_bytes` each. */
 struct state_part {
     enum state_part_kind kind;
     int layer, heads;
@@ -36,10 +48,17 @@ struct state_part {
     size_t offset, head_bytes; /* in the slot, or in a page */
 };
 
+#define STATE_PART_HAS(value, number, name, traits) part->kind == value ? ((traits)&trait) != 0:
+
+static inline bool state_part_is(const struct state_part *part, enum state_part_trait trait)
+{
+    return STATE_PARTS(STATE_PART_HAS) false;
+}
+
 /* Whether a part lies in the pages, in their format. */
 static inline bool state_part_pages(const struct state_part *part)
 {
-    return part->kind == STATE_PART_KV || part->kind == STATE_PART_SEGMENTS;
+    return state_part_is(part, STATE_IN_PAGES);
 }
 
 struct state_layout {

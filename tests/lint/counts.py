@@ -23,6 +23,7 @@ TABLES = {
     "feature maps": (KINDS, "MODEL_FEATURE_MAPS"),
     "windows": (KINDS, "MODEL_WINDOWS"),
     "positions": (KINDS, "MODEL_POSITIONS"),
+    "parts of a state": ("engine/state_layout.h", "STATE_PARTS"),
     "weight formats": (FORMATS, "WEIGHT_FORMATS"),
 }
 PROGRAM = ("engine/", "api/", "server/", "bench/", "cli/")
