@@ -23,6 +23,7 @@ PROMPT_TOKENS = 5
 WARM_UP_TOKENS = 16
 VOCABULARY = 50304  # of every preset
 POINT_SECONDS = 3600
+START_SECONDS = 600  # of a large preset beside other work; beyond it something hangs
 
 
 class Failure(Exception):
@@ -55,7 +56,7 @@ def run(command, text=None):
 @contextmanager
 def serving(binary, **flags):
     """A `regla serve` of our own on a free port; it must end clean."""
-    harness.BINARY = binary
+    harness.BINARY, harness.START_SECONDS = binary, START_SECONDS
     with tempfile.TemporaryDirectory() as folder:
         flags = {"model": ".", "threads": 0, **flags}
         server = harness.Server(Path(folder) / "server.log", **flags)

@@ -74,6 +74,15 @@ class Server:
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})})
+        try:
+            self._reach(flags, wait)
+        except BaseException:  # nobody else has it yet
+            self.process.kill()
+            self.process.wait()
+            self.log.close()
+            raise
+
+    def _reach(self, flags, wait):
         self.port = flags["port"] or self.listening_port()
         self.url = f"http{'s' if 'tls_cert' in flags else ''}://127.0.0.1:{self.port}"
         client = CONTRACT.Client if CONTRACT else httpx.Client
