@@ -157,6 +157,7 @@ static void examples(FILE *out)
         "    -d '{\"prompt\": \"It was a dark night, and\", \"max_tokens\": 48}'",
         "regla generate /srv/models/regla-books-7.7m --prompt 'Once upon a time'",
         "regla bench --preset regla-160m --weights f32,q8",
+        "regla compare /srv/models/regla-books-7.7m f32/f32 q8 text.txt",
     };
     heading(out, "EXAMPLES");
     for (size_t i = 0; i < sizeof LINES / sizeof *LINES; i++) {

@@ -16,7 +16,7 @@ from test_lifecycle import regla
 pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
 
 HYBRID = GOLDEN / "hybrid_regla"
-COMMANDS = ["check", "info", "tokenize", "generate", "perplexity"]
+COMMANDS = ["check", "info", "tokenize", "generate", "perplexity", "compare"]
 TEXT = "The quick brown fox, naïvely:\n  jumped over 13 lazy dogs. 😀 The end of the story."
 
 
@@ -40,7 +40,8 @@ def greedy_text(server, prompt, count):
 @pytest.mark.parametrize("command", [
     ["serve", "--port", "0", "--model", "DIR"], ["bench", "--model", "DIR"], ["info", "DIR"],
     ["bench", "--preset", "regla-6l"], ["check", "DIR"], ["generate", "DIR"],
-    ["perplexity", "DIR", HYBRID / "config.json"], ["study", "--out", "DIR"],
+    ["perplexity", "DIR", HYBRID / "config.json"], ["compare", "DIR", "f32", "q8", "questions"],
+    ["study", "--out", "DIR"],
     ["study", "--point", "regla:1:1:1"]], ids=lambda command: command[0])
 @pytest.mark.parametrize("device,status", [("cuda:1023", 1), ("cuda:1024", 1),
                                            ("gpu", 2)])

@@ -251,14 +251,23 @@ def test_the_limit_of_connections_is_that_of_all_addresses(server_factory, path)
 
 
 def test_the_start_says_little(server_factory):
-    """At most twelve lines, the last with an address where a browser finds the page."""
+    """At most twelve lines, the last with an address where a browser finds the page. One names the
+    formats, and what it costs where activations are rounded."""
     shipped = shipped_model()
-    for model, more in ((shipped, {}), (HYBRID, {}), (HYBRID, {"no_page": True, "max_model_len": 100})):
+    for model, more in ((shipped, {"weights": "q4"}), (HYBRID, {}),
+                        (HYBRID, {"no_page": True, "max_model_len": 100})):
         server = server_factory(model=model, **more)
         lines = server.tail(100_000).splitlines()
         last = next(i for i, line in enumerate(lines) if " ready: " in line)
         told = [line for line in lines[:last + 1] if " warn " not in line]
         assert len(told) <= 12, "\n".join(told)
+        formats, = re.findall(r" weights +[\d.]+ \w+ as (\w+), KV as (\w+), activations as (\w+)(.*)$",
+                              "\n".join(told), re.MULTILINE)
+        assert formats[:2] == (("q4", "f16") if more.get("weights") else ("f32", "f32")), formats
+        assert (formats[2] == "f32") == (formats[3] == ""), formats
+        if formats[3]:
+            assert re.match(r" \(with SmolLM2 [\d.]+ % of the likeliest .*, mean divergence [\d.e-]+ nats\)$",
+                            formats[3]), formats
         page = re.search(r"; try it at (http://127\.0\.0\.1:\d+/)$", lines[last])
         assert bool(page) == ("no_page" not in more)
         if page:

@@ -3,6 +3,7 @@
  * are missing. */
 #include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
+#include "engine/ops/activation_cost.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -211,6 +212,23 @@ Test(instruction_set, auto_activations_are_a_fixed_table)
     }
     cr_expect(cpu_activations("none", WEIGHTS_Q8) == ACTIVATIONS_F32);
     cr_expect(cpu_activations(NULL, WEIGHTS_Q8) == cpu_activations(best->name, WEIGHTS_Q8));
+}
+
+/* What auto rounds on a processor at hand has been measured; f16 only in emulation. */
+Test(instruction_set, what_auto_rounds_has_a_cost)
+{
+    for (size_t i = 0; i < SETS; i++)
+        for (int format = WEIGHTS_AUTO + 1; format < WEIGHT_FORMAT_COUNT; format++) {
+            const enum weight_format weights = (enum weight_format)format;
+            const enum activation_format rounded = cpu_activations(sets[i].name, weights);
+            const struct activation_cost *cost = activation_cost(rounded, weights);
+            const char *name = weight_format_name(weights);
+            cr_expect((cost != NULL) == (rounded != ACTIVATIONS_F32 && weights != WEIGHTS_F16),
+                      "%s %s", sets[i].name, name);
+            cr_expect(cost == NULL || (cost->divergence > 0 && cost->divergence < 0.1 &&
+                                       cost->same_best > 0.9 && cost->same_best <= 1),
+                      "%s %s", sets[i].name, name);
+        }
 }
 
 /* Each reason why AMX is not taken is told. */
