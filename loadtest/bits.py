@@ -142,8 +142,9 @@ def sections(export):
 
 def differ_lines(what, old, new):
     for number, (before, after) in enumerate(zip(old, new)):
-        if before != after:
-            return f"{what}, token {number}: old {before}, new {after}"
+        for a, b in zip(before.split(" "), after.split(" ")):
+            if a != b:
+                return f"{what}, token {number}: old {a}, new {b}"
     return None if len(old) == len(new) else f"{what}: {len(old)} and {len(new)} tokens"
 
 

@@ -2,12 +2,13 @@
 /* What the parts of a block have, as tables: mixers and MLPs, and whatever comes next.
  *
  * A part reads x and adds to it. Of each the engine asks the same: which matrices it multiplies
- * with (to pack and count them), what a text keeps of it between steps, and which numbers the
- * configuration says of it (a model with others is another model). So each of these is a list with
- * a row a thing, here, and the fields of struct mixer and struct mlp (model.h) are made of the
- * lists: what stands in no list is in no struct. Who packs, counts, hashes or prints walks a list,
- * and names neither a kind of part nor a field. A kind is named where it is a row, where it becomes
- * operations (engine/mixers/), and by the families that have it.
+ * with (to pack and count them), what a text keeps of it between steps (state_layout.h), and which
+ * numbers the configuration says of it (a model with others is another model). So matrices and
+ * numbers are lists with a row a thing, here, and the fields of struct mixer and struct mlp
+ * (model.h) are made of the lists: what stands in no list is in no struct. Packing, the cost of
+ * products, the longest input and the fingerprint walk a list, and name neither a kind of part nor
+ * a field. A kind is named where it becomes operations (engine/mixers/), by the families that have
+ * it, and still by the cost of what is no product and by what `regla info` prints.
  *
  * A new matrix is a row of MIXER_MATRICES or MLP_MATRICES, a new number one of MIXER_NUMBERS. */
 #ifndef ENGINE_MODEL_PART_H
