@@ -44,14 +44,10 @@ static double branch_elements(const struct branch *branch)
 {
     const struct matrix *matrix;
     double sum = 0;
-    for (size_t i = 0; (matrix = branch_matrix(branch, i)) != NULL; i++)
+    for (size_t i = 0; (matrix = branch_matrix(branch, i, NULL)) != NULL; i++)
         sum += elements(matrix);
     for (const struct mixer *m = branch->mixer; m != NULL; m = m->second) {
-        double d = m->head_dim, heads = m->num_heads;
-        if (m->feature_weight != NULL) /* for queries and for keys */
-            sum += 2 * heads * m->feature_rows * d;
-        if (m->feature_q != NULL)
-            sum += 2 * heads * d * d;
+        const double heads = m->num_heads;
         if (m->position.kind == POSITION_SPE)
             sum += 2 * heads * m->features * (2 * m->position.sines + m->position.gated) *
                    m->features_positioned;
@@ -168,8 +164,10 @@ struct cost_layer cost_of_layer(const struct engine *engine, int layer)
     cost.operations = first.operations;
     for (int b = 0; (branch = layer_branch(own, b)) != NULL; b++) {
         const struct matrix *matrix;
-        for (size_t i = 0; (matrix = branch_matrix(branch, i)) != NULL; i++)
-            cost.weight_bytes += weight_bytes(matrix, engine_info(engine)->weights);
+        enum matrix_use use;
+        for (size_t i = 0; (matrix = branch_matrix(branch, i, &use)) != NULL; i++)
+            if (use != MATRIX_OF_HEADS)
+                cost.weight_bytes += weight_bytes(matrix, engine_info(engine)->weights);
     }
     for (int i = 0; i < layout->num_parts; i++) {
         const struct state_part *part = &layout->parts[i];

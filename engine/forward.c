@@ -283,7 +283,7 @@ static int64_t longest_input(const struct forward *forward)
         const struct branch *branch;
         for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++) {
             const struct matrix *matrix;
-            for (size_t m = 0; (matrix = branch_matrix(branch, m)) != NULL; m++)
+            for (size_t m = 0; (matrix = branch_matrix(branch, m, NULL)) != NULL; m++)
                 mixer_widen(&longest, padded(matrix->cols));
             /* a feature map's matrices have a part of it for each head */
             for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)

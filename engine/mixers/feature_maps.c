@@ -8,9 +8,7 @@
 /* Height of a head's matrix W, 0 for the maps without one: the model's tensors say which it is. */
 static int map_rows(const struct mixer *config)
 {
-    if (config->feature_weight != NULL)
-        return config->feature_rows;
-    return config->feature_q != NULL ? config->head_dim : 0;
+    return (int)(config->feature_q.rows / config->num_heads);
 }
 
 /* Whether the position acts on q and k themselves. */
@@ -18,19 +16,6 @@ static bool turns_before(const struct mixer_layer *layer)
 {
     const struct position *position = &layer->config->position;
     return position->kind == POSITION_ROPE && position->stage == ROPE_STAGE_BEFORE;
-}
-
-static int pack_heads(struct mixer_layer *layer, struct mixer_context *context, const float *data,
-                      struct weight **out, struct error *err)
-{
-    const struct mixer *config = layer->config;
-    struct matrix matrix = {
-        .rows = (int64_t)config->num_heads * map_rows(config),
-        .cols = config->head_dim,
-        .dtype = DTYPE_F32,
-        .data = data,
-    };
-    return mixer_pack(context, out, &matrix, 1, config->num_heads, err);
 }
 
 int mixer_features_create(struct mixer_layer *layer, struct mixer_context *context,
@@ -56,12 +41,13 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
         return -1;
     if (map_rows(config) == 0)
         return 0;
-    const bool one = config->feature_weight != NULL; /* of q and k */
-    if (pack_heads(layer, context, one ? config->feature_weight : config->feature_q,
-                   &layer->feature_q, err) != 0)
+    const int heads = config->num_heads;
+    if (mixer_pack(context, &layer->feature_q, &config->feature_q, 1, heads, err) != 0)
         return -1;
     layer->feature_k = layer->feature_q;
-    return one ? 0 : pack_heads(layer, context, config->feature_k, &layer->feature_k, err);
+    if (config->feature_k.data == config->feature_q.data)
+        return 0;
+    return mixer_pack(context, &layer->feature_k, &config->feature_k, 1, heads, err);
 }
 
 /* The factor of phi(q), by `query_scale`, and 1/C of chunks. */

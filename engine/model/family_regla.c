@@ -105,30 +105,43 @@ static bool is_fourier(enum feature_map map)
     return map == FEATURE_COS_SIN || map == FEATURE_UNIT_COS_SIN;
 }
 
-/* W of favor and the Fourier maps: [H, rows, d]. */
-static int bind_random_features(const struct block_mixer *b, struct error *err)
+/* A matrix of each head, [H, rows, d], of q or k. *rows: WEIGHT_ANY becomes what it is. */
+static int bind_of_heads(const struct block_mixer *b, const char *name, int64_t *rows,
+                         struct matrix *matrix, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
-    int64_t shape[3] = {b->mixer->num_heads, WEIGHT_ANY, b->mixer->head_dim};
-    if (weights_floats(b->weights, weights_name(full, "%s.features.weight", b->prefix), 3, shape,
-                       &b->mixer->feature_weight, err) != 0)
+    const int64_t heads = b->mixer->num_heads, d = b->mixer->head_dim;
+    int64_t shape[3] = {heads, *rows, d};
+    const float *data;
+    if (weights_floats(b->weights, weights_name(full, "%s.%s", b->prefix, name), 3, shape, &data,
+                       err) != 0)
         return -1;
     if (shape[1] > MAX_FEATURES)
         return weights_bad(b->weights, full, err, "expected at most %d rows, got %lld",
                            MAX_FEATURES, (long long)shape[1]);
-    b->mixer->feature_rows = (int)shape[1];
+    *rows = shape[1];
+    *matrix =
+        (struct matrix){.rows = heads * shape[1], .cols = d, .dtype = DTYPE_F32, .data = data};
+    return 0;
+}
+
+/* W of favor and the Fourier maps, for q and k. */
+static int bind_random_features(const struct block_mixer *b, struct error *err)
+{
+    int64_t rows = WEIGHT_ANY;
+    if (bind_of_heads(b, "features.weight", &rows, &b->mixer->feature_q, err) != 0)
+        return -1;
+    b->mixer->feature_k = b->mixer->feature_q;
+    b->mixer->feature_rows = (int)rows;
     return 0;
 }
 
 static int bind_hedgehog(const struct block_mixer *b, struct error *err)
 {
-    char full[WEIGHT_NAME_SIZE];
-    int64_t shape[3] = {b->mixer->num_heads, b->mixer->head_dim, b->mixer->head_dim};
-    if (weights_floats(b->weights, weights_name(full, "%s.feature_q.weight", b->prefix), 3, shape,
-                       &b->mixer->feature_q, err) != 0)
+    int64_t rows = b->mixer->head_dim;
+    if (bind_of_heads(b, "feature_q.weight", &rows, &b->mixer->feature_q, err) != 0)
         return -1;
-    return weights_floats(b->weights, weights_name(full, "%s.feature_k.weight", b->prefix), 3,
-                          shape, &b->mixer->feature_k, err);
+    return bind_of_heads(b, "feature_k.weight", &rows, &b->mixer->feature_k, err);
 }
 
 /* The feature map's tensors and m, the size of what it makes. */

@@ -101,13 +101,11 @@ struct mixer {
     int num_factors;
 
     struct offset_scale q_scale, k_scale; /* of a shared qk_proj: [H*d] */
-    struct convolution conv;     /* linear: over q, k and v side by side, as they are projected */
-    const float *feature_weight; /* favor: [H, m, d]; (unit_)cos_sin: [H, m/2, d] */
-    const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
-    const float *decay;                 /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
-    const float *skip;                  /* mamba2: D [H], or NULL */
-    struct offset_scale gate_scale;     /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
-                                           H*dv]; dt's bias is in it then; NULL: none */
+    struct convolution conv; /* linear: over q, k and v side by side, as they are projected */
+    const float *decay;      /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
+    const float *skip;       /* mamba2: D [H], or NULL */
+    struct offset_scale gate_scale; /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
+                                       H*dv]; dt's bias is in it then; NULL: none */
 
     /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
      * or added; the output gate and o_proj, which follow, are this one's. Added h are of the same
@@ -158,8 +156,8 @@ struct layer {
 const struct branch *layer_branch(const struct layer *layer, int i);
 
 /* The matrix number i of a branch, from 0 on, that a token is multiplied with; NULL past the last.
- * One that the branch lacks has no rows. */
-const struct matrix *branch_matrix(const struct branch *branch, size_t i);
+ * One that the branch lacks has no rows. use: how, or NULL. */
+const struct matrix *branch_matrix(const struct branch *branch, size_t i, enum matrix_use *use);
 
 /* Channels of a mixer's convolution: its own, or those of q, k and v. */
 int64_t mixer_conv_channels(const struct mixer *mixer);

@@ -19,30 +19,33 @@
 
 /* What a part multiplies with a matrix. */
 enum matrix_use {
-    MATRIX_OF_X,    /* x: all of these are stacked, in the order of their list, and one product */
-    MATRIX_OF_PAIR, /* likewise, behind those of both mixers of a pair */
-    MATRIX_INNER,   /* some of that product's columns */
-    MATRIX_LAST     /* what the part has made; the result is added to x */
+    MATRIX_OF_X,     /* x: all of these are stacked, in the order of their list, and one product */
+    MATRIX_OF_PAIR,  /* likewise, behind those of both mixers of a pair */
+    MATRIX_INNER,    /* some of that product's columns */
+    MATRIX_OF_HEADS, /* a head's q or k: a matrix a head, below each other, packed as in the file */
+    MATRIX_LAST      /* what the part has made; the result is added to x */
 };
 
 /* X(field, use): */
-#define MIXER_MATRICES(X)                                                            \
-    X(in_proj, MATRIX_OF_X) /* conv: [3 channels, D] */                              \
-    X(qk_proj, MATRIX_OF_X) /* shared_qk, in place of q_proj and k_proj: [H*d, D] */ \
-    X(q_proj, MATRIX_OF_X)                                                           \
-    X(k_proj, MATRIX_OF_X)                                                           \
-    X(v_proj, MATRIX_OF_X)                                                           \
-    X(segment_proj, MATRIX_OF_X)     /* long_short: [H*r, D] */                      \
-    X(z_proj, MATRIX_OF_X)           /* fast_decay: [H*dv, D] */                     \
-    X(f_proj, MATRIX_OF_X)           /* fast_decay: [H*m, D] */                      \
-    X(g_proj, MATRIX_OF_X)           /* scalar: [H, D]; refined: [H*dv, D] */        \
-    X(r_proj, MATRIX_OF_X)           /* refined: [H*dv, D] */                        \
-    X(gk_proj_0, MATRIX_OF_X)        /* gla: [rank, D], no bias */                   \
-    X(gk_proj_1, MATRIX_INNER)       /* gla: [Hkv*m, rank] */                        \
-    X(b_proj, MATRIX_OF_X)           /* delta, gated_delta: [H, D] */                \
-    X(a_proj, MATRIX_OF_X)           /* gated_delta: [H, D] */                       \
-    X(dt_proj, MATRIX_OF_X)          /* mamba2: [H, D]; its bias is dt_bias too */   \
-    X(out_gate_proj, MATRIX_OF_PAIR) /* [H*dv, D]; with gate_per_head [H, D] */      \
+#define MIXER_MATRICES(X)                                                                    \
+    X(in_proj, MATRIX_OF_X) /* conv: [3 channels, D] */                                      \
+    X(qk_proj, MATRIX_OF_X) /* shared_qk, in place of q_proj and k_proj: [H*d, D] */         \
+    X(q_proj, MATRIX_OF_X)                                                                   \
+    X(k_proj, MATRIX_OF_X)                                                                   \
+    X(v_proj, MATRIX_OF_X)                                                                   \
+    X(segment_proj, MATRIX_OF_X)     /* long_short: [H*r, D] */                              \
+    X(z_proj, MATRIX_OF_X)           /* fast_decay: [H*dv, D] */                             \
+    X(f_proj, MATRIX_OF_X)           /* fast_decay: [H*m, D] */                              \
+    X(g_proj, MATRIX_OF_X)           /* scalar: [H, D]; refined: [H*dv, D] */                \
+    X(r_proj, MATRIX_OF_X)           /* refined: [H*dv, D] */                                \
+    X(gk_proj_0, MATRIX_OF_X)        /* gla: [rank, D], no bias */                           \
+    X(gk_proj_1, MATRIX_INNER)       /* gla: [Hkv*m, rank] */                                \
+    X(b_proj, MATRIX_OF_X)           /* delta, gated_delta: [H, D] */                        \
+    X(a_proj, MATRIX_OF_X)           /* gated_delta: [H, D] */                               \
+    X(dt_proj, MATRIX_OF_X)          /* mamba2: [H, D]; its bias is dt_bias too */           \
+    X(feature_q, MATRIX_OF_HEADS)    /* hedgehog: [H*d, d]; and of q and k, one for both, */ \
+    X(feature_k, MATRIX_OF_HEADS)    /* favor: [H*m, d]; (unit_)cos_sin: [H*m/2, d] */       \
+    X(out_gate_proj, MATRIX_OF_PAIR) /* [H*dv, D]; with gate_per_head [H, D] */              \
     X(o_proj, MATRIX_LAST)
 
 #define MLP_MATRICES(X)                                 \
@@ -86,7 +89,7 @@ enum {
     X(enum query_scale, query_scale, ALWAYS)                                                       \
     X(bool, sum_norm, ALWAYS)                                                                      \
     X(int, dpfp_nu, ALWAYS)                                                                        \
-    X(int, feature_rows, ALWAYS) /* of feature_weight */                                           \
+    X(int, feature_rows, ALWAYS) /* of a head's feature_q; not of hedgehog */                      \
     X(enum softmax_activation, activation, ALWAYS)                                                 \
     X(enum window_kind, window, ALWAYS)                                                            \
     X(int, window_size, ALWAYS)                                                                    \

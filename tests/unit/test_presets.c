@@ -382,13 +382,14 @@ Test(presets, rows_of_performers_matrix_are_orthogonal)
     struct model *model = load_small(find("performer", "160m"));
     const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
     const int rows = mixer->feature_rows, d = mixer->head_dim;
+    const float *weight = mixer->feature_q.data;
     double squares = 0;
     cr_assert(rows == d);
     for (int h = 0; h < mixer->num_heads; h++)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j <= i; j++) {
-                const float *a = mixer->feature_weight + (h * rows + i) * d;
-                const float *b = mixer->feature_weight + (h * rows + j) * d;
+                const float *a = weight + (h * rows + i) * d;
+                const float *b = weight + (h * rows + j) * d;
                 double product = 0;
                 for (int x = 0; x < d; x++)
                     product += (double)a[x] * (double)b[x];
