@@ -90,7 +90,7 @@ static int open_all(struct comparison *c, struct error *err)
     for (int i = 0; i < COMPARED; i++)
         if (open_model(c, i, err) != 0)
             return -1;
-    return 0;
+    return c->has_questions ? compare_open_template(c, err) : 0;
 }
 
 static void clear(struct comparison *c)
@@ -104,6 +104,7 @@ static void clear(struct comparison *c)
         command_model_close(&c->models[i]);
     }
     questions_clear(&c->questions);
+    chat_template_clear(&c->template);
 }
 
 static int measure_speed(struct comparison *c, struct error *err)

@@ -39,6 +39,7 @@ struct comparison {
     struct divergence_summary divergence;
     /* of the questions */
     struct questions questions;
+    struct chat_template template;
     struct compare_answer *answers[COMPARED]; /* [questions_count] */
     size_t right[COMPARED];
     struct bench_pair paces[COMPARED]; /* tokens per second */
@@ -49,7 +50,9 @@ struct comparison {
 int compare_open_text(struct comparison *comparison, struct error *err);
 int compare_text(struct comparison *comparison, struct error *err);
 
-/* compare_questions.c: asks both all questions, each in a chat of its own, greedily. */
+/* compare_questions.c: opens the chat template, once the models are open; asks both all questions,
+ * each in a chat of its own, greedily. */
+int compare_open_template(struct comparison *comparison, struct error *err);
 int compare_questions(struct comparison *comparison, struct error *err);
 
 /* compare_print.c */

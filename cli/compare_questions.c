@@ -23,7 +23,6 @@ struct asked {
 /* All questions, asked to one engine. */
 struct asking {
     struct comparison *comparison;
-    struct chat_template template;
     struct engine *engine;
     struct asked asked[AT_ONCE]; /* [count], from question number `first` on */
     size_t first, count;
@@ -49,7 +48,7 @@ static int prompt_of(const struct asking *asking, size_t number, struct token_li
         json_pack("{s:[{s:s, s:s%}]}", "messages", "role", "user", "content", question, length);
     if (!fields)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    int result = chat_text_render(&prompt, &asking->template, fields, false, NULL, err);
+    int result = chat_text_render(&prompt, &c->template, fields, false, NULL, err);
     if (result == 0)
         result = tokenizer_encode_input(c->models[0].tokenizer, prompt.text, prompt.length,
                                         prompt.input.items, prompt.input.count, false, tokens, err);
@@ -193,24 +192,23 @@ static int ask(struct asking *asking, int which, struct error *err)
     return 0;
 }
 
-static int open_template(struct asking *asking, struct error *err)
+int compare_open_template(struct comparison *c, struct error *err)
 {
-    const struct comparison *c = asking->comparison;
     const struct chat_template_source source =
         command_template_source(engine_model(c->models[0].engine), c->models[0].tokenizer);
-    if (chat_template_open(&asking->template, c->directory, c->options->chat_template, &source,
-                           err) != 0)
+    if (chat_template_open(&c->template, c->directory, c->options->chat_template, &source, err) !=
+        0)
         return -1;
-    if (asking->template.template)
+    if (c->template.template)
         return 0;
     return error_set(err, ERROR_INVALID, "questions: expected a chat template, got none: %s",
-                     asking->template.why);
+                     c->template.why);
 }
 
 int compare_questions(struct comparison *c, struct error *err)
 {
     struct asking asking = {.comparison = c};
-    int result = open_template(&asking, err);
+    int result = 0;
     for (int i = 0; i < COMPARED && result == 0; i++) {
         c->answers[i] = calloc(questions_count(&c->questions), sizeof *c->answers[i]);
         result = c->answers[i] ? ask(&asking, i, err)
@@ -218,6 +216,5 @@ int compare_questions(struct comparison *c, struct error *err)
     }
     for (size_t i = 0; i < AT_ONCE; i++)
         drop(&asking.asked[i]);
-    chat_template_clear(&asking.template);
     return result;
 }

@@ -212,6 +212,7 @@ def test_questions_that_are_none(tmp_path, content, words):
     assert all(word in message for word in ["mine.jsonl", *words]) and message.count("\n") == 1, message
 
 
-def test_a_model_without_a_chat_template():
-    message = refused(HYBRID, "f32", "q8/f32", "questions", *QUIET)
+def test_a_model_without_a_chat_template(text):
+    message = refused(HYBRID, "f32", "q8/f32", text, "questions", "--pp", "0", "--tg", "0")
     assert "questions: expected a chat template, got none: " in message, message
+    assert "tokens scored" not in message  # it is told before anything is computed
