@@ -7,6 +7,7 @@
 static const struct activation_cost costs[][WEIGHT_FORMAT_COUNT] = {
     [ACTIVATIONS_16BIT] = {[WEIGHTS_BF16] = {8.64e-5, 0.9941},
                            [WEIGHTS_Q8] = {5.34e-8, 1},
+                           [WEIGHTS_Q6] = {5.36e-8, 1},
                            [WEIGHTS_Q4] = {5.45e-8, 1}},
     [ACTIVATIONS_8BIT] = {[WEIGHTS_Q8] = {4.64e-4, 0.9856},
                           [WEIGHTS_Q6] = {3.72e-4, 0.9878},
