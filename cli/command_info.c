@@ -6,6 +6,7 @@
 #include "cli/info_layers.h"
 #include "engine/base/clock.h"
 #include "engine/base/size_text.h"
+#include "engine/model/four_bits.h"
 #include "engine/model/preset.h"
 
 #include <inttypes.h>
@@ -45,9 +46,9 @@ static void print_weights(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
     char a[SIZE_TEXT];
-    printf("weights in memory  %s as %s (%s, %s), all of it read for a token\n",
+    printf("weights in memory  %s as %s%s (%s, %s), all of it read for a token\n",
            size_text((double)info->weights_bytes, a), weight_format_name(info->weights),
-           info->device, info->instruction_set);
+           info->q4_blocks != 0 ? " of " FOUR_BITS_FILE : "", info->device, info->instruction_set);
     if (info->refused_set != NULL)
         printf("                   %s\n", info->refused_set);
     printf("  by --weights    ");

@@ -6,6 +6,7 @@
 #include "cli/documents.h"
 #include "engine/base/clock.h"
 #include "engine/base/size_text.h"
+#include "engine/model/four_bits.h"
 #include "engine/quantize/checkpoint.h"
 #include "engine/quantize/quantizer.h"
 
@@ -20,7 +21,7 @@ enum { STEP_TOKENS = 512, MOST_READ_TOKENS = 16 << 20 };
 struct quantize_options {
     int64_t tokens, context, threads, memory;
     const char *format;
-    bool quiet;
+    bool beside, quiet;
 };
 
 #define AT(field) offsetof(struct quantize_options, field)
@@ -36,6 +37,9 @@ static const struct option items[] = {
     {"memory", OPTION_BYTES, AT(memory), "bytes", "4G", 0, 1e15, NULL,
      "for sums over the inputs of matrices; where all need more, the model computes the text\n"
      "      several times. To round one needs three times its sums beside that"},
+    {"beside", OPTION_FLAG, AT(beside), NULL, "false", 0, 0, NULL,
+     "in place of OUT, write the file regla.q4 into MODEL: its matrices in four bits, which\n"
+     "      --weights q4 takes from there"},
     {"threads", OPTION_INTEGER, AT(threads), "threads", "0", 0, 1024, NULL,
      "compute threads; 0: as many as this process may use"},
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
@@ -43,7 +47,7 @@ static const struct option items[] = {
 };
 
 const struct options command_quantize_options = {
-    .usage = "regla quantize MODEL FILE OUT [options]",
+    .usage = "regla quantize MODEL FILE OUT|--beside [options]",
     .summary =
         "Writes the folder OUT: the checkpoint of the folder MODEL with its matrices in "
         "four bits, 5 with\ntheir scales, rounded so that what they make of a text changes "
@@ -261,7 +265,7 @@ static void print_kept(const struct run *r)
     }
 }
 
-static void print_report(const struct run *r, const char *out, double seconds)
+static void print_report(const struct run *r, const char *const given[3], double seconds)
 {
     struct quantizer_report report;
     quantizer_report(r->quantizer, &report);
@@ -274,7 +278,10 @@ static void print_report(const struct run *r, const char *out, double seconds)
     printf("text      %" PRId64 " tokens in %.0f s", r->tokens, seconds);
     if (r->passes > 1)
         printf(", computed %" PRId64 " times", r->passes);
-    printf("\nwritten   %s\n", out);
+    if (given[2] != NULL)
+        printf("\nwritten   %s\n", given[2]);
+    else
+        printf("\nwritten   %s/" FOUR_BITS_FILE "\n", given[0]);
     if (r->tokens < report.most_inputs)
         fprintf(stderr,
                 "regla: warning: %" PRId64 " tokens are few for matrices of %" PRId64
@@ -289,7 +296,7 @@ static void on_signal(int number)
     stopped = number;
 }
 
-/* Without these, a signal would leave half a folder. */
+/* Without these, a signal would leave half a folder. out NULL: beside the model. */
 static int write_checkpoint(const struct run *r, const char *out, struct error *err)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGXFSZ};
@@ -299,7 +306,8 @@ static int write_checkpoint(const struct run *r, const char *out, struct error *
     for (int i = 0; i < COUNT; i++)
         if (sigaction(numbers[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
-    const int result = quantizer_write(r->quantizer, out, &stopped, err);
+    const int result =
+        quantizer_write(r->quantizer, out, engine_fingerprint(r->model.engine), &stopped, err);
     for (int i = 0; i < COUNT; i++)
         sigaction(numbers[i], &before[i], NULL);
     if (stopped != 0 && stopped != SIGXFSZ)
@@ -310,14 +318,16 @@ static int write_checkpoint(const struct run *r, const char *out, struct error *
 static int quantize(struct run *r, const char *const given[3], struct error *err)
 {
     const double start = clock_seconds();
-    if (checkpoint_check(given[2], given[0], err) != 0 || open_all(r, given[0], err) != 0 ||
-        read_documents(r, given[1], err) != 0 || passes(r, err) != 0 ||
-        write_checkpoint(r, given[2], err) != 0) {
+    const char *out = given[2];
+    if ((out != NULL ? checkpoint_check(out, given[0], err)
+                     : checkpoint_check_beside(given[0], err)) != 0 ||
+        open_all(r, given[0], err) != 0 || read_documents(r, given[1], err) != 0 ||
+        passes(r, err) != 0 || write_checkpoint(r, out, err) != 0) {
         end_progress(r);
         return -1;
     }
     end_progress(r);
-    print_report(r, given[2], clock_seconds() - start);
+    print_report(r, given, clock_seconds() - start);
     return 0;
 }
 
@@ -340,10 +350,10 @@ int command_quantize(int argc, char **argv)
     int status = 0;
     if (command_options(&command_quantize_options, &options, argc, argv, &arguments, &status) ==
         0) {
-        if (arguments.count < 3) {
+        if (arguments.count != (options.beside ? 2 : 3)) {
             fprintf(stderr,
                     "regla quantize: expected a model's folder, a file of text and the folder to "
-                    "write; usage: %s\n",
+                    "write, or --beside in its place; usage: %s\n",
                     command_quantize_options.usage);
             status = 2;
         } else if (quantize(&r, given, &err) != 0) {

@@ -9,7 +9,8 @@
  * bits/are_those_of_the_numbers against tests/golden/bits.txt, which is then recorded anew
  * (tests/golden/README.md).
  *
- *   2: 8bit rounds all but four of 32 inputs by the largest of these others (0.3.0) */
+ *   2: 8bit rounds all but four of 32 inputs by the largest of these others (0.3.0)
+ *   3: q4's own rounding begins with other scales and minima (0.3.0) */
 #ifndef ENGINE_BITS_H
 #define ENGINE_BITS_H
 
@@ -18,8 +19,7 @@
 /* Formats of an opened engine: never auto, but for weights that the file has in several. */
 static inline int engine_bits(enum weight_format weights, enum activation_format activations)
 {
-    (void)weights; /* none has bits of its own by now */
-    return activations == ACTIVATIONS_8BIT ? 2 : 1;
+    return weights == WEIGHTS_Q4 ? 3 : activations == ACTIVATIONS_8BIT ? 2 : 1;
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "engine/device.h"
 #include "engine/forward.h"
 #include "engine/model/fingerprint.h"
+#include "engine/model/four_bits.h"
 #include "engine/model/model_load.h"
 #include "engine/model/preset.h"
 #include "engine/ops/packing.h"
@@ -193,6 +194,8 @@ int engine_open_preset(struct engine **out, const char *preset,
     return engine_open_model(out, model, options, err);
 }
 
+_Static_assert(FOUR_BITS_OWNER_BYTES == (int)FINGERPRINT_BYTES, "blocks have a fingerprint");
+
 /* Packs the weights while another thread reads them for the fingerprint. What that says of numbers
  * that are not finite comes before what packing says of them. */
 static int load_weights(struct engine *engine, const struct forward_options *options,
@@ -204,8 +207,12 @@ static int load_weights(struct engine *engine, const struct forward_options *opt
     int result = fingerprint == NULL ? -1
                                      : forward_open(&engine->forward, engine->model, engine->ops,
                                                     engine->backend, options, err);
-    if (fingerprint != NULL && fingerprint_finish(fingerprint) == 0)
+    if (fingerprint != NULL && fingerprint_finish(fingerprint) == 0) {
+        if (result == 0 && options->weights == WEIGHTS_Q4)
+            result =
+                four_bits_check(engine->model, engine->fingerprint, &engine->info.q4_blocks, err);
         return result;
+    }
     error_clear(err);
     return error_set(err, unreadable.code, "%s", unreadable.message);
 }

@@ -49,8 +49,9 @@ struct engine_options {
 /* Everything that does not change after engine_open. */
 struct engine_info {
     int32_t vocab_size;
-    enum weight_format weights;         /* never auto */
-    enum kv_format kv;                  /* never auto */
+    enum weight_format weights; /* never auto */
+    uint64_t q4_blocks;         /* hash of those beside the model that are computed with; 0: none */
+    enum kv_format kv;          /* never auto */
     enum activation_format activations; /* never auto */
     enum products products;
     int threads;

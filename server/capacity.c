@@ -2,6 +2,7 @@
 #include "server/capacity.h"
 
 #include "engine/base/size_text.h"
+#include "engine/model/four_bits.h"
 #include "engine/model/model.h"
 #include "engine/ops/activation_cost.h"
 #include "server/log.h"
@@ -49,9 +50,10 @@ static void report_formats(const struct engine_info *info)
                  " (with SmolLM2 %.1f %% of the likeliest next tokens stay the same, mean "
                  "divergence %.2g nats)",
                  100 * cost->same_best, cost->divergence);
-    log_message(LOG_LEVEL_INFO, "weights    %s as %s, KV as %s, activations as %s%s",
+    log_message(LOG_LEVEL_INFO, "weights    %s as %s%s, KV as %s, activations as %s%s",
                 size_text((double)info->weights_bytes, weights), weight_format_name(info->weights),
-                kv_format_name(info->kv), activation_format_name(info->activations), words);
+                info->q4_blocks != 0 ? " of " FOUR_BITS_FILE : "", kv_format_name(info->kv),
+                activation_format_name(info->activations), words);
 }
 
 static void report_model(const struct engine *engine, double seconds)

@@ -286,9 +286,12 @@ static void set_fingerprint(struct service *service)
     for (char *c = set; *c != 0; c++)
         if (!isalnum((unsigned char)*c))
             *c = '_';
+    char blocks[16] = ""; /* which: others are others */
+    if (info->q4_blocks != 0)
+        snprintf(blocks, sizeof blocks, "_%04x", (unsigned)(info->q4_blocks & 0xffff));
     snprintf(service->fingerprint, sizeof service->fingerprint,
-             "regla-%s-%02x%02x%02x%02x-%s-%s-%s%s%s", REGLA_VERSION, tensors[0], tensors[1],
-             tensors[2], tensors[3], set, weight_format_name(info->weights),
+             "regla-%s-%02x%02x%02x%02x-%s-%s%s-%s%s%s", REGLA_VERSION, tensors[0], tensors[1],
+             tensors[2], tensors[3], set, weight_format_name(info->weights), blocks,
              kv_format_name(info->kv), info->activations == ACTIVATIONS_F32 ? "" : "-",
              info->activations == ACTIVATIONS_F32 ? "" : activation_format_name(info->activations));
 }

@@ -67,6 +67,8 @@ struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows
     struct matrix matrix = *from;
     matrix.rows = rows;
     matrix.data = (const char *)from->data + dtype_size(from->dtype, (size_t)(first * from->cols));
+    if (from->q4 != NULL)
+        matrix.q4 = (const char *)from->q4 + dtype_size(DTYPE_Q4_1, (size_t)(first * from->cols));
     matrix.bias = from->bias ? from->bias + first : NULL;
     if (first + rows < from->rows)
         matrix.order = (struct tensor_order){0};

@@ -117,6 +117,9 @@ void model_all_packed(const struct model *model)
         else
             release_own(model, tensor->data, tensor->bytes);
     }
+    struct tensors *beside = model->storage->beside;
+    for (size_t i = 0; beside && i < tensors_count(beside); i++)
+        file_release(tensors_at(beside, i)->data, tensors_at(beside, i)->bytes);
 }
 
 void model_close(struct model *model)
@@ -124,6 +127,7 @@ void model_close(struct model *model)
     if (!model)
         return;
     tensors_close(model->storage->file);
+    tensors_close(model->storage->beside);
     file_map_close(&model->storage->map);
     arena_clear(&model->storage->arena);
     free(model->storage);

@@ -28,6 +28,7 @@ struct matrix {
     enum dtype dtype;
     const void *data;  /* [rows, cols], row-major, little-endian, in whole blocks of a row, at any
                           alignment; mapped, or owned by the model */
+    const void *q4;    /* the same place in blocks of Q4_1 (four_bits.h), or NULL */
     const float *bias; /* [rows], or NULL */
     bool mapped;       /* in a file: pages that are given back are read again on the next access */
     struct row_part part;        /* of the rows at data; embeddings have all, */
@@ -166,9 +167,10 @@ int64_t mixer_conv_channels(const struct mixer *mixer);
  * them. The loader fills it. */
 struct model_storage {
     struct tensors *file;
-    struct file_map map; /* of the file, if it is not the safetensors' own */
-    bool lent;           /* the file's memory is the caller's */
-    struct arena arena;  /* the model's strings, arrays and converted tensors */
+    struct tensors *beside; /* of four_bits.h, or NULL */
+    struct file_map map;    /* of the file, if it is not the safetensors' own */
+    bool lent;              /* the file's memory is the caller's */
+    struct arena arena;     /* the model's strings, arrays and converted tensors */
 };
 
 /* Which token ends a text: generation_config.json's eos_token_id (an id or a list), else

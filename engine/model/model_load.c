@@ -4,6 +4,7 @@
 #include "engine/base/file.h"
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
+#include "engine/model/four_bits.h"
 #include "engine/model/gguf_tensors.h"
 #include "engine/model/safetensors.h"
 
@@ -42,39 +43,15 @@ static int describe(struct model *model, const struct config *config, struct err
     return 0;
 }
 
-/* Tensors of U8 become matrices of DTYPE_Q4_1, whose rows they have as bytes. */
-static int take_blocks(struct tensors *file, struct error *err)
-{
-    const int64_t bytes = (int64_t)dtype_size(DTYPE_Q4_1, dtype_block(DTYPE_Q4_1));
-    for (size_t i = 0; i < tensors_count(file); i++) {
-        struct tensor *tensor = tensors_at(file, i);
-        if (tensor->dtype != TENSOR_U8)
-            continue;
-        char got[160];
-        if (tensor->rank != 2 || tensor->shape[1] % bytes != 0)
-            return error_set(err, ERROR_INVALID,
-                             "%s: tensor \"%.100s\": expected rows of whole blocks of %d bytes, "
-                             "as quantization_config says, got shape %s",
-                             tensor->file, tensor->name, (int)bytes,
-                             tensor_shape_text(tensor->shape, tensor->rank, got, sizeof got));
-        tensor->dtype = (enum tensor_dtype)DTYPE_Q4_1;
-        if (__builtin_mul_overflow(tensor->shape[1] / bytes, dtype_block(DTYPE_Q4_1),
-                                   &tensor->shape[1]) ||
-            !tensor_measure(tensor))
-            return error_set(err, ERROR_INVALID, "%s: tensor \"%.100s\": its shape overflows",
-                             tensor->file, tensor->name);
-    }
-    return 0;
-}
-
 /* Fills the model from a parsed config and the opened tensors in model->storage. */
 static int load(struct model *model, const struct config *config, struct error *err)
 {
     struct weights weights = {.file = model->storage->file,
+                              .beside = model->storage->beside,
                               .arena = &model->storage->arena,
                               .fp8 = &config->fp8,
                               .warnings = &model->warnings};
-    if ((config->q4_1 && take_blocks(model->storage->file, err) != 0) ||
+    if ((config->q4_1 && four_bits_from_bytes(model->storage->file, err) != 0) ||
         describe(model, config, err) != 0 ||
         config->family->bind(model, config, &weights, err) != 0)
         return -1;
@@ -127,7 +104,8 @@ static int load_directory(struct model *model, struct error *err)
 {
     struct config config;
     return read_config(&config, &model->storage->arena, model->directory, err) == 0 &&
-                   safetensors_open(&model->storage->file, model->directory, err) == 0
+                   safetensors_open(&model->storage->file, model->directory, err) == 0 &&
+                   four_bits_open(&model->storage->beside, model->directory, err) == 0
                ? load(model, &config, err)
                : -1;
 }

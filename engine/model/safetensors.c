@@ -359,6 +359,21 @@ int safetensors_open(struct tensors **out, const char *directory, struct error *
     return 0;
 }
 
+int safetensors_open_file(struct tensors **out, const char *directory, const char *file,
+                          struct error *err)
+{
+    *out = NULL;
+    struct tensors *tensors = tensors_new(file, err);
+    if (!tensors)
+        return -1;
+    if (add_mapped(tensors, directory, file, err) != 0 || tensors_sort(tensors, err) != 0) {
+        tensors_close(tensors);
+        return -1;
+    }
+    *out = tensors;
+    return 0;
+}
+
 int safetensors_load(struct tensors **out, const void *bytes, size_t size, const char *file,
                      struct error *err)
 {

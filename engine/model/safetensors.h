@@ -14,6 +14,10 @@
  * `directory`/model.safetensors.index.json lists. The caller closes *out. */
 int safetensors_open(struct tensors **out, const char *directory, struct error *err);
 
+/* Opens one file, `directory`/`file`. */
+int safetensors_open_file(struct tensors **out, const char *directory, const char *file,
+                          struct error *err);
+
 /* One file from memory: bytes [size], borrowed until tensors_close. */
 int safetensors_load(struct tensors **out, const void *bytes, size_t size, const char *file,
                      struct error *err);

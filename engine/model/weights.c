@@ -3,6 +3,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/model/conversion.h"
+#include "engine/model/four_bits.h"
 #include "engine/model/quantized.h"
 
 #include <inttypes.h>
@@ -101,7 +102,7 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
     if (!tensor_dtype_of_matrices(tensor->dtype))
         return conversion_matrix(weights->file, weights->arena, weights->fp8, tensor, matrix, err);
     matrix->mapped = tensors_num_maps(weights->file) > 0;
-    return 0;
+    return four_bits_take(weights->beside, tensor, matrix, err);
 }
 
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
@@ -361,6 +362,8 @@ int weights_finish(struct weights *weights, struct model *model, struct error *e
         const enum dtype dtype = conversion_dtype(weights->fp8, tensor);
         bytes[dtype] += dtype_size(dtype, tensor->elements);
     }
+    if (four_bits_finish(weights->beside, err) != 0)
+        return -1;
     model->dtype = DTYPE_F32;
     for (enum dtype dtype = DTYPE_F16; dtype < NUM_DTYPES; dtype++)
         if (bytes[dtype] > bytes[model->dtype])

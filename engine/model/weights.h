@@ -16,6 +16,7 @@ struct fp8_config;
 
 struct weights {
     struct tensors *file;
+    struct tensors *beside;       /* matrices in four bits (four_bits.h); NULL: none */
     struct arena *arena;          /* converted and copied tensors */
     const struct fp8_config *fp8; /* NULL: tensors of F8_E4M3 have no scales */
     struct warnings *warnings;

@@ -108,9 +108,9 @@ static void for_mapped(const struct matrix *parts, int num_parts, int64_t row, i
         const int64_t from = row > 0 ? row : 0, end = row + rows;
         const int64_t to = end < part->rows ? end : part->rows;
         const size_t row_bytes = dtype_size(part->dtype, (size_t)part->cols);
-        if (part->mapped && part->part.run == 0 && part->order.a == 0 && from < to)
-            give((const char *)part->data + (size_t)from * row_bytes,
-                 (size_t)(to - from) * row_bytes);
+        if (!part->mapped || part->part.run > 0 || part->order.a > 0 || from >= to)
+            continue;
+        give((const char *)part->data + (size_t)from * row_bytes, (size_t)(to - from) * row_bytes);
     }
 }
 
@@ -214,21 +214,28 @@ static inline float block_dot(const float *a, const float *b)
     return lanes[0];
 }
 
-/* A choice of scale and minimum, and the best so far. */
+/* A choice of scale and minimum. */
+struct q4_choice {
+    float scale, minimum;
+};
+
+/* The best so far, of a block's numbers. */
 struct q4_search {
     const float *from;
     float sum;   /* of the numbers */
     float least; /* squared error */
     uint16_t scale, minimum;
+    struct q4_choice wants; /* what its quants fit best */
 };
 
-/* Tries a scale and a minimum as f16 has them. They become those that fit the quants best; false:
- * there are none. */
-static bool try_q4(struct q4_search *search, float *scale, float *minimum)
+/* Tries a choice, as f16 has it; it becomes what its quants fit best. False: they fit none, or it
+ * is none. */
+static bool try_q4(struct q4_search *search, struct q4_choice *choice)
 {
     static const float ones[PACKING_BLOCK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const uint16_t scale_bits = f32_to_f16(*scale), minimum_bits = f32_to_f16(*minimum);
+    const uint16_t scale_bits = f32_to_f16(choice->scale);
+    const uint16_t minimum_bits = f32_to_f16(choice->minimum);
     const float s = f16_to_f32(scale_bits), m = f16_to_f32(minimum_bits);
     float quants[PACKING_BLOCK], errors[PACKING_BLOCK];
     if (!(s > 0.0f) || !isfinite(s) || !isfinite(m))
@@ -237,23 +244,49 @@ static bool try_q4(struct q4_search *search, float *scale, float *minimum)
     for (int i = 0; i < PACKING_BLOCK; i++)
         errors[i] = quants[i] * s + m - search->from[i];
     const float error = block_dot(errors, errors);
+    const float q = block_dot(quants, ones), qq = block_dot(quants, quants);
+    const float qx = block_dot(quants, search->from), spread = PACKING_BLOCK * qq - q * q;
+    choice->scale = (PACKING_BLOCK * qx - q * search->sum) / spread;
+    choice->minimum = (search->sum - choice->scale * q) / PACKING_BLOCK;
     if (error < search->least) {
         search->least = error;
         search->scale = scale_bits;
         search->minimum = minimum_bits;
+        search->wants = *choice;
     }
-    const float q = block_dot(quants, ones), qq = block_dot(quants, quants);
-    const float qx = block_dot(quants, search->from), spread = PACKING_BLOCK * qq - q * q;
-    *scale = (PACKING_BLOCK * qx - q * search->sum) / spread;
-    *minimum = (search->sum - *scale * q) / PACKING_BLOCK;
     return spread > 0.0f;
 }
 
-/* Begins with ranges around that of the numbers, narrower ones too, since the outermost numbers may
- * be cut, and goes on from each to the scale and minimum that its quants want. */
+static void descend_q4(struct q4_search *search, struct q4_choice choice, int steps)
+{
+    for (bool any = true; any && steps > 0; steps--)
+        any = try_q4(search, &choice);
+}
+
+void packing_q4_start(int i, float lowest, float highest, float *scale, float *minimum)
+{
+    enum { PLACES = 3 };
+    static const float widths[] = {14.25f, 15.5f, 16.75f}; /* in scales */
+    const float width = i == 0 ? 15.0f : widths[(i - 1) / PLACES];
+    const float place = i == 0 ? 0.0f : (float)((i - 1) % PLACES) / (PLACES - 1);
+    *scale = (highest - lowest) / width;
+    *minimum = lowest + *scale * (width - 15.0f) * place;
+}
+
+/* Goes from each start to what its quants want, and on from the best. */
+static void search_q4(struct q4_search *search, float lowest, float highest)
+{
+    enum { STEPS = 2, LAST_STEPS = 3 };
+    struct q4_choice choice;
+    for (int i = 0; i < PACKING_Q4_STARTS && search->least > 0.0f; i++) {
+        packing_q4_start(i, lowest, highest, &choice.scale, &choice.minimum);
+        descend_q4(search, choice, STEPS);
+    }
+    descend_q4(search, search->wants, LAST_STEPS);
+}
+
 static bool quantize_q4(const float *from, struct quantized_integers *out)
 {
-    enum { RANGES = 5, STEPS = 3 };
     float lowest = from[0], highest = from[0], quants[PACKING_BLOCK];
     struct q4_search search = {.from = from, .least = INFINITY};
     for (int i = 0; i < PACKING_BLOCK; i++) {
@@ -265,13 +298,7 @@ static bool quantize_q4(const float *from, struct quantized_integers *out)
     if (!isfinite(search.sum) || !isfinite(f16_to_f32(out->minimum)) ||
         highest - lowest > 15 * 65504.0f)
         return false;
-    for (int i = 0; i < RANGES; i++) {
-        float scale = (highest - lowest) / (14.0f + (float)i);
-        float minimum = lowest + scale * 0.5f * ((float)i - 1.0f);
-        for (int step = 0; step < STEPS; step++)
-            if (!try_q4(&search, &scale, &minimum))
-                break;
-    }
+    search_q4(&search, lowest, highest);
     if (search.least == INFINITY) /* all are equal, or differ less than f16 can say */
         return true;
     out->scale = search.scale;
@@ -380,20 +407,21 @@ bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK]
     return quantizers[format](numbers, out);
 }
 
-/* The block of n inputs of a row from k on, as the file has it. False: not in this format. */
+/* The block of n inputs of a row from k on, as a file has it. False: not in this format. */
 static bool keep_block(enum weight_format format, const struct matrix *matrix, int64_t row,
                        int64_t k, int64_t n, struct quantized_integers *out)
 {
     const struct tensor_order *columns = &matrix->columns;
     const int64_t first = model_matrix_row(matrix, row) * matrix->cols;
-    if (n < PACKING_BLOCK || dtype_block(matrix->dtype) == 1 ||
-        packing_dtype_format(matrix->dtype) != format)
+    const bool beside = format == WEIGHTS_Q4 && matrix->q4 != NULL;
+    const enum dtype dtype = beside ? DTYPE_Q4_1 : matrix->dtype;
+    const void *data = beside ? matrix->q4 : matrix->data;
+    if (n < PACKING_BLOCK || dtype_block(dtype) == 1 || packing_dtype_format(dtype) != format)
         return false;
     if (columns->a == 0)
-        return quantized_integers(matrix->dtype, matrix->data, first + k, out);
+        return quantized_integers(dtype, data, first + k, out);
     return columns->inner % PACKING_BLOCK == 0 &&
-           quantized_integers(matrix->dtype, matrix->data, first + tensor_order_row(columns, k),
-                              out);
+           quantized_integers(dtype, data, first + tensor_order_row(columns, k), out);
 }
 
 bool packing_blocks(enum weight_format format, const struct matrix *parts, int64_t row,

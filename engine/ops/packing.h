@@ -47,6 +47,11 @@ bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
  * False: a number is too large for the scale or minimum. */
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
                       struct quantized_integers *out);
+/* Where a search for a block's scale and minimum begins: with the numbers' own range, which finds
+ * what is in such steps already, and with ranges near it that lie at one of its ends or between:
+ * the outermost numbers of either side may be cut. */
+enum { PACKING_Q4_STARTS = 10 };
+void packing_q4_start(int i, float lowest, float highest, float *scale, float *minimum);
 /* The weight that quant i of a block stands for. */
 float packing_quant_value(enum weight_format format, const struct quantized_integers *block, int i);
 /* The same n inputs as packing_rows, in a format that has scales; out: [rows]. Blocks that a file

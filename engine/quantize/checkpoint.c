@@ -3,6 +3,8 @@
 
 #include "engine/base/file.h"
 #include "engine/base/python_json.h"
+#include "engine/model/fingerprint.h"
+#include "engine/model/four_bits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -175,24 +177,34 @@ static bool describe(json_t *header, const struct tensor *tensor, bool in_blocks
     return json_object_set_new(header, tensor->name, entry) == 0 && made;
 }
 
-/* Those that the model ignores are not written. */
-static bool is_written(const struct tensor *tensor)
+/* Tensors on their way to a file. */
+struct writing {
+    const char *folder, *from;
+    struct tensors *tensors;
+    const struct checkpoint_blocks *blocks; /* [count] */
+    size_t count;
+    const struct tensor *owner; /* comes first, and of the others only those in blocks do; NULL: all
+                                 * do, but for those that the model ignores */
+    const volatile sig_atomic_t *stop;
+};
+
+static bool is_written(const struct writing *w, const struct tensor *tensor)
 {
-    return tensor->elements > 0;
+    return tensor->elements > 0 &&
+           (w->owner == NULL || blocks_of(tensor, w->blocks, w->count) != NULL);
 }
 
 /* The header of all tensors in their order, padded so that what follows begins at a multiple of 8.
  * malloc'd; NULL: no memory. */
-static char *header_text(struct tensors *tensors, const struct checkpoint_blocks *blocks,
-                         size_t count, size_t *length)
+static char *header_text(const struct writing *w, size_t *length)
 {
     json_t *header = json_pack("{s{ss}}", "__metadata__", "format", "pt");
-    size_t offset = 0;
-    bool made = header != NULL;
-    for (size_t i = 0; made && i < tensors_count(tensors); i++) {
-        const struct tensor *tensor = tensors_at(tensors, i);
-        const bool in_blocks = blocks_of(tensor, blocks, count) != NULL;
-        if (!is_written(tensor))
+    bool made = header != NULL && (w->owner == NULL || describe(header, w->owner, false, 0));
+    size_t offset = w->owner != NULL ? w->owner->bytes : 0;
+    for (size_t i = 0; made && i < tensors_count(w->tensors); i++) {
+        const struct tensor *tensor = tensors_at(w->tensors, i);
+        const bool in_blocks = blocks_of(tensor, w->blocks, w->count) != NULL;
+        if (!is_written(w, tensor))
             continue;
         made = describe(header, tensor, in_blocks, offset);
         offset += bytes_of(tensor, in_blocks);
@@ -207,23 +219,16 @@ static char *header_text(struct tensors *tensors, const struct checkpoint_blocks
     return padded;
 }
 
-/* A checkpoint on its way to a folder. */
-struct writing {
-    const char *folder, *from;
-    struct tensors *tensors;
-    const struct checkpoint_blocks *blocks; /* [count] */
-    size_t count;
-    const volatile sig_atomic_t *stop;
-};
-
 static int put_tensors(const struct output *output, const struct writing *w, struct error *err)
 {
+    if (w->owner != NULL && put(output, w->owner->data, w->owner->bytes, err) != 0)
+        return -1;
     for (size_t i = 0; i < tensors_count(w->tensors); i++) {
         const struct tensor *tensor = tensors_at(w->tensors, i);
         const unsigned char *own = blocks_of(tensor, w->blocks, w->count);
         if (*w->stop)
             return error_set(err, ERROR_IO, "%s: interrupted while it was written", output->path);
-        if (is_written(tensor) &&
+        if (is_written(w, tensor) &&
             put(output, own != NULL ? own : tensor->data, bytes_of(tensor, own != NULL), err) != 0)
             return -1;
         file_release(tensor->data, tensor->bytes);
@@ -231,25 +236,28 @@ static int put_tensors(const struct output *output, const struct writing *w, str
     return 0;
 }
 
-static int write_weights(const struct writing *w, struct error *err)
+/* Into a file that is open, which is closed. */
+static int write_tensors(const struct output *output, const struct writing *w, struct error *err)
 {
     size_t length;
-    char *header = header_text(w->tensors, w->blocks, w->count, &length);
-    if (header == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "%s: no memory for its header", weights_file);
-    struct output output;
+    char *header = header_text(w, &length);
     const uint64_t size = length;
-    int result = open_output(&output, w->folder, weights_file, err);
-    if (result == 0) {
-        result = put(&output, &size, sizeof size, err);
-        if (result == 0)
-            result = put(&output, header, length, err);
-        if (result == 0)
-            result = put_tensors(&output, w, err);
-        result = close_output(&output, result, err);
-    }
+    int result = header != NULL ? put(output, &size, sizeof size, err)
+                                : error_set(err, ERROR_NO_MEMORY, "%s: no memory for its header",
+                                            output->path);
+    if (result == 0)
+        result = put(output, header, length, err);
+    if (result == 0)
+        result = put_tensors(output, w, err);
     free(header);
-    return result;
+    return close_output(output, result, err);
+}
+
+static int write_weights(const struct writing *w, struct error *err)
+{
+    struct output output;
+    return open_output(&output, w->folder, weights_file, err) == 0 ? write_tensors(&output, w, err)
+                                                                   : -1;
 }
 
 static void remove_folder(const char *folder)
@@ -310,18 +318,26 @@ static int check_free(const char *name, struct error *err)
                                      : 0;
 }
 
-int checkpoint_check(const char *out, const char *from, struct error *err)
+/* Gives what is written its name, and the mode that new ones get. */
+static int give_name(const char *written, const char *name, mode_t mode, struct error *err)
 {
-    char name[PATH_MAX], above[PATH_MAX];
+    const mode_t mask = umask(0);
+    umask(mask);
+    if (check_free(name, err) != 0)
+        return -1;
+    return chmod(written, mode & ~mask) == 0 && rename(written, name) == 0
+               ? 0
+               : cannot(name, "create", err);
+}
+
+/* A model's folder with numbers as before a quantization. */
+static int check_source(const char *from, struct error *err)
+{
     json_t *config;
     struct stat status;
     if (stat(from, &status) == 0 && !S_ISDIR(status.st_mode))
         return error_set(err, ERROR_INVALID,
                          "%s: expected a model's folder, with model.safetensors, got a file", from);
-    if (name_of(out, name, above, err) != 0 || check_free(name, err) != 0)
-        return -1;
-    if (access(above, W_OK | X_OK) != 0)
-        return error_set(err, ERROR_IO, "%s: cannot create: %s: %s", name, above, strerror(errno));
     if (read_config(&config, from, err) != 0)
         return -1;
     const json_t *said = json_object_get(config, "quantization_config");
@@ -334,6 +350,19 @@ int checkpoint_check(const char *out, const char *from, struct error *err)
                             from, config_file);
 }
 
+int checkpoint_check(const char *out, const char *from, struct error *err)
+{
+    char name[PATH_MAX], above[PATH_MAX];
+    struct stat status;
+    if (stat(from, &status) == 0 && !S_ISDIR(status.st_mode))
+        return check_source(from, err);
+    if (name_of(out, name, above, err) != 0 || check_free(name, err) != 0)
+        return -1;
+    if (access(above, W_OK | X_OK) != 0)
+        return error_set(err, ERROR_IO, "%s: cannot create: %s: %s", name, above, strerror(errno));
+    return check_source(from, err);
+}
+
 int checkpoint_write(const char *out, const char *from, struct tensors *tensors,
                      const struct checkpoint_blocks *blocks, size_t count,
                      const volatile sig_atomic_t *stop, struct error *err)
@@ -344,14 +373,52 @@ int checkpoint_write(const char *out, const char *from, struct tensors *tensors,
     snprintf(folder, sizeof folder, "%s.XXXXXX", name);
     if (mkdtemp(folder) == NULL)
         return cannot(name, "create", err);
-    const struct writing writing = {folder, from, tensors, blocks, count, stop};
-    const mode_t mask = umask(0);
-    umask(mask);
-    if (fill(&writing, err) == 0 && check_free(name, err) == 0) {
-        if (chmod(folder, 0777 & ~mask) == 0 && rename(folder, name) == 0)
-            return 0;
-        cannot(name, "create", err);
-    }
+    const struct writing writing = {folder, from, tensors, blocks, count, NULL, stop};
+    if (fill(&writing, err) == 0 && give_name(folder, name, 0777, err) == 0)
+        return 0;
     remove_folder(folder);
+    return -1;
+}
+
+int checkpoint_check_beside(const char *folder, struct error *err)
+{
+    char path[PATH_MAX];
+    if (check_source(folder, err) != 0 || join(path, folder, FOUR_BITS_FILE, err) != 0)
+        return -1;
+    if (access(folder, W_OK | X_OK) != 0)
+        return cannot(path, "create", err);
+    return check_free(path, err);
+}
+
+int checkpoint_write_beside(const char *folder, struct tensors *tensors,
+                            const struct checkpoint_blocks *blocks, size_t count,
+                            const unsigned char *fingerprint, const volatile sig_atomic_t *stop,
+                            struct error *err)
+{
+    const struct tensor owner = {.name = FOUR_BITS_OWNER,
+                                 .dtype = TENSOR_U8,
+                                 .rank = 1,
+                                 .shape = {FINGERPRINT_BYTES},
+                                 .data = fingerprint,
+                                 .bytes = FINGERPRINT_BYTES,
+                                 .elements = FINGERPRINT_BYTES};
+    const struct writing writing = {folder, folder, tensors, blocks, count, &owner, stop};
+    char name[PATH_MAX];
+    struct output output;
+    if (join(name, folder, FOUR_BITS_FILE, err) != 0 ||
+        join(output.path, folder, FOUR_BITS_FILE ".XXXXXX", err) != 0)
+        return -1;
+    const int fd = mkstemp(output.path);
+    if (fd < 0)
+        return cannot(name, "create", err);
+    output.file = fdopen(fd, "wb");
+    if (output.file == NULL) {
+        cannot(name, "create", err);
+        close(fd);
+    } else if (write_tensors(&output, &writing, err) == 0 &&
+               give_name(output.path, name, 0666, err) == 0) {
+        return 0;
+    }
+    unlink(output.path);
     return -1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a checkpoint's folder anew, with some matrices in blocks. */
+/* Writes a checkpoint's folder anew, with some matrices in blocks, or the blocks beside it. */
 #ifndef ENGINE_QUANTIZE_CHECKPOINT_H
 #define ENGINE_QUANTIZE_CHECKPOINT_H
 
@@ -26,5 +26,13 @@ int checkpoint_check(const char *out, const char *from, struct error *err);
 int checkpoint_write(const char *out, const char *from, struct tensors *tensors,
                      const struct checkpoint_blocks *blocks, size_t count,
                      const volatile sig_atomic_t *stop, struct error *err);
+
+/* The same for the file regla.q4 in the model's folder (model/four_bits.h), with the blocks alone,
+ * which are of the weights with this fingerprint [16]. */
+int checkpoint_check_beside(const char *folder, struct error *err);
+int checkpoint_write_beside(const char *folder, struct tensors *tensors,
+                            const struct checkpoint_blocks *blocks, size_t count,
+                            const unsigned char *fingerprint, const volatile sig_atomic_t *stop,
+                            struct error *err);
 
 #endif

@@ -404,16 +404,21 @@ const char *quantizer_kept(const struct quantizer *q, int i, const char **why)
     return NULL;
 }
 
-int quantizer_write(const struct quantizer *q, const char *out, const volatile sig_atomic_t *stop,
-                    struct error *err)
+int quantizer_write(const struct quantizer *q, const char *out, const unsigned char *fingerprint,
+                    const volatile sig_atomic_t *stop, struct error *err)
 {
-    struct checkpoint_blocks *blocks = calloc((size_t)q->num_targets + 1, sizeof *blocks);
+    const char *folder = q->model->directory;
+    struct tensors *tensors = model_tensors(q->model);
+    const size_t count = (size_t)q->num_targets;
+    struct checkpoint_blocks *blocks = calloc(count + 1, sizeof *blocks);
     if (blocks == NULL)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a list of matrices");
-    for (int i = 0; i < q->num_targets; i++)
+    for (size_t i = 0; i < count; i++)
         blocks[i] = (struct checkpoint_blocks){q->targets[i].tensor, q->targets[i].blocks};
-    const int result = checkpoint_write(out, q->model->directory, model_tensors(q->model), blocks,
-                                        (size_t)q->num_targets, stop, err);
+    const int result =
+        out != NULL
+            ? checkpoint_write(out, folder, tensors, blocks, count, stop, err)
+            : checkpoint_write_beside(folder, tensors, blocks, count, fingerprint, stop, err);
     free(blocks);
     return result;
 }

@@ -59,8 +59,10 @@ void quantizer_report(const struct quantizer *quantizer, struct quantizer_report
 const char *quantizer_kept(const struct quantizer *quantizer, int i, const char **why);
 
 /* Writes the folder `out`: the checkpoint with its rounded matrices as blocks of Q4_1
- * (engine/model/model-format.md). All of it, or nothing; it gives up where *stop becomes true. */
+ * (engine/model/model-format.md). NULL: these alone, beside the model, which has this fingerprint.
+ * All of it, or nothing; it gives up where *stop becomes true. */
 int quantizer_write(const struct quantizer *quantizer, const char *out,
-                    const volatile sig_atomic_t *stop, struct error *err);
+                    const unsigned char *fingerprint, const volatile sig_atomic_t *stop,
+                    struct error *err);
 
 #endif

@@ -134,7 +134,7 @@ static bool refit(const struct turn *t, const struct quantized_integers *block, 
 /* Tries a scale and a minimum, then those that its quants want, some times. */
 static void descend(struct turn *t, float scale, float minimum)
 {
-    enum { STEPS = 3 };
+    enum { STEPS = 2 };
     for (int step = 0; step < STEPS; step++) {
         struct quantized_integers block = {.scale = f32_to_f16(scale),
                                            .minimum = f32_to_f16(minimum)};
@@ -155,7 +155,6 @@ static void descend(struct turn *t, float scale, float minimum)
  */
 static bool search(struct turn *t)
 {
-    enum { RANGES = 5 };
     static const float ones[PACKING_BLOCK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float lowest = INFINITY, highest = -INFINITY;
@@ -171,9 +170,10 @@ static bool search(struct turn *t)
     if (!isfinite(f16_to_f32(f32_to_f16((highest - lowest) / 15.0f))) ||
         !isfinite(f16_to_f32(f32_to_f16(lowest))))
         return false;
-    for (int i = 0; i < RANGES; i++) {
-        const float scale = (highest - lowest) / (14.0f + (float)i);
-        descend(t, scale, lowest + scale * 0.5f * ((float)i - 1.0f));
+    for (int i = 0; i < PACKING_Q4_STARTS; i++) {
+        float scale, minimum;
+        packing_q4_start(i, lowest, highest, &scale, &minimum);
+        descend(t, scale, minimum);
     }
     return t->least < INFINITY;
 }

@@ -3,6 +3,7 @@
 
 #include "engine/bits.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,12 @@ static void build_of(const struct engine *engine, char build[BUILD_SIZE])
 {
     const struct engine_info *info = engine_info(engine);
     const bool rounds = info->activations != ACTIVATIONS_F32;
-    snprintf(build, BUILD_SIZE, "regla bits %d, weights %s, KV %s, %s %s%s%s",
+    char blocks[40] = "";
+    if (info->q4_blocks != 0)
+        snprintf(blocks, sizeof blocks, " of %016" PRIx64, info->q4_blocks);
+    snprintf(build, BUILD_SIZE, "regla bits %d, weights %s%s, KV %s, %s %s%s%s",
              engine_bits(info->weights, info->activations), weight_format_name(info->weights),
-             kv_format_name(info->kv), info->device, info->instruction_set,
+             blocks, kv_format_name(info->kv), info->device, info->instruction_set,
              rounds ? ", activations " : "",
              rounds ? activation_format_name(info->activations) : "");
 }

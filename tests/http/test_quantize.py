@@ -81,7 +81,9 @@ def test_it_errs_less_than_by_itself(text, tmp_path):
     documents = tmp_path / "sentences.jsonl"
     documents.write_text("".join(json.dumps({"text": " ".join(each.split())}) + "\n"
                                  for each in sentences if len(each.split()) > 10))
-    exact, plain = (losses(SHIPPED, documents, weights) for weights in ("f32", "q4"))
+    alone = tmp_path / "alone"  # without the blocks beside it
+    shutil.copytree(SHIPPED, alone, ignore=shutil.ignore_patterns("regla.q4"))
+    exact, plain = (losses(alone, documents, weights) for weights in ("f32", "q4"))
     ratios = []
     for context in (128, 256, 512):
         out = tmp_path / str(context)
@@ -195,6 +197,96 @@ def test_each_row_lies_where_it_was(case, text, tmp_path):
         nearest = ((rows[:, None] - exact[None]) ** 2).sum(2).argmin(1)
         assert (nearest == np.arange(len(exact))).all(), name
     assert regla("info", tmp_path / "out").returncode == 0
+
+
+# Beside the model
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory, text):
+    folder = tmp_path_factory.mktemp("beside") / "model"
+    shutil.copytree(NEOX, folder)
+    said = written(folder, text, "--beside", "--tokens", "4000", "--context", "256")
+    assert f"written   {folder}/regla.q4" in said
+    return folder
+
+
+def test_blocks_beside_a_model_are_those_of_its_own_folder(beside, rounded, text, tmp_path):
+    """q4 takes them, other formats do not."""
+    assert {path.name for path in beside.iterdir()} - {path.name for path in NEOX.iterdir()} == {"regla.q4"}
+    documents = tmp_path / "text.jsonl"
+    documents.write_text(json.dumps({"text": text.read_text()[:3000]}) + "\n")
+    of_all = {(folder, weights): losses(folder, documents, weights)[0]
+              for folder in (beside, rounded[0], NEOX) for weights in ("q4", "f32")}
+    assert of_all[beside, "q4"] == of_all[rounded[0], "q4"] != of_all[NEOX, "q4"]
+    assert of_all[beside, "f32"] == of_all[NEOX, "f32"] != of_all[rounded[0], "f32"]
+    assert " as q4 of regla.q4 (" in regla("info", beside, "--weights", "q4").stdout
+    assert "regla.q4" not in regla("info", beside).stdout + regla("info", NEOX, "--weights", "q4").stdout
+
+
+def test_a_server_says_that_it_has_them(beside, server_factory):
+    server = server_factory(model=beside, weights="q4")
+    said = server.complete(prompt=PROMPT, max_tokens=1)["system_fingerprint"]
+    assert re.search(r"-q4_[0-9a-f]{4}-", said), said
+
+
+def test_what_is_beside_already_stays(beside, rounded, text):
+    before = (beside / "regla.q4").read_bytes()
+    assert "regla.q4: it is there already" in refused(beside, text, "--beside")
+    assert (beside / "regla.q4").read_bytes() == before
+    assert "the model is quantized already" in refused(rounded[0], text, "--beside")
+    assert "config.json: cannot open" in refused(text.parent, text, "--beside")
+    for arguments in (("--quiet",), (beside.parent / "out", "--beside")):  # where to, and twice
+        assert quantize(NEOX, text, *arguments).returncode == 2
+
+
+def spoiled(beside, folder, change):
+    """`regla info --weights q4` of a copy whose regla.q4 has another header or data."""
+    shutil.copytree(beside, folder)
+    header, data = read_tensors(folder / "regla.q4")
+    write_tensors(folder / "regla.q4", *change(header, bytearray(data)))
+    result = regla("info", folder, "--weights", "q4")
+    assert result.returncode == 1 and "Sanitizer" not in result.stderr
+    return result.stderr
+
+
+def test_blocks_of_other_weights_are_refused(beside, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(beside, other)
+    header, data = read_tensors(other / "model.safetensors")
+    write_tensors(other / "model.safetensors", header, b"\0\0\0\0" + data[4:])
+    result = regla("info", other, "--weights", "q4")
+    assert result.returncode == 1
+    assert f"{other}/regla.q4: its blocks are of other weights than those beside it" in result.stderr
+    assert regla("info", other).returncode == 0
+
+
+def test_blocks_beside_that_make_no_sense(beside, tmp_path):
+    def renamed(old, new):
+        return lambda header, data: ({new if name == old else name: entry
+                                      for name, entry in header.items()}, data)
+
+    def name_of(part):
+        header, _ = read_tensors(beside / "regla.q4")
+        return next(name for name in header if part in name)
+
+    def reshaped(header, data):
+        shape = header[name_of("dense_h_to_4h")]["shape"]
+        shape[:] = [shape[0] // 2, shape[1] * 2]
+        return header, data
+
+    def infinite(header, data):
+        begin = header[name_of("dense_h_to_4h")]["data_offsets"][0]
+        data[begin:begin + 2] = b"\0\x7c"
+        return header, data
+
+    def cut(header, data):
+        return header, data[:-20]
+
+    cases = ((renamed("fingerprint", "mark"), '"fingerprint": expected U8 [16], got nothing'),
+             (renamed(name_of("dense_h_to_4h"), "more"), '"more": the model has no such matrix'),
+             (reshaped, "expected blocks of ["), (infinite, "is not finite"), (cut, "regla.q4: "))
+    for number, (change, expected) in enumerate(cases):
+        assert expected in spoiled(beside, tmp_path / str(number), change), expected
 
 
 # What is refused
