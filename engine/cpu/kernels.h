@@ -121,8 +121,8 @@ static inline __attribute__((always_inline)) int digits_of(enum activation_forma
     return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
 }
 
-/* The dwords of a row of Q8_BLOCK inputs there: scale, four of sums, digits; with one digit two for
- * each half, of its wide four (kernels_fixed.h). */
+/* The dwords of a row of Q8_BLOCK inputs there: scale, four of sums, digits; with one digit four
+ * more (kernels_fixed.h). */
 enum { FIXED_ENDS = 5, FIXED_WIDE = 4 };
 static inline __attribute__((always_inline)) int fixed_words(const int digits)
 {

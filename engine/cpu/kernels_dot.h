@@ -39,7 +39,7 @@ INLINE int8x16_t dot_input(const int32_t *x)
 INLINE int32x4_t dot_wide(const enum weight_format format, const int m, const int32_t *x,
                           const unsigned char *block, int column)
 {
-    const int32_t *wide = x + fixed_wide(m, 0);
+    const int32_t *wide = x + fixed_wide(m);
     uint8x16_t bytes = vld1q_u8(block + wide[0] + column * (int)sizeof *wide);
     if (format == WEIGHTS_Q4)
         bytes = vandq_u8(vshlq_u8(bytes, vdupq_n_s8((int8_t)(wide[3 * m] - 8))), vdupq_n_u8(15));

@@ -22,28 +22,28 @@ INLINE int fixed_rows_of(const enum weight_format format, const int digits)
  *
  * In one digit the largest number of a block would leave few of the 127 to the others, and models
  * have such numbers: so the four inputs that it is in, the wide four, have two digits, and the
- * largest is that of the other 28. (That is 1/257 of the wide four's where theirs is less.) q6 has
- * a wide four in each half. What this gives: loadtest/FIGURES.md, "Rounded inputs".
+ * largest is that of the other 28. (That is 1/257 of the wide four's where theirs is less.) In q6,
+ * whose halves of a block have sums of their own, each half has its own largest instead: it costs
+ * nothing there. What both give: loadtest/FIGURES.md, "Rounded inputs".
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
  * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, -32
  * times those of each half for q6's, or with minima the sum of x in f32; the digits, all d[0]
- * first, four inputs to a dword. With one digit there follow of each part at which byte the quants
- * of its wide four begin (in q8 and q4 of a block of weights, in q6 of its quants as bytes), and
- * d[1]; in q4 the bits that its quants have in the bytes there, and how far their sum is to be
- * shifted. */
+ * first, four inputs to a dword. With one digit there follow at which byte of a block of weights
+ * the quants of the wide four begin, and its d[1]; in q4 the bits that its quants have in the bytes
+ * there, and how far their sum is to be shifted. In q6 there follow the halves' scales. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
     return (FIXED_ENDS + 8 * d + four) * m;
 }
 
-/* Where those of a part's wide four are. */
-INLINE int fixed_wide(const int m, const int part)
+/* Where what follows the one digit is. */
+INLINE int fixed_wide(const int m)
 {
-    return (FIXED_ENDS + 8 + 2 * part) * m;
+    return (FIXED_ENDS + 8) * m;
 }
 
-/* What counts as the largest number of a block, whose wide fours have the size `wide` and the other
+/* What counts as the largest number of a block, whose wide four has the size `wide` and the other
  * numbers `others`: so that one digit is enough for these, and two for those. */
 #define WIDE_LEAST (1.0f / 257)
 INLINE float largest_beside_wide(float others, float wide)
@@ -57,10 +57,22 @@ INLINE float largest_beside_wide(float others, float wide)
 #define MINIMA_INPUT 0x1p-5f
 #define MINIMA_SCALE 0x1p5f
 
-/* The digits that numbers are taken apart into: with one, the wide fours' second. */
-INLINE int digits_made(const int digits)
+/* Whether blocks have a wide four. */
+INLINE bool has_wide(const enum weight_format format, const int digits)
 {
-    return digits == 1 ? 2 : digits;
+    return digits == 1 && format != WEIGHTS_Q6;
+}
+
+/* Whether each half of a block has its own scale. */
+INLINE bool has_halves(const enum weight_format format, const int digits)
+{
+    return digits == 1 && format == WEIGHTS_Q6;
+}
+
+/* The digits that numbers are taken apart into: with a wide four its second, too. */
+INLINE int digits_made(const enum weight_format format, const int digits)
+{
+    return digits + has_wide(format, digits);
 }
 
 /* The largest number in so many digits. */
@@ -114,12 +126,12 @@ INLINE void fix_digits(const struct digit_place to, int d, const int8_t bytes[Q8
         memcpy(to.at + d * to.digit + four * to.four, bytes + 4 * four, 4);
 }
 
-/* Writes a part's wide four. bytes: the second digits of its block. */
-INLINE void write_wide(const enum weight_format format, const int m, const int part, int four,
+/* Writes the wide four. bytes: the second digits of its block. */
+INLINE void write_wide(const enum weight_format format, const int m, int four,
                        const int8_t bytes[Q8_BLOCK], int32_t *out)
 {
-    const int fours = format == WEIGHTS_Q4 ? 2 : 1, shift = four % fours * 4;
-    int32_t *to = out + fixed_wide(m, part);
+    const int fours = group_inputs(format) / 4, shift = four % fours * 4;
+    int32_t *to = out + fixed_wide(m);
     to[0] = four / fours * PANEL * (int)sizeof(int32_t);
     memcpy(to + m, bytes + 4 * four, 4);
     if (format == WEIGHTS_Q4) {
@@ -153,51 +165,51 @@ INLINE __m512i sizes_of(vec numbers)
     return _mm512_and_si512(_mm512_castps_si512(numbers), _mm512_set1_epi32(INT32_MAX));
 }
 
-/* The wide fours of a block. */
-struct wide_fours {
-    int four[2];             /* of each part, 0..7; the same twice where there is one part */
-    uint32_t largest, other; /* sizes: of all numbers, and of those that are in no wide four */
+/* How a block becomes fixed point. */
+struct block_scale {
+    int wide;            /* four */
+    bool finite;         /* all numbers */
+    uint32_t largest[2]; /* that counts, in each half, as the bits of a float */
 };
 
-/* The lanes of a block's numbers that are in its wide fours. */
-INLINE uint32_t wide_lanes(int four, int other)
-{
-    return UINT32_C(15) << 4 * four | UINT32_C(15) << 4 * other;
-}
-
-INLINE struct wide_fours find_wide(const enum weight_format format, const vec x[BLOCK_VECTORS])
+INLINE struct block_scale block_scale(const enum weight_format format, const int digits,
+                                      const vec x[BLOCK_VECTORS])
 {
     const __m512i sizes[2] = {sizes_of(x[0]), sizes_of(x[1])};
-    const uint32_t low = _mm512_reduce_max_epu32(sizes[0]),
-                   high = _mm512_reduce_max_epu32(sizes[1]);
-    const uint32_t first = _mm512_cmpeq_epi32_mask(sizes[0], _mm512_set1_epi32((int32_t)low));
-    const uint32_t second = _mm512_cmpeq_epi32_mask(sizes[1], _mm512_set1_epi32((int32_t)high));
-    struct wide_fours wide = {
-        {__builtin_ctz(first) / 4, 4 + __builtin_ctz(second) / 4}, low > high ? low : high, 0};
-    if (block_parts(format) == 1)
-        wide.four[0] = wide.four[1] = wide.four[low < high];
-    const uint32_t others = ~wide_lanes(wide.four[0], wide.four[1]);
-    wide.other = _mm512_reduce_max_epu32(
-        _mm512_max_epu32(_mm512_maskz_mov_epi32((__mmask16)others, sizes[0]),
-                         _mm512_maskz_mov_epi32((__mmask16)(others >> 16), sizes[1])));
-    return wide;
+    const uint32_t low = _mm512_reduce_max_epu32(sizes[0]);
+    const uint32_t high = _mm512_reduce_max_epu32(sizes[1]), most = low > high ? low : high;
+    struct block_scale scale = {.finite = float_of_bits(most) < INFINITY, .largest = {most, most}};
+    if (has_halves(format, digits) && scale.finite) {
+        scale.largest[0] = low;
+        scale.largest[1] = high;
+    }
+    if (has_wide(format, digits) && scale.finite) {
+        const __m512i top = _mm512_set1_epi32((int32_t)most);
+        const uint32_t equal = _mm512_cmpeq_epi32_mask(sizes[0], top) |
+                               (uint32_t)_mm512_cmpeq_epi32_mask(sizes[1], top) << 16;
+        scale.wide = __builtin_ctz(equal) / 4;
+        const uint32_t others = ~(UINT32_C(15) << 4 * scale.wide);
+        const uint32_t other = _mm512_reduce_max_epu32(
+            _mm512_max_epu32(_mm512_maskz_mov_epi32((__mmask16)others, sizes[0]),
+                             _mm512_maskz_mov_epi32((__mmask16)(others >> 16), sizes[1])));
+        scale.largest[0] = scale.largest[1] =
+            bits_of_float(largest_beside_wide(float_of_bits(other), float_of_bits(most)));
+    }
+    return scale;
 }
 
-/* A block's numbers [2] in fixed point. wide: lanes. */
-INLINE void fix_numbers(const int digits, const vec x[BLOCK_VECTORS], uint32_t wide, bool finite,
-                        float factor, __m512i numbers[2])
+/* A block's numbers [2] in fixed point. With one digit the scale keeps them in their range. */
+INLINE void fix_numbers(const int digits, const vec x[BLOCK_VECTORS], bool finite,
+                        const float factors[2], __m512i numbers[2])
 {
+    const __m512i top = _mm512_set1_epi32(fixed_most(digits));
+    const __m512i least = _mm512_set1_epi32(-fixed_most(digits));
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-        __m512i top = _mm512_set1_epi32(fixed_most(digits));
-        if (digits == 1)
-            top = _mm512_mask_mov_epi32(top, (__mmask16)(wide >> 16 * half),
-                                        _mm512_set1_epi32(fixed_most(2)));
-        const __m512 scaled = _mm512_mul_ps(x[half], _mm512_set1_ps(factor));
+        const __m512 scaled = _mm512_mul_ps(x[half], _mm512_set1_ps(factors[half]));
         numbers[half] = _mm512_maskz_cvtps_epi32(finite ? UINT16_MAX : 0, scaled);
-        numbers[half] = _mm512_min_epi32(numbers[half], top);
-        numbers[half] =
-            _mm512_max_epi32(numbers[half], _mm512_sub_epi32(_mm512_setzero_si512(), top));
+        if (digits > 1)
+            numbers[half] = _mm512_max_epi32(_mm512_min_epi32(numbers[half], top), least);
     }
 }
 
@@ -219,18 +231,16 @@ INLINE void write_sums(const enum weight_format format, const int m, const __m51
 INLINE void fix_block(const enum weight_format format, const int digits, const int m,
                       const vec x[BLOCK_VECTORS], int32_t *out, const struct digit_place to)
 {
-    const struct wide_fours wide = find_wide(format, x);
-    const bool finite = float_of_bits(wide.largest) < INFINITY;
-    const uint32_t largest = digits == 1 && finite
-                                 ? bits_of_float(largest_beside_wide(float_of_bits(wide.other),
-                                                                     float_of_bits(wide.largest)))
-                                 : wide.largest;
-    const float factor = fixed_factor(digits, largest);
+    const struct block_scale found = block_scale(format, digits, x);
+    const uint32_t largest =
+        found.largest[0] > found.largest[1] ? found.largest[0] : found.largest[1];
+    const float factors[2] = {fixed_factor(digits, found.largest[0]),
+                              fixed_factor(digits, found.largest[1])};
     __m512i fixed[2];
-    fix_numbers(digits, x, wide_lanes(wide.four[0], wide.four[1]), finite, factor, fixed);
+    fix_numbers(digits, x, found.finite, factors, fixed);
     const __m512i sums[2] = {fixed[0], fixed[1]};
     __m512i top_sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (int d = 0; d < digits_made(digits); d++) {
+    for (int d = 0; d < digits_made(format, digits); d++) {
         int8_t bytes[Q8_BLOCK];
         __m512i low = take_digit(&fixed[0]), high = take_digit(&fixed[1]);
         if (d == MOST_DIGITS - 1) {
@@ -242,21 +252,24 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         if (d < digits)
             fix_digits(to, d, bytes);
         else
-            for (int part = 0; part < block_parts(format); part++)
-                write_wide(format, m, part, wide.four[part], bytes, out);
+            write_wide(format, m, found.wide, bytes, out);
     }
-    const float scale = fixed_scale(digits, largest, factor);
+    const float scale = fixed_scale(digits, largest, fixed_factor(digits, largest));
     out[0] = (int32_t)bits_of_float(scale);
+    for (int half = 0; has_halves(format, digits) && half < 2; half++)
+        out[fixed_wide(m) + half * m] =
+            (int32_t)bits_of_float(fixed_scale(digits, found.largest[half], factors[half]));
     write_sums(format, m, sums, top_sums, scale, out + m);
 }
 /* Digits of a row's numbers of a block, [digits][32] bytes; with one digit, the second too. */
-INLINE void row_digits(const int digits, const vec x[BLOCK_VECTORS], uint32_t wide, bool finite,
-                       float factor, int8_t (*bytes)[Q8_BLOCK])
+INLINE void row_digits(const enum weight_format format, const int digits,
+                       const vec x[BLOCK_VECTORS], bool finite, const float factors[2],
+                       int8_t (*bytes)[Q8_BLOCK])
 {
     __m512i numbers[2];
-    fix_numbers(digits, x, wide, finite, factor, numbers);
+    fix_numbers(digits, x, finite, factors, numbers);
 #pragma GCC unroll 3
-    for (int d = 0; d < digits_made(digits); d++) {
+    for (int d = 0; d < digits_made(format, digits); d++) {
         const __m128i low = _mm512_cvtepi32_epi8(numbers[0]);
         const __m128i high = _mm512_cvtepi32_epi8(numbers[1]);
         _mm256_store_si256((__m256i *)(void *)bytes[d], _mm256_set_m128i(high, low));
@@ -316,48 +329,57 @@ INLINE void store_fours(const vec x[BLOCK_VECTORS], int8_t bytes[Q8_BLOCK])
 
 /* Rows of a tile at once, a row to a lane: what is said above of numbers, of vectors. */
 struct tile_scales {
-    __m512i wide[2]; /* fours of each part */
+    __m512i wide;
     __mmask16 finite;
-    __m512 factors, scales;
+    __m512 factors[2], scales[2];
 };
 
-/* sizes [8]: the largest of each four. */
+/* What counts as the largest number of each half. sizes [8]: the largest of each four. */
+INLINE void largest_numbers(const enum weight_format format, const int digits,
+                            const __m512i sizes[8], struct tile_scales *tile, __m512 counted[2])
+{
+    __m512i top = sizes[0], others = _mm512_setzero_si512(), halves[2] = {sizes[0], sizes[4]};
+    tile->wide = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int four = 1; four < 8; four++) {
+        const __mmask16 larger = _mm512_cmpgt_epu32_mask(sizes[four], top);
+        tile->wide = _mm512_mask_mov_epi32(tile->wide, larger, _mm512_set1_epi32(four));
+        others = _mm512_max_epu32(others, _mm512_min_epu32(top, sizes[four]));
+        top = _mm512_max_epu32(top, sizes[four]);
+        halves[four / 4] = _mm512_max_epu32(halves[four / 4], sizes[four]);
+    }
+    const __m512 most = _mm512_castsi512_ps(top);
+    tile->finite = _mm512_cmp_ps_mask(most, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
+    counted[0] = counted[1] = most;
+    if (has_wide(format, digits)) {
+        const __m512 least = _mm512_mul_ps(most, _mm512_set1_ps(WIDE_LEAST));
+        counted[0] = counted[1] =
+            _mm512_mask_max_ps(most, tile->finite, _mm512_castsi512_ps(others), least);
+    }
+    if (has_halves(format, digits)) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            counted[half] =
+                _mm512_mask_mov_ps(most, tile->finite, _mm512_castsi512_ps(halves[half]));
+    }
+}
+
 INLINE struct tile_scales tile_scales(const enum weight_format format, const int digits,
                                       const __m512i sizes[8])
 {
     struct tile_scales tile;
-    const int count = 8 / block_parts(format);
-    __m512i top = _mm512_setzero_si512(), others = _mm512_setzero_si512();
-#pragma GCC unroll 2
-    for (int part = 0; part < block_parts(format); part++) {
-        __m512i largest = sizes[part * count];
-        tile.wide[part] = _mm512_set1_epi32(part * count);
-#pragma GCC unroll 8
-        for (int i = 1; i < count; i++) {
-            const int four = part * count + i;
-            const __mmask16 larger = _mm512_cmpgt_epu32_mask(sizes[four], largest);
-            tile.wide[part] =
-                _mm512_mask_mov_epi32(tile.wide[part], larger, _mm512_set1_epi32(four));
-            others = _mm512_max_epu32(others, _mm512_min_epu32(largest, sizes[four]));
-            largest = _mm512_max_epu32(largest, sizes[four]);
-        }
-        top = _mm512_max_epu32(top, largest);
-    }
-    if (block_parts(format) == 1)
-        tile.wide[1] = tile.wide[0];
-    __m512 counted = _mm512_castsi512_ps(top);
+    __m512 counted[2];
+    largest_numbers(format, digits, sizes, &tile, counted);
     const __m512 zero = _mm512_setzero_ps(), most = _mm512_set1_ps((float)fixed_most(digits));
-    tile.finite = _mm512_cmp_ps_mask(counted, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
-    if (digits == 1) {
-        const __m512 least = _mm512_mul_ps(counted, _mm512_set1_ps(WIDE_LEAST));
-        counted = _mm512_mask_max_ps(counted, tile.finite, _mm512_castsi512_ps(others), least);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __mmask16 counts = _mm512_mask_cmp_ps_mask(tile.finite, counted[half],
+                                                         _mm512_set1_ps(0x1p-100f), _CMP_GE_OQ);
+        tile.factors[half] = _mm512_maskz_div_ps(counts, most, counted[half]);
+        const __mmask16 some = _mm512_cmp_ps_mask(tile.factors[half], zero, _CMP_NEQ_UQ);
+        tile.scales[half] = _mm512_mask_blend_ps(tile.finite, _mm512_set1_ps(NAN),
+                                                 _mm512_maskz_div_ps(some, counted[half], most));
     }
-    const __mmask16 counts =
-        _mm512_mask_cmp_ps_mask(tile.finite, counted, _mm512_set1_ps(0x1p-100f), _CMP_GE_OQ);
-    tile.factors = _mm512_maskz_div_ps(counts, most, counted);
-    const __mmask16 some = _mm512_cmp_ps_mask(tile.factors, zero, _CMP_NEQ_UQ);
-    tile.scales = _mm512_mask_blend_ps(tile.finite, _mm512_set1_ps(NAN),
-                                       _mm512_maskz_div_ps(some, counted, most));
     return tile;
 }
 
@@ -371,7 +393,7 @@ INLINE __m512i sum_fours(const __m512i *fours, const int count)
     return _mm512_madd_epi16(sum, _mm512_set1_epi16(1));
 }
 
-/* Writes the dwords behind the scales. sums [digits, with one two][part]. */
+/* Writes the dwords behind the scales. sums [digits_made][part]. */
 INLINE void write_parts(const enum weight_format format, const int digits, const int m,
                         __mmask16 lanes, __m512i sums[MOST_DIGITS][2], __m512 scales, int32_t *out)
 {
@@ -380,7 +402,8 @@ INLINE void write_parts(const enum weight_format format, const int digits, const
 #pragma GCC unroll 2
     for (int part = 0; part < block_parts(format); part++, out += 2 * m) {
         __m512i low = sums[0][part], high = _mm512_setzero_si512();
-        low = _mm512_add_epi32(low, _mm512_slli_epi32(sums[1][part], 8));
+        if (digits_made(format, digits) > 1)
+            low = _mm512_add_epi32(low, _mm512_slli_epi32(sums[1][part], 8));
         if (digits > 2)
             high = sums[2][part];
         const __m512 whole =
@@ -402,8 +425,8 @@ typedef int8_t tile_bytes[16][MOST_DIGITS][Q8_BLOCK];
 INLINE void fix_tile_block(const enum weight_format format, const int digits, int m, const float *x,
                            int64_t x_stride, int64_t n, tile_bytes bytes, int32_t *out)
 {
-    _Alignas(LINE) float factors[16];
-    _Alignas(LINE) int32_t wide[2][16];
+    _Alignas(LINE) float factors[2][16];
+    _Alignas(LINE) int32_t wide[16];
     __m512i sizes[8];
     const __mmask16 lanes = (__mmask16)((1u << m) - 1);
     for (int i = 0; i < m; i++) {
@@ -413,14 +436,14 @@ INLINE void fix_tile_block(const enum weight_format format, const int digits, in
     }
     turn_fours(bytes[0][0], sizeof bytes[0], sizes);
     const struct tile_scales tile = tile_scales(format, digits, sizes);
-    _mm512_store_ps(factors, tile.factors);
-    for (int part = 0; part < 2; part++)
-        _mm512_store_si512(wide[part], tile.wide[part]);
+    _mm512_store_si512(wide, tile.wide);
+    for (int half = 0; half < 2; half++)
+        _mm512_store_ps(factors[half], tile.factors[half]);
     for (int i = 0; i < m; i++) {
         vec numbers[BLOCK_VECTORS];
         load_block(x + i * x_stride, n, numbers);
-        row_digits(digits, numbers, wide_lanes(wide[0][i], wide[1][i]), tile.finite >> i & 1,
-                   factors[i], bytes[i]);
+        row_digits(format, digits, numbers, tile.finite >> i & 1,
+                   (const float[2]){factors[0][i], factors[1][i]}, bytes[i]);
     }
     __m512i sums[MOST_DIGITS][2];
     const int parts = block_parts(format);
@@ -435,17 +458,19 @@ INLINE void fix_tile_block(const enum weight_format format, const int digits, in
         for (int part = 0; part < parts; part++)
             sums[d][part] = sum_fours(fours + part * 8 / parts, 8 / parts);
     }
-    if (digits == 1) {
-#pragma GCC unroll 2
-        for (int part = 0; part < parts; part++) {
-            for (int i = 0; i < m; i++)
-                write_wide(format, m, part, wide[part][i], bytes[i][1], out + i);
-            const __m512i seconds = _mm512_maskz_loadu_epi32(lanes, out + fixed_wide(m, part) + m);
-            sums[1][part] = sum_fours(&seconds, 1);
-        }
+    if (has_wide(format, digits)) {
+        for (int i = 0; i < m; i++)
+            write_wide(format, m, wide[i], bytes[i][1], out + i);
+        const __m512i seconds = _mm512_maskz_loadu_epi32(lanes, out + fixed_wide(m) + m);
+        sums[1][0] = sum_fours(&seconds, 1);
     }
-    _mm512_mask_storeu_ps(out, lanes, tile.scales);
-    write_parts(format, digits, m, lanes, sums, tile.scales, out + m);
+    if (has_halves(format, digits)) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            _mm512_mask_storeu_ps(out + fixed_wide(m) + half * m, lanes, tile.scales[half]);
+    }
+    _mm512_mask_storeu_ps(out, lanes, tile.scales[0]);
+    write_parts(format, digits, m, lanes, sums, tile.scales[0], out + m);
 }
 
 /* m rows of n numbers: the bits that fix_row writes. */
@@ -492,7 +517,7 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
     }
     for (int v = 0; v < BLOCK_VECTORS; v++)
         sum += fixed[v];
-    for (int d = 0; d < digits_made(digits); d++) {
+    for (int d = 0; d < digits_made(format, digits); d++) {
         int8_t bytes[Q8_BLOCK];
         for (int v = 0; v < BLOCK_VECTORS; v++) {
             const vec_ints digit = fixed[v] << 24 >> 24;
@@ -505,7 +530,7 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
         if (d < digits)
             fix_digits(to, d, bytes);
         else
-            write_wide(format, m, 0, wide, bytes, out);
+            write_wide(format, m, wide, bytes, out);
     }
     const float scale = fixed_scale(digits, largest, factor);
     out[0] = (int32_t)bits_of_float(scale);
@@ -513,11 +538,36 @@ INLINE void fix_block(const enum weight_format format, const int digits, const i
 }
 #endif
 
+#if defined(__AVX512F__)
+/* Whole blocks of a row with one digit, at most so many as a tile has rows: as a tile whose rows
+ * are blocks. out: of one of m rows. */
+INLINE void fix_blocks(const enum weight_format format, const int m, const float *x, int blocks,
+                       tile_bytes bytes, int32_t *out)
+{
+    const int words = fixed_words(1);
+    int32_t tile[16 * (FIXED_ENDS + Q8_BLOCK / 4 + FIXED_WIDE)];
+    fix_tile_block(format, 1, blocks, x, Q8_BLOCK, Q8_BLOCK, bytes, tile);
+    for (int block = 0; block < blocks; block++)
+        for (int word = 0; word < words; word++)
+            out[(block * words + word) * m] = tile[word * blocks + block];
+}
+#endif
+
 /* Row i of a tile of m. */
 INLINE void fix_row(const enum weight_format format, const int digits, const int m, int i,
                     const float *x, int64_t n, int32_t *out)
 {
-    for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
+    int64_t k = 0;
+#if defined(__AVX512F__)
+    _Alignas(LINE) tile_bytes bytes = {{{0}}};
+    for (int64_t blocks; digits == 1 && (blocks = (n - k) / Q8_BLOCK) > 0;) {
+        blocks = blocks < 16 ? blocks : 16;
+        fix_blocks(format, m, x + k, (int)blocks, bytes, out + i);
+        out += blocks * m * fixed_words(digits);
+        k += blocks * Q8_BLOCK;
+    }
+#endif
+    for (; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
         vec numbers[BLOCK_VECTORS];
         load_block(x + k, n - k, numbers);
         fix_block(format, digits, m, numbers, out + i,

@@ -135,29 +135,31 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *
     return sum;
 }
 
-/* A block's quants by fours, as they were unpacked. */
-typedef __m512i unpacked_quants[8][2];
-
-/* Where add_wide finds them. */
-INLINE const void *wide_quants(const enum weight_format format, const unsigned char *w,
-                               const unpacked_quants unpacked)
+/* What the second digits of the wide four give to 16 outputs of one of m rows. */
+VNNI_INLINE __m512i wide_sum(const enum weight_format format, const int m, const int32_t *x,
+                             const unsigned char *w, int half)
 {
-    return format == WEIGHTS_Q6 ? (const void *)unpacked : w;
-}
-
-/* sum + what the second digits of a part's wide four give to 16 outputs of one of m rows. quants:
- * those of the block, in q6 unpacked. */
-VNNI_INLINE __m512i add_wide(__m512i sum, const enum weight_format format, const int m,
-                             const int part, const int32_t *x, const void *quants, int half)
-{
-    const int32_t *wide = x + fixed_wide(m, part);
-    __m512i four = _mm512_loadu_si512((const unsigned char *)quants + wide[0] + half * LINE);
+    const int32_t *wide = x + fixed_wide(m);
+    __m512i four = _mm512_loadu_si512(w + wide[0] + half * LINE);
     if (format == WEIGHTS_Q4)
         four = _mm512_and_si512(four, _mm512_set1_epi32(wide[2 * m]));
     const __m512i value = multiply_four(_mm512_setzero_si512(), four, wide + m);
-    return _mm512_add_epi32(sum, format == WEIGHTS_Q4
-                                     ? _mm512_sllv_epi32(value, _mm512_set1_epi32(wide[3 * m]))
-                                     : _mm512_slli_epi32(value, 8));
+    return format == WEIGHTS_Q4 ? _mm512_sllv_epi32(value, _mm512_set1_epi32(wide[3 * m]))
+                                : _mm512_slli_epi32(value, 8);
+}
+
+VNNI_INLINE __m512i add_wide(__m512i sum, const enum weight_format format, const int m,
+                             const int32_t *x, const unsigned char *w, int half)
+{
+    return _mm512_add_epi32(sum, wide_sum(format, m, x, w, half));
+}
+
+/* q6's factors of 16 outputs of a part. */
+INLINE __m512 part_factors(const unsigned char *w, const int part, int half)
+{
+    const int8_t *at = ((const struct q6_block *)(const void *)w)->factors[part] + half * 16;
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
 }
 
 /* The same of a part, after `before`, that of the parts before it. */
@@ -165,15 +167,26 @@ INLINE __m512 part_value(const enum weight_format format, const int digits, cons
                          const __m512i p[MOST_DIGITS][2], const unsigned char *w, int half,
                          __m512 before)
 {
-    const void *block = w;
     const __m512 value = block_value(digits, p, half);
     if (format != WEIGHTS_Q6)
         return value;
-    const int8_t *at = ((const struct q6_block *)block)->factors[part] + half * 16;
-    const __m512 factors = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
-                                             _mm_loadu_si128((const __m128i *)(const void *)at))),
-                                         _mm512_set1_ps(FACTORS_VALUE));
+    const __m512 factors = part_factors(w, part, half) * vec_set(FACTORS_VALUE);
     return part == 0 ? _mm512_mul_ps(value, factors) : _mm512_fmadd_ps(value, factors, before);
+}
+
+/* What 16 outputs' integer sums of a half of a block count, of inputs of the scale 1. */
+INLINE vec half_scales(const unsigned char *w, const int part, int half)
+{
+    const struct q6_block *block = (const void *)w;
+    return part_factors(w, part, half) * vec_load_f16(block->scales + half * 16);
+}
+
+/* 16 outputs' sums after such a half of one of m rows. */
+INLINE vec end_half(const int m, const int part, __m512i value, const int32_t *x, vec scales,
+                    vec sum)
+{
+    return vec_fma(_mm512_cvtepi32_ps(value), scales * input_number(x + fixed_wide(m) + part * m),
+                   sum);
 }
 
 /* 16 outputs' sums after a block of one of m rows of x, of the value of its parts. */
@@ -183,6 +196,12 @@ INLINE vec end_block(const enum weight_format format, const int m, __m512 value,
     if (weight_format_minimum(format))
         sum = vec_fma(weight_minima(w, half), input_number(x + m), sum);
     return vec_fma(value, scales * input_number(x), sum);
+}
+
+INLINE void add_half(const int m, const int part, __m512i value, const int32_t *x, vec scales,
+                     bool first, float *sum)
+{
+    vec_store(sum, end_half(m, part, value, x, scales, first ? vec_set(0.0f) : vec_load(sum)));
 }
 
 /* Prefetches line `line` of the block Q8_AHEAD after w. The first line shows the next page to a
@@ -195,58 +214,110 @@ INLINE void ask_block(const unsigned char *w, int line)
 
 enum { GROUP_LINES = PANEL * sizeof(int32_t) / LINE };
 
+/* A group's dwords of 32 outputs, loaded once and in order. */
+INLINE void load_group(const unsigned char *w, int group, __m512i dwords[2])
+{
+    ask_block(w, 2 * group);
+    ask_block(w, 2 * group + 1);
+    dwords[0] = _mm512_loadu_si512(group_dwords(w, group));
+    dwords[1] = _mm512_loadu_si512(group_dwords(w, group) + 16);
+    __asm__ volatile("" : "+v"(dwords[0]), "+v"(dwords[1]));
+}
+
+/* p += the digits of a row's x * the quants of a part of a block. */
+VNNI_INLINE void multiply_row(const enum weight_format format, const int digits, const int part,
+                              const int32_t *x, const unsigned char *w, __m512i p[MOST_DIGITS][2])
+{
+    const int fours = group_inputs(format) / 4, groups = 8 / fours, parts = block_parts(format);
+    const __m512i uppers[2] = {upper_dwords(format, w, part, 0), upper_dwords(format, w, part, 1)};
+    const int end = (part + 1) * groups / parts; /* not in the loop: sanitizers add checks to it */
+#pragma GCC unroll 8
+    for (int group = part * groups / parts; group < end; group++) {
+        __m512i dwords[2];
+        load_group(w, group, dwords);
+#pragma GCC unroll 2
+        for (int four = group * fours; four < (group + 1) * fours; four++)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                const __m512i quants = four_quants(format, dwords[half], uppers[half], four);
+#pragma GCC unroll 3
+                for (int d = 0; d < digits; d++)
+                    p[d][half] = multiply_four(p[d][half], quants, x + fixed_four(1, d, four));
+            }
+    }
+    if (has_wide(format, digits)) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            p[0][half] = add_wide(p[0][half], format, 1, x, w, half);
+    }
+}
+
+/* The same in q4. The upper four bits count 16 times until the end, which saves their shifts. */
+VNNI_INLINE void multiply_row_q4(const int digits, const int32_t *x, const unsigned char *w,
+                                 __m512i p[MOST_DIGITS][2])
+{
+    const __m512i lower = _mm512_set1_epi8(15), upper = _mm512_set1_epi8((char)0xf0);
+    __m512i uppers[MOST_DIGITS][2];
+#pragma GCC unroll 6
+    for (int i = 0; i < 2 * digits; i++)
+        uppers[i / 2][i % 2] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int group = 0; group < 4; group++) {
+        __m512i dwords[2];
+        load_group(w, group, dwords);
+#pragma GCC unroll 6
+        for (int i = 0; i < 2 * digits; i++) {
+            const int d = i / 2, half = i % 2;
+            p[d][half] = multiply_four(p[d][half], _mm512_and_si512(dwords[half], lower),
+                                       x + fixed_four(1, d, 2 * group));
+            uppers[d][half] = multiply_four(uppers[d][half], _mm512_and_si512(dwords[half], upper),
+                                            x + fixed_four(1, d, 2 * group + 1));
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < 2 * digits; i++)
+        p[i / 2][i % 2] =
+            _mm512_add_epi32(p[i / 2][i % 2], _mm512_srai_epi32(uppers[i / 2][i % 2], 4));
+}
+
 /* Adds a block to the sums of one row. Such a row waits for memory, so it prefetches (what that
  * gives: loadtest/FIGURES.md, "Kernels"). */
 VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, const int32_t *x,
                           const unsigned char *w, struct row *row)
 {
-    const int fours = group_inputs(format) / 4, groups = 8 / fours, parts = block_parts(format);
+    const int groups = 32 / group_inputs(format), parts = block_parts(format);
     __m512 value[2] = {0};
-    unpacked_quants unpacked;
 #pragma GCC unroll 8
     for (int line = groups * GROUP_LINES; line < (int)row_bytes(format) / LINE; line++)
         ask_block(w, line); /* its upper bits and scales */
 #pragma GCC unroll 2
     for (int part = 0; part < parts; part++) {
         __m512i p[MOST_DIGITS][2];
-        const __m512i uppers[2] = {upper_dwords(format, w, part, 0),
-                                   upper_dwords(format, w, part, 1)};
         start_sums(format, digits, 1, part, p, x);
-        const int end =
-            (part + 1) * groups / parts; /* not in the loop: sanitizers add checks to it */
-#pragma GCC unroll 8
-        for (int group = part * groups / parts; group < end; group++) {
-            ask_block(w, 2 * group);
-            ask_block(w, 2 * group + 1);
-            __m512i low = _mm512_loadu_si512(group_dwords(w, group));
-            __m512i high = _mm512_loadu_si512(group_dwords(w, group) + 16);
-            __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
+        if (format == WEIGHTS_Q4) {
+            if (digits == 1) {
 #pragma GCC unroll 2
-            for (int four = group * fours; four < (group + 1) * fours; four++) {
-                const __m512i quants[2] = {four_quants(format, low, uppers[0], four),
-                                           four_quants(format, high, uppers[1], four)};
-                if (digits == 1 && format == WEIGHTS_Q6)
-                    memcpy(unpacked[four], quants, sizeof quants);
-#pragma GCC unroll 3
-                for (int d = 0; d < digits; d++) {
-                    const int32_t *input = x + fixed_four(1, d, four);
-                    p[d][0] = multiply_four(p[d][0], quants[0], input);
-                    p[d][1] = multiply_four(p[d][1], quants[1], input);
-                }
+                for (int half = 0; half < 2; half++)
+                    p[0][half] = wide_sum(format, 1, x, w, half);
             }
+            multiply_row_q4(digits, x, w, p);
+        } else {
+            multiply_row(format, digits, part, x, w, p);
         }
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            if (digits == 1)
-                p[0][half] = add_wide(p[0][half], format, 1, part, x,
-                                      wide_quants(format, w, unpacked), half);
-            value[half] = part_value(format, digits, part, p, w, half, value[half]);
-        }
+        for (int half = 0; half < 2; half++)
+            if (has_halves(format, digits))
+                row->sums[half] =
+                    end_half(1, part, p[0][half], x, half_scales(w, part, half), row->sums[half]);
+            else
+                value[half] = part_value(format, digits, part, p, w, half, value[half]);
     }
+    if (!has_halves(format, digits)) {
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; half++)
-        row->sums[half] = end_block(format, 1, value[half], x, w, weight_scales(format, w, half),
-                                    half, row->sums[half]);
+        for (int half = 0; half < 2; half++)
+            row->sums[half] = end_block(format, 1, value[half], x, w,
+                                        weight_scales(format, w, half), half, row->sums[half]);
+    }
 }
 
 /* One row, whose panels come in pairs. */
@@ -280,7 +351,6 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
     const int fours = group_inputs(format) / 4, parts = block_parts(format);
     const vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
     __m512 values[FIXED_ROWS][2];
-    unpacked_quants unpacked;
 #pragma GCC unroll 2
     for (int part = 0; part < parts; part++) {
         __m512i p[FIXED_ROWS][MOST_DIGITS][2];
@@ -295,10 +365,6 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
             const uint8_t(*group)[4] = group_dwords(w, four / fours);
             __m512i low = four_quants(format, _mm512_loadu_si512(group), uppers[0], four);
             __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), uppers[1], four);
-            if (digits == 1 && format == WEIGHTS_Q6) {
-                unpacked[four][0] = low;
-                unpacked[four][1] = high;
-            }
 #pragma GCC unroll 12
             for (int i = 0; i < m; i++)
 #pragma GCC unroll 3
@@ -308,26 +374,37 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
                     p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
                 }
         }
+        vec ends[2] = {{0}};
+        if (has_halves(format, digits)) {
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++)
+                ends[half] = half_scales(w, part, half);
+        }
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++)
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 const __m512 before = part == 0 ? _mm512_setzero_ps() : values[i][half];
-                if (digits == 1)
-                    p[i][0][half] = add_wide(p[i][0][half], format, m, part, x + i,
-                                             wide_quants(format, w, unpacked), half);
-                values[i][half] = part_value(format, digits, part, p[i], w, half, before);
+                if (has_wide(format, digits))
+                    p[i][0][half] = add_wide(p[i][0][half], format, m, x + i, w, half);
+                if (has_halves(format, digits))
+                    add_half(m, part, p[i][0][half], x + i, ends[half], first && part == 0,
+                             sums + i * PANEL + half * 16);
+                else
+                    values[i][half] = part_value(format, digits, part, p[i], w, half, before);
             }
     }
+    if (!has_halves(format, digits)) {
 #pragma GCC unroll 12
-    for (int i = 0; i < m; i++)
+        for (int i = 0; i < m; i++)
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            float *sum = sums + i * PANEL + half * 16;
-            vec start = first ? vec_set(0.0f) : vec_load(sum);
-            vec_store(sum,
-                      end_block(format, m, values[i][half], x + i, w, scales[half], half, start));
-        }
+            for (int half = 0; half < 2; half++) {
+                float *sum = sums + i * PANEL + half * 16;
+                vec start = first ? vec_set(0.0f) : vec_load(sum);
+                vec_store(sum, end_block(format, m, values[i][half], x + i, w, scales[half], half,
+                                         start));
+            }
+    }
 }
 
 /* What lies in memory is loaded when it is wanted, and stored at once: compilers would keep it from
@@ -369,7 +446,7 @@ VNNI_INLINE void multiply_digit(const enum weight_format format, const int digit
                 continue;
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++)
-                p[i][half] = add_wide(p[i][half], format, m, 0, x + i, w, half);
+                p[i][half] = add_wide(p[i][half], format, m, x + i, w, half);
         }
     }
 }

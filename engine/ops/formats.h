@@ -18,7 +18,7 @@
  *   16bit: with bf16 weights, and always on a GPU, to bf16; so with f16 weights by AMX, and by
  * nothing else; with weights in blocks to 16-bit integers, scaled by the largest of 32 inputs
  *   8bit: with weights in blocks to 8-bit integers, scaled by the largest of 28 of 32 inputs: the
- * four with the largest number have 16 bits (in q6 those of each 16); not on a GPU
+ * four that the largest of all is in have 16 bits; in q6 by the largest of 16; not on a GPU
  * By AMX attention rounds too, what it multiplies with keys and values: to bf16, or with weights in
  * blocks and 16bit to the sum of two numbers in bf16.
  *   auto: what a fixed table has for the device and the weights' format (engine/device.h) */

@@ -65,13 +65,13 @@ static void round_weights(enum weight_format format, float *w, int n)
         round_to_quants(format, w, n);
 }
 
-/* The four inputs of a part of a block of x [n] that the largest is in; -1: not of 8bit. */
-static int wide_four(struct kind kind, const float *x, int n)
+/* The four inputs of a block of x [n] that the largest is in. */
+static int wide_four(const float *x, int n)
 {
     int largest = 0;
     for (int i = 1; i < n; i++)
         largest = fabsf(x[i]) > fabsf(x[largest]) ? i : largest;
-    return kind.activations == ACTIVATIONS_8BIT ? largest / 4 : -1;
+    return largest / 4;
 }
 
 static float largest_of(const float *x, int n, int without)
@@ -82,19 +82,23 @@ static float largest_of(const float *x, int n, int without)
     return largest;
 }
 
-/* x [n], a block of weights' inputs: in integers of 16 bits, or of 8 but for the wide fours. */
+/* x [n], a block of weights' inputs: in integers of 16 bits, or of 8 but for the wide four; in q6
+ * of 8 by halves. */
 static void round_block(struct kind kind, float *x, int n)
 {
-    const bool wide = kind.activations == ACTIVATIONS_8BIT;
-    const int part = kind.weights == WEIGHTS_Q6 ? 16 : 32;
-    const float most = wide ? 127.0f : 32639.0f;
-    float largest = wide ? largest_of(x, n, -1) * (1.0f / 257) : 0.0f;
-    for (int k = 0; k < n; k += part) {
-        const int count = n - k < part ? n - k : part;
-        largest = fmaxf(largest, largest_of(x + k, count, wide_four(kind, x + k, count)));
+    const bool bytes = kind.activations == ACTIVATIONS_8BIT;
+    const bool halves = bytes && kind.weights == WEIGHTS_Q6;
+    const float most = bytes ? 127.0f : 32639.0f;
+    for (int k = 0; k < n; k += halves ? 16 : 32) {
+        const int end = halves && n - k > 16 ? k + 16 : n;
+        float largest = largest_of(x + k, end - k, -1);
+        if (bytes && !halves)
+            largest = fmaxf(largest * (1.0f / 257),
+                            largest_of(x + k, end - k, wide_four(x + k, end - k)));
+        for (int i = k; i < end; i++)
+            x[i] =
+                largest < 0x1p-100f ? 0.0f : nearbyintf(x[i] * (most / largest)) * (largest / most);
     }
-    for (int i = 0; i < n; i++)
-        x[i] = largest < 0x1p-100f ? 0.0f : nearbyintf(x[i] * (most / largest)) * (largest / most);
 }
 
 /* What activations of a kind make of x [n], a row of finite numbers; f32 in fixed point is f32. */
