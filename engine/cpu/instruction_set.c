@@ -182,9 +182,10 @@ enum activation_format cpu_activations(const char *instruction_set, enum weight_
 #if defined(__aarch64__)
     return ACTIVATIONS_F32; /* nothing was measured there */
 #endif
-    /* what it costs a model's words: loadtest/FIGURES.md, "Rounded inputs" */
+    /* q6 has no wide fours, so there 8bit costs a model's words three times as much as elsewhere:
+     * loadtest/FIGURES.md, "Inputs in 8 bits" */
     if (activation_format_fits(ACTIVATIONS_8BIT, weights))
-        return ACTIVATIONS_8BIT;
+        return weights == WEIGHTS_Q6 ? ACTIVATIONS_16BIT : ACTIVATIONS_8BIT;
     /* One tile product takes the place of three, with f16 two that of six. Without tiles products
      * of bf16 with bf16 take longer than those with f32 on Intel's cores. */
     const bool fewer_or_faster =

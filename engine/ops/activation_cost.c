@@ -10,7 +10,7 @@ static const struct activation_cost costs[][WEIGHT_FORMAT_COUNT] = {
                            [WEIGHTS_Q6] = {5.36e-8, 1},
                            [WEIGHTS_Q4] = {5.45e-8, 1}},
     [ACTIVATIONS_8BIT] = {[WEIGHTS_Q8] = {4.64e-4, 0.9856},
-                          [WEIGHTS_Q6] = {3.72e-4, 0.9878},
+                          [WEIGHTS_Q6] = {1.58e-3, 0.9749},
                           [WEIGHTS_Q4] = {4.71e-4, 0.9849}},
 };
 
