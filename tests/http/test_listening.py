@@ -261,8 +261,9 @@ def test_the_start_says_little(server_factory):
         last = next(i for i, line in enumerate(lines) if " ready: " in line)
         told = [line for line in lines[:last + 1] if " warn " not in line]
         assert len(told) <= 12, "\n".join(told)
-        formats, = re.findall(r" weights +[\d.]+ \w+ as (\w+), KV as (\w+), activations as (\w+)(.*)$",
-                              "\n".join(told), re.MULTILINE)
+        formats, = re.findall(
+            r" weights +[\d.]+ \w+ as (\w+)(?: of regla\.q4)?, KV as (\w+), activations as (\w+)(.*)$",
+            "\n".join(told), re.MULTILINE)
         assert formats[:2] == (("q4", "f16") if more.get("weights") else ("f32", "f32")), formats
         assert (formats[2] == "f32") == (formats[3] == ""), formats
         if formats[3]:

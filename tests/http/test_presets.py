@@ -194,7 +194,7 @@ def test_the_fingerprint_names_set_and_formats(server, server_factory):
     plain = server.complete(prompt=[1], max_tokens=1)["system_fingerprint"]
     assert re.fullmatch(pattern + "f32-f32", plain)
     other = server_factory(weights="q8", kv="bf16").complete(prompt=[1], max_tokens=1)
-    assert re.fullmatch(pattern + "q8-bf16" + ("-16bit" if ROUNDS else ""), other["system_fingerprint"])
+    assert re.fullmatch(pattern + "q8-bf16" + ("-8bit" if ROUNDS else ""), other["system_fingerprint"])
 
 
 ROUNDS = "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text()
@@ -238,7 +238,7 @@ def test_rounded_activations_are_said_or_refused(server_factory):
     assert server.complete(prompt=[1], max_tokens=1)["system_fingerprint"].endswith("-q8-f16-16bit")
 
 
-@pytest.mark.parametrize("weights, rounded", [("q8", "16bit"), ("q6", "16bit"), ("q4", "8bit")])
+@pytest.mark.parametrize("weights, rounded", [("q8", "8bit"), ("q6", "16bit"), ("q4", "8bit")])
 def test_activations_are_rounded_by_default_where_that_is_faster(server_factory, weights, rounded):
     told = json.loads(regla("info", HYBRID, "--json", "--weights", weights).stdout)
     assert told["activations"] == (rounded if ROUNDS else "f32")
