@@ -533,46 +533,61 @@ Test(gemm, q8_weights_of_any_size_are_near)
         }
 }
 
+/* Multiplies x [rows, in], which is rounded here then, and checks each row by the largest of its
+ * own numbers. A row with a number that is not finite gives none that is. */
+static void check_rows(const char *set, struct kind kind, int rows, int in, float *x)
+{
+    enum { OUT = 40 };
+    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
+    if (backend == NULL)
+        return;
+    float *w = bench_floats(OUT * in, -1, 1, 11), *y = bench_nans(rows * OUT);
+    const struct matrix matrix = {.rows = OUT, .cols = in, .data = w};
+    /* what is under this counts as nothing */
+    const double least = fixes_inputs(backend->kernels, kind.weights) ? 0x1p-100 : 0x1p-90;
+    const double parts = kind.weights == WEIGHTS_Q4 ? 12.0 : 4.0;
+    cr_assert(multiply(backend, kind.weights, &matrix, rows, x, y, NULL) == 0);
+    for (int o = 0; o < OUT; o++)
+        round_weights(kind.weights, w + o * in, in);
+    for (int r = 0; r < rows; r++) {
+        double most = 0.0;
+        for (int k = 0; k < in; k++)
+            most = isfinite(x[r * in + k]) ? fmax(most, (double)fabsf(x[r * in + k])) : INFINITY;
+        round_inputs(kind, x + r * in, in);
+        for (int o = 0; o < OUT; o++) {
+            const double got = (double)y[r * OUT + o];
+            double sum = 0.0;
+            for (int k = 0; k < in; k++)
+                sum += (double)x[r * in + k] * w[o * in + k];
+            const bool right = isfinite(most)
+                                   ? fabs(got - sum) <= in * (parts * 0x1p-24 * most + least)
+                                   : !isfinite(got);
+            cr_assert(right, "%s, %s, %s: row %d: expected %g, got %g", set,
+                      weight_format_name(kind.weights), activation_format_name(kind.activations), r,
+                      sum, got);
+        }
+    }
+    cpu_ops.close(backend);
+    free(w);
+    free(y);
+}
+
 /* Beside a number that is far larger than all others of its block these keep the digits that they
  * would have without it, up to the factor that two digits reach; so do those of four large ones
  * that lie together, and of two equal ones the first four is the wide one. */
 static void keep_small_numbers(const char *set, struct kind kind)
 {
-    enum { IN = 100, OUT = 40, ROWS = 14 };
+    enum { IN = 100, ROWS = 14 };
     static const float large[] = {30, 200, 300, 1e4f, 1e9f, 1e20f};
-    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
-    if (backend == NULL)
-        return;
-    float *w = bench_floats(OUT * IN, -1, 1, 13), *x = bench_floats(ROWS * IN, -1, 1, 14);
-    float *y = bench_nans(ROWS * OUT);
-    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    float *x = bench_floats(ROWS * IN, -1, 1, 14);
     for (int r = 0; r < 12; r++) /* in each four of the first block, and at the end of the last */
         x[r * IN + (r < 8 ? 4 * r + r % 4 : 88 + r)] = (r % 2 == 0 ? 1 : -1) * large[r % 6];
     for (int i = 8; i < 12; i++)
         x[12 * IN + i] = 50.0f;
     x[13 * IN + 3] = -40.0f;
     x[13 * IN + 20] = 40.0f;
-    cr_assert(multiply(backend, kind.weights, &matrix, ROWS, x, y, NULL) == 0);
-    for (int o = 0; o < OUT; o++)
-        round_weights(kind.weights, w + o * IN, IN);
-    for (int r = 0; r < ROWS; r++)
-        round_inputs(kind, x + r * IN, IN);
-    for (int i = 0; i < ROWS * OUT; i++) {
-        const int r = i / OUT, o = i % OUT;
-        double sum = 0.0, most = 0.0;
-        for (int k = 0; k < IN; k++) {
-            sum += (double)x[r * IN + k] * w[o * IN + k];
-            most = fmax(most, fabs((double)x[r * IN + k]));
-        }
-        const double parts = kind.weights == WEIGHTS_Q4 ? 12.0 : 4.0;
-        cr_assert(fabs(y[i] - sum) <= IN * parts * 0x1p-24 * most,
-                  "%s, %s, %s: row %d: expected %g, got %g", set, weight_format_name(kind.weights),
-                  activation_format_name(kind.activations), r, sum, (double)y[i]);
-    }
-    cpu_ops.close(backend);
-    free(w);
+    check_rows(set, kind, ROWS, IN, x);
     free(x);
-    free(y);
 }
 
 Test(gemm, rounded_inputs_keep_small_numbers_beside_large_ones)
@@ -586,44 +601,15 @@ Test(gemm, rounded_inputs_keep_small_numbers_beside_large_ones)
 /* Rows of x that are zero, not finite, huge or tiny: each on its own. */
 static void take_any_row(const char *set, struct kind kind)
 {
-    enum { IN = 70, OUT = 40, ROWS = 10 };
+    enum { IN = 70, ROWS = 10 };
     static const float scales[ROWS] = {1, 0, 1, 1, 1e37f, 1e-28f, 1e-36f, 1e-44f, 1e-23f, 1};
-    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
-    if (backend == NULL)
-        return;
-    float *w = bench_floats(OUT * IN, -1, 1, 11), *x = bench_floats(ROWS * IN, -1, 1, 12);
-    float *y = bench_nans(ROWS * OUT);
-    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    float *x = bench_floats(ROWS * IN, -1, 1, 12);
     for (int i = 0; i < ROWS * IN; i++)
         x[i] *= scales[i / IN];
     x[2 * IN + 40] = NAN;
     x[3 * IN + 69] = -INFINITY;
-    cr_assert(multiply(backend, kind.weights, &matrix, ROWS, x, y, NULL) == 0);
-    for (int o = 0; o < OUT; o++)
-        round_weights(kind.weights, w + o * IN, IN);
-    for (int r = 0; r < ROWS; r++)
-        round_inputs(kind, x + r * IN, IN);
-    for (int i = 0; i < ROWS * OUT; i++) {
-        int r = i / OUT, o = i % OUT;
-        if (r == 2 || r == 3) {
-            cr_assert(!isfinite(y[i]), "%s: row %d gave %g", set, r, (double)y[i]);
-            continue;
-        }
-        double sum = 0.0;
-        for (int k = 0; k < IN; k++)
-            sum += (double)x[r * IN + k] * w[o * IN + k];
-        /* what is under this counts as nothing */
-        double least = fixes_inputs(backend->kernels, kind.weights) ? 0x1p-100 : 0x1p-90;
-        double parts = kind.weights == WEIGHTS_Q4 ? 12.0 : 4.0;
-        double bound = IN * (parts * 0x1p-24 * scales[r] + least);
-        cr_assert(fabs(y[i] - sum) <= bound, "%s, %s, %s: row %d: expected %g, got %g", set,
-                  weight_format_name(kind.weights), activation_format_name(kind.activations), r,
-                  sum, (double)y[i]);
-    }
-    cpu_ops.close(backend);
-    free(w);
+    check_rows(set, kind, ROWS, IN, x);
     free(x);
-    free(y);
 }
 
 Test(gemm, blocks_and_rounded_inputs_take_any_row)
