@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in every format: a weight streamed once past few rows, tiles for many. */
+#include "engine/model/model.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {
