@@ -106,6 +106,7 @@ static bool parse(struct task *task, bool renders)
 /* On a renderer: the body once more, with the text of its messages. */
 static void run_render(struct task *task)
 {
+    tokenize_request_clear(&of_task(task)->wanted); /* its salt */
     if (parse(task, true))
         task_to_workers(task, run_encode, of_task(task)->wanted.length);
     else
