@@ -216,7 +216,7 @@ VNNI_INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits
 #pragma GCC unroll 3
     for (int d = 0; d < digits; d++)
         p[d][0] = _mm512_add_epi32(p[d][0], _mm512_load_si512(sums[d][i]));
-    if (digits == 1)
+    if (has_wide(format, digits))
         p[0][0] = add_wide(p[0][0], format, m, x + i, w, half);
     const __m512 value = part_value(format, digits, 0, p, w, 0, _mm512_setzero_ps());
     return end_block(format, m, value, x + i, minima, scales, 0, sum);

@@ -24,7 +24,7 @@ INLINE int fixed_rows_of(const enum weight_format format, const int digits)
  * have such numbers: so the four inputs that it is in, the wide four, have two digits, and the
  * largest is that of the other 28. (That is 1/257 of the wide four's where theirs is less.) In q6,
  * whose halves of a block have sums of their own, each half has its own largest instead: it costs
- * nothing there. What both give: loadtest/FIGURES.md, "Rounded inputs".
+ * nothing there. What both give: loadtest/FIGURES.md, "Inputs in 8 bits".
  *
  * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
  * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of q8's quants, -32

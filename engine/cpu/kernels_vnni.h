@@ -9,11 +9,14 @@
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  *
  * In q6 the sum is that of the two halves' inputs, each times its factor: of a number and an fma.
+ * With one digit each half has its own scale of x there, and an fma of its own into acc; in q8 and
+ * q4 a wide four adds its second digit to p0 (kernels_fixed.h).
+ *
  * Four or six bits become eight in registers. 1,024 weights and a row take 48 multiplications of 64
  * bytes, where f32 takes 64 of 16 numbers. Activations of 16 bits (two digits) take 32, of 8 bits
- * (one digit) 16. Weights are read once per BLOCK_ROWS rows, 34/32, 28/32 or 20/32 bytes each; 32
- * numbers of x once per pair of panels, 116, 84 or 52 bytes. In q4 four rows and more take the
- * digits one after the other (vnni_digits).
+ * (one digit) 18, in q6 16. Weights are read once per BLOCK_ROWS rows, 34/32, 28/32 or 20/32 bytes
+ * each; 32 numbers of x once per pair of panels, 116, 84 or 68 bytes. Four rows and more take the
+ * digits one after the other in q4, and so does q8 its one (vnni_digits).
  *
  * The error is that of x in fixed point, half of its scale (and with three digits two roundings of
  * x) times the sum of a block's |w|, and of 5 roundings a block. How fast it is:
