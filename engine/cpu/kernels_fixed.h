@@ -418,7 +418,7 @@ INLINE void write_parts(const enum weight_format format, const int digits, const
     }
 }
 
-/* Digits of 16 rows, those past the last zero. */
+/* Digits of 16 rows; those past the last are not meant. */
 typedef int8_t tile_bytes[16][MOST_DIGITS][Q8_BLOCK];
 
 /* Writes a block of m rows, of which n numbers are there. */
