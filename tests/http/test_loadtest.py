@@ -23,6 +23,7 @@ from harness import BINARY, GOLDEN, ROOT
 LOADTEST = ROOT / "loadtest"
 sys.path.append(str(LOADTEST))
 import generator  # noqa: E402
+import client  # noqa: E402
 import load  # noqa: E402
 import measure  # noqa: E402
 import peer_model  # noqa: E402
@@ -30,7 +31,7 @@ import peers  # noqa: E402
 import soak  # noqa: E402
 from table import Table  # noqa: E402
 from measure import Failure  # noqa: E402
-from workload import Lengths, Workload  # noqa: E402
+from workload import Arrival, Lengths, Workload  # noqa: E402
 
 FAKE = Path(__file__).with_name("fake_server.py")
 wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
@@ -115,6 +116,24 @@ def test_arrivals_are_poisson_and_the_same_again():
     assert abs(among(lambda a: a.slow) - 0.25) < 0.05
     assert abs(among(lambda a: a.leaves_after is not None) - 0.25) < 0.05
     assert all(0 <= a.leaves_after < 8 for a in arrivals if a.leaves_after is not None)
+
+
+@pytest.mark.parametrize("pieces", (1, 3))
+def test_a_client_leaves_though_the_whole_reply_came_at_once(pieces):
+    reply = b'data: {"choices": [{"text": "a"}]}\n\n' * 6 + b"data: [DONE]\n\n"
+
+    async def parts():
+        size = -(-len(reply) // pieces)
+        for at in range(0, len(reply), size):
+            yield reply[at:at + size]
+    closed = []
+    response = SimpleNamespace(content=SimpleNamespace(iter_any=parts), close=lambda: closed.append(1))
+
+    def read(leaves_after):
+        arrival = Arrival(0.0, [1], 6, leaves_after=leaves_after)
+        return asyncio.run(client.read_reply(response, client.Reading(client.Outcome(), arrival, 0.0)))
+    assert read(leaves_after=2) is False and closed == [1]
+    assert read(leaves_after=None) is True and closed == [1]
 
 
 def test_percentiles():
