@@ -4,6 +4,7 @@
 #include "bench/bench_text.h"
 #include "bench/statistics.h"
 #include "engine/base/clock.h"
+#include "engine/model/model.h"
 
 #include <limits.h>
 #include <math.h>
@@ -194,7 +195,7 @@ static int open_entry(struct bench *bench, int index, int max_batch, struct erro
     result->test.kv = info->kv;
     result->test.threads = info->threads;
     const struct cost_texts texts = bench_case_texts(&result->test);
-    result->cost = cost_of(engine_model(entry->device->engine), info, &texts);
+    result->cost = cost_of(engine_program(entry->device->engine), &texts);
     result->unit = info->unit;
     result->measured_unit = info->measured_unit;
     for (entry->meter = bench->devices; !measures(entry->meter, info);)
@@ -310,7 +311,7 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
     const struct bench_peaks *after = &bench->last;
     struct engine *engine = entry->device->engine;
     const struct cost_texts texts = bench_case_texts(&slice);
-    struct cost cost = cost_of(engine_model(engine), engine_info(engine), &texts);
+    struct cost cost = cost_of(engine_program(engine), &texts);
     double least = slice.generates ? cost.bytes / fmax(before.bytes, after->bytes)
                                    : cost.operations / fmax(before.operations, after->operations);
     entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] =

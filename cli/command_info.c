@@ -4,6 +4,7 @@
 
 #include "cli/command_model.h"
 #include "cli/info_layers.h"
+#include "cli/info_program.h"
 #include "engine/base/clock.h"
 #include "engine/base/size_text.h"
 #include "engine/model/four_bits.h"
@@ -14,12 +15,14 @@
 
 struct info_options {
     struct command_model_options model;
-    bool json, presets;
+    bool json, program, presets;
 };
 
 static const struct option items[] = {
     {"json", OPTION_FLAG, offsetof(struct info_options, json), NULL, "false", 0, 0, NULL,
      "print one JSON object"},
+    {"program", OPTION_FLAG, offsetof(struct info_options, program), NULL, "false", 0, 0, NULL,
+     "print the operations of a step, a line each, in place of the layers"},
     {"presets", OPTION_FLAG, offsetof(struct info_options, presets), NULL, "false", 0, 0, NULL,
      "only list the names that --preset takes"},
     COMMAND_PRESET_OPTION(struct info_options),
@@ -27,7 +30,7 @@ static const struct option items[] = {
 };
 
 const struct options command_info_options = {
-    .usage = "regla info (MODEL | --preset NAME) [--json], or regla info --presets",
+    .usage = "regla info (MODEL | --preset NAME) [--json] [--program], or regla info --presets",
     .summary = "Describes MODEL, a directory or a GGUF file: layers, parameters, and what each "
                "format of weights\nand KV costs.",
     .items = items,
@@ -77,7 +80,7 @@ static void print_kv(const struct engine *engine)
     printf("\n");
 }
 
-static int print_text(const struct engine *engine, double seconds, struct error *err)
+static int print_text(const struct engine *engine, bool program, double seconds, struct error *err)
 {
     const struct model *model = engine_model(engine);
     const struct engine_info *info = engine_info(engine);
@@ -98,7 +101,7 @@ static int print_text(const struct engine *engine, double seconds, struct error 
         printf("longest text       %" PRId64 " tokens (learned positions)\n", info->max_positions);
     else
         printf("longest text       no limit but memory\n");
-    return info_layers_print(engine, err);
+    return program ? info_program_print(engine, err) : info_layers_print(engine, err);
 }
 
 /* {"f32": {"bytes", "bytes_read_per_token"}, ...} */
@@ -126,7 +129,7 @@ static json_t *kv_json(const struct engine *engine)
     return formats;
 }
 
-static int print_json(const struct engine *engine, struct error *err)
+static int print_json(const struct engine *engine, bool program, struct error *err)
 {
     const struct model *model = engine_model(engine);
     const struct engine_info *info = engine_info(engine);
@@ -144,6 +147,8 @@ static int print_json(const struct engine *engine, struct error *err)
         (json_int_t)info->kv_bytes_per_token, "kv", kv_format_name(info->kv),
         "kv_bytes_per_token_by_format", kv_json(engine), "kv_page_tokens", info->kv_page_tokens,
         "max_positions", (json_int_t)info->max_positions, "layers", info_layers_json(engine));
+    if (json && program)
+        json_object_set_new(json, "program", info_program_json(engine));
     if (!json || json_dumpf(json, stdout, JSON_INDENT(2)) != 0)
         return error_set(err, ERROR_NO_MEMORY, "cannot print JSON");
     putchar('\n');
@@ -164,9 +169,9 @@ static int run(const char *directory, const struct info_options *options, struct
     int result = 0;
     command_model_warn(model);
     if (options->json)
-        result = print_json(engine, err);
+        result = print_json(engine, options->program, err);
     else
-        result = print_text(engine, seconds, err);
+        result = print_text(engine, options->program, seconds, err);
     engine_close(engine);
     return result;
 }
@@ -185,7 +190,8 @@ int command_info(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&command_info_options, &options, argc, argv, &arguments, &status) == 0) {
-        if (options.presets && (directory || options.model.preset || options.json)) {
+        if (options.presets &&
+            (directory || options.model.preset || options.json || options.program)) {
             fprintf(stderr, "regla info: --presets: expected nothing beside it; usage: %s\n",
                     command_info_options.usage);
             status = 2;

@@ -3,6 +3,7 @@
 
 #include "engine/base/size_text.h"
 #include "engine/cost.h"
+#include "engine/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +114,7 @@ static void tell_block(FILE *out, const struct block *block)
 static char *tell_layer(const struct engine *engine, int i)
 {
     const struct layer *layer = &engine_model(engine)->layers[i];
-    const struct cost_layer cost = cost_of_layer(engine, i);
+    const struct cost_layer cost = cost_of_layer(engine_program(engine), i);
     char weights[SIZE_TEXT], state[SIZE_TEXT], kv[SIZE_TEXT], *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -216,7 +217,7 @@ static json_t *whole_mixer_json(const struct mixer *mixer)
 static json_t *layer_json(const struct engine *engine, int i)
 {
     const struct layer *layer = &engine_model(engine)->layers[i];
-    const struct cost_layer cost = cost_of_layer(engine, i);
+    const struct cost_layer cost = cost_of_layer(engine_program(engine), i);
     json_t *first = NULL, *others = json_array(), *mlps = json_array();
     const struct branch *branch;
     for (int b = 0; (branch = layer_branch(layer, b)) != NULL; b++) {

@@ -1,173 +1,167 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cost.h"
 
-#include "engine/ops/ops.h"
-#include "engine/state_layout.h"
-
-/* Keys that the queries at positions [from, from + count) of a layer see, all together. */
-static double keys_seen(const struct mixer *mixer, double from, double count)
+/* Keys that the queries at positions [from, from + count) see in a window, all together. */
+static double keys_seen(enum window_kind kind, double window, double from, double count)
 {
-    double window = mixer->window_size, end = from + count;
-    if (mixer->window == WINDOW_FULL)
+    double end = from + count;
+    if (kind == WINDOW_FULL)
         return (end * (end + 1) - from * (from + 1)) / 2;
     double seen = 0;
     for (double p = from; p < end; p++)
-        seen += mixer->window == WINDOW_BLOCK ? p - window * (double)(int64_t)(p / window) + 1
-                : p + 1 < window              ? p + 1
-                                              : window;
+        seen += kind == WINDOW_BLOCK ? p - window * (double)(int64_t)(p / window) + 1
+                : p + 1 < window     ? p + 1
+                                     : window;
     return seen;
+}
+
+/* Reads those of the pages that all positions before have, and writes its own. */
+static double pages_bytes(double bytes_per_token, double from, double count)
+{
+    return bytes_per_token * (keys_seen(WINDOW_FULL, 0, from, count) + count);
 }
 
 /* Vectors of segments that they see beside these. */
-static double vectors_seen(const struct mixer *mixer, double from, double count)
+static double vectors_seen(const struct ops_segments *segments, double from, double count)
 {
     double seen = 0;
-    for (double p = from; mixer->window == WINDOW_LONG_SHORT && p < from + count; p++)
-        seen += (double)((int64_t)p / mixer->segment_length) * mixer->segment_rank;
+    for (double p = from; p < from + count; p++)
+        seen += (double)ops_segments_before(segments, (int64_t)p);
     return seen;
 }
 
-/* Of the sums of the segment in hand. */
-static double segment_sums_bytes(const struct mixer *m)
+static double elements(const struct program_weight *weight)
 {
-    return (double)(2 + m->head_dim + m->value_dim) * m->segment_rank * m->num_kv_heads *
-           sizeof(float);
+    return (double)weight->rows * (double)weight->cols;
 }
 
-static double elements(const struct matrix *matrix)
+/* spe: the codes of q and k are matrices. */
+static double codes_elements(const struct ops_recurrence *a, const struct ops_positions *after)
 {
-    return (double)matrix->rows * (double)matrix->cols;
+    const double heads = a->num_qk_heads + ops_recurrence_key_heads(a);
+    return a->phi.after == NULL
+               ? 0
+               : heads * after->dim * (2 * after->num_sines + after->gated) * after->outputs;
 }
 
-/* Of all matrices that a token is multiplied with in a branch. */
-static double branch_elements(const struct branch *branch)
+static bool is_there(const struct ops_factor *factor)
 {
-    const struct matrix *matrix;
-    double sum = 0;
-    for (size_t i = 0; (matrix = branch_matrix(branch, i, NULL)) != NULL; i++)
-        sum += elements(matrix);
-    for (const struct mixer *m = branch->mixer; m != NULL; m = m->second) {
-        const double heads = m->num_heads;
-        if (m->position.kind == POSITION_SPE)
-            sum += 2 * heads * m->features * (2 * m->position.sines + m->position.gated) *
-                   m->features_positioned;
-    }
-    return sum;
+    return factor->u.data != NULL;
 }
 
-/* Of one token's recurrence: s <- a (f * s), s <- s + (b v - delta (s.phi_k)) phi_k, s.phi_q. */
-static double recurrence_operations(const struct mixer *m)
+/* For one token s <- a (f * s), s <- s + (b v - delta (s.phi_k)) phi_k, s.phi_q. */
+static void add_recurrence(struct cost *text, const struct operation *operation, double tokens)
 {
-    const int does = gate_does(m->gate);
-    const int per_element = 4 + (does & DECAYS_ROWS ? 1 : 0) + (does & DECAYS_FEATURES ? 1 : 0) +
-                            (does & ERASES ? 2 : 0);
-    double rows = m->value_dim + (m->sum_norm ? 1 : 0), skip = m->skip ? 2.0 * m->value_dim : 0;
-    return (per_element * rows * m->features_positioned + skip) * m->num_heads;
-}
-
-static double conv_operations(const struct mixer *m)
-{
-    return 2.0 * m->conv.width * (double)(m->conv.width > 0 ? mixer_conv_channels(m) : 0);
+    const struct ops_recurrence *a = &operation->recurrence;
+    const int per_element =
+        4 + is_there(&a->row_decay) + is_there(&a->feature_decay) + 2 * is_there(&a->delta);
+    const double rows = a->value_dim + a->sum_norm, skip = a->skip ? 2.0 * a->value_dim : 0;
+    const int features = ops_state_features(a->features, a->chunk_size);
+    const double bytes =
+        (double)ops_recurrent_bytes(a->value_dim, a->sum_norm, features) * a->num_heads;
+    text->operations += ((per_element * rows * a->features + skip) * a->num_heads +
+                         2 * codes_elements(a, &operation->after)) *
+                        tokens;
+    /* of two halves the finished one is only read */
+    text->bytes += (a->chunk_size > 0 ? 1.5 : 2) * bytes * tokens;
 }
 
 /* Of its rows in the slot all are read and one is written. */
-static double conv_bytes(const struct mixer *m)
+static void add_conv(struct cost *text, const struct ops_conv *conv, double tokens)
 {
-    return m->conv.width > 0 ? (double)ops_conv_bytes(m->conv.width + 1, mixer_conv_channels(m))
-                             : 0;
+    text->operations += 2.0 * conv->width * conv->channels * tokens;
+    text->bytes += (double)ops_conv_bytes(conv->width + 1, conv->channels) * tokens;
 }
 
-static double recurrent_bytes(const struct mixer *m)
+static void add_attention(struct cost *text, const struct operation *operation, double depth,
+                          double tokens)
 {
-    const int features = ops_state_features(m->features_positioned, m->chunk_size);
-    return (double)ops_recurrent_bytes(m->value_dim, m->sum_norm, features) * m->num_heads;
-}
-
-/* A window's keys and values lie as f32 in the slot. */
-static double ring_bytes(const struct mixer *m)
-{
-    return (double)(m->features_positioned + m->value_dim) * m->num_kv_heads * sizeof(float);
-}
-
-/* Of a text's tokens in one mixer. True: its keys are in pages, whose bytes are not added. */
-static bool add_mixer(struct cost *text, const struct mixer *m, double depth, double tokens)
-{
-    if (m->kind == MIXER_CONV) {
-        text->operations += (conv_operations(m) + 2.0 * m->value_dim) * tokens;
-        text->bytes += conv_bytes(m) * tokens;
-        return false;
+    const struct ops_attention *a = &operation->attention;
+    const struct ops_segments *segments = a->segments != NULL ? &operation->vectors : NULL;
+    const double seen = keys_seen(a->window, a->window_size, depth, tokens);
+    const double vectors = segments ? vectors_seen(segments, depth, tokens) : 0;
+    text->operations += 2.0 * (a->key_dim + a->value_dim) * a->num_heads * (seen + vectors);
+    if (a->window == WINDOW_FULL) {
+        const double tile = (double)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+        text->bytes += pages_bytes(tile * a->num_kv_heads / OPS_TILE, depth, tokens);
+        return;
     }
-    if (m->kind == MIXER_LINEAR) {
-        text->operations += (recurrence_operations(m) + conv_operations(m)) * tokens;
-        /* of two halves the finished one is only read */
-        text->bytes +=
-            ((m->chunk_size > 0 ? 1.5 : 2) * recurrent_bytes(m) + conv_bytes(m)) * tokens;
-        return false;
-    }
-    double seen = keys_seen(m, depth, tokens), vectors = vectors_seen(m, depth, tokens);
-    text->operations += 2.0 * (m->features_positioned + m->value_dim) * m->num_heads *
-                        (seen + vectors + m->segment_rank * tokens);
-    if (m->window != WINDOW_FULL)
-        text->bytes += ring_bytes(m) * (seen + tokens) + 2 * segment_sums_bytes(m) * tokens;
-    return m->window == WINDOW_FULL || m->window == WINDOW_LONG_SHORT;
+    /* a window's keys and values lie as f32 in the slot */
+    text->bytes +=
+        (double)(a->key_dim + a->value_dim) * a->num_kv_heads * sizeof(float) * (seen + tokens);
+    if (segments)
+        text->bytes += pages_bytes(
+            (double)ops_segment_bytes(segments) * segments->num_heads / OPS_TILE, depth, tokens);
 }
 
-/* The same in a layer, with its products. */
-static bool add_layer(struct cost *text, const struct layer *layer, double depth, double tokens)
+/* The sums of the segment in hand, which are read and written. */
+static void add_segments(struct cost *text, const struct ops_segments *segments, double tokens)
 {
-    const struct branch *branch;
-    bool pages = false;
-    for (int b = 0; (branch = layer_branch(layer, b)) != NULL; b++) {
-        text->operations += 2 * branch_elements(branch) * tokens;
-        for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)
-            pages |= add_mixer(text, m, depth, tokens);
-    }
-    return pages;
+    text->operations += 2.0 * (segments->key_dim + segments->value_dim) * segments->num_heads *
+                        segments->rank * tokens;
+    text->bytes += 2 * (double)ops_segment_sums_bytes(segments) * segments->num_heads * tokens;
 }
 
-struct cost cost_of(const struct model *model, const struct engine_info *info,
-                    const struct cost_texts *texts)
+/* Of `tokens` more tokens of a text, of which `logits` want logits. */
+static void add_operation(struct cost *text, const struct operation *operation, double depth,
+                          double tokens, double logits)
 {
-    double tokens = texts->tokens, depth = texts->depth, logits = texts->generates ? tokens : 1;
-    struct cost text = {.operations = 2 * elements(&model->lm_head) * logits};
-    bool pages = false;
-    for (int i = 0; i < model->num_layers; i++)
-        pages |= add_layer(&text, &model->layers[i], depth, tokens);
-    if (pages) {
-        const struct mixer full = {.window = WINDOW_FULL};
-        text.bytes += (double)info->kv_bytes_per_token * (keys_seen(&full, depth, tokens) + tokens);
+    const double rows = operation->when == WHEN_ALWAYS ? tokens : logits;
+    if (operation->when == WHEN_ALL_LOGITS) /* instead of one that counts */
+        return;
+    switch (operation->kind) {
+    case OPERATION_MATMUL:
+        text->operations += 2 * elements(operation->weight) * rows;
+        break;
+    case OPERATION_CONV:
+        add_conv(text, &operation->conv, rows);
+        break;
+    case OPERATION_RECURRENCE:
+        add_recurrence(text, operation, rows);
+        break;
+    case OPERATION_SEGMENTS:
+        add_segments(text, &operation->segments, rows);
+        break;
+    case OPERATION_ATTENTION:
+        add_attention(text, operation, depth, rows);
+        break;
+    default: /* a number is read, computed with and written: it costs nothing beside these */
+        break;
     }
-    struct cost need = {.operations = text.operations * texts->batch};
+}
+
+struct cost cost_of(const struct program *program, const struct cost_texts *texts)
+{
+    const double tokens = texts->tokens, logits = texts->generates ? tokens : 1;
+    struct cost text = {0}, need = {0};
+    for (int i = 0; i < program->num_operations; i++)
+        add_operation(&text, &program->operations[i], texts->depth, tokens, logits);
+    need.operations = text.operations * texts->batch;
     if (texts->generates) {
-        need.weight_bytes = (double)info->weights_bytes * tokens;
+        need.weight_bytes = (double)program->weights_bytes[WEIGHTS_AUTO] * tokens;
         need.bytes = need.weight_bytes + text.bytes * texts->batch;
     }
     return need;
 }
 
-/* A matrix as the engine keeps it, without what pads it. */
-static double weight_bytes(const struct matrix *matrix, enum weight_format format)
+struct cost cost_of_operation(const struct operation *operation)
 {
-    const int bytes = weight_format_bytes(format);
-    return bytes == 0 ? (double)model_matrix_bytes(matrix)
-                      : elements(matrix) / weight_format_block(format) * bytes;
+    struct cost cost = {0};
+    add_operation(&cost, operation, 0, 1, 1);
+    return cost;
 }
 
-struct cost_layer cost_of_layer(const struct engine *engine, int layer)
+struct cost_layer cost_of_layer(const struct program *program, int layer)
 {
-    const struct layer *own = &engine_model(engine)->layers[layer];
-    const struct state_layout *layout = engine_state_layout(engine);
-    struct cost first = {0};
+    const struct state_layout *layout = &program->layout;
     struct cost_layer cost = {0};
-    const struct branch *branch;
-    add_layer(&first, own, 0, 1);
-    cost.operations = first.operations;
-    for (int b = 0; (branch = layer_branch(own, b)) != NULL; b++) {
-        const struct matrix *matrix;
-        enum matrix_use use;
-        for (size_t i = 0; (matrix = branch_matrix(branch, i, &use)) != NULL; i++)
-            if (use != MATRIX_OF_HEADS)
-                cost.weight_bytes += weight_bytes(matrix, engine_info(engine)->weights);
+    for (int i = 0; i < program->num_operations; i++) {
+        const struct operation *operation = &program->operations[i];
+        if (operation->layer != layer)
+            continue;
+        cost.operations += cost_of_operation(operation).operations;
+        if (operation->weight != NULL && !operation->weight->of_heads)
+            cost.weight_bytes += operation->weight->bytes;
     }
     for (int i = 0; i < layout->num_parts; i++) {
         const struct state_part *part = &layout->parts[i];

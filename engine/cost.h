@@ -5,7 +5,7 @@
 #define ENGINE_COST_H
 
 #include "engine/engine.h"
-#include "engine/model/model.h"
+#include "engine/program/program.h"
 
 /* `batch` texts, which have `depth` tokens already, read or generate `tokens` more each. */
 struct cost_texts {
@@ -24,16 +24,17 @@ struct cost {
     double operations;
 };
 
-/* Pure. Reads the sizes of the model, and weights_bytes, kv_bytes_per_token and kv of info. */
-struct cost cost_of(const struct model *model, const struct engine_info *info,
-                    const struct cost_texts *texts);
+/* Counts the operations of a program. Pure. */
+struct cost cost_of(const struct program *program, const struct cost_texts *texts);
+/* Of one of them, on a text's first token. weight_bytes is 0, bytes are those of the state. */
+struct cost cost_of_operation(const struct operation *operation);
 
 /* Of one layer: its matrices in memory, without padding; what a text keeps; and the operations on a
  * text's first token. */
 struct cost_layer {
     double weight_bytes, state_bytes, kv_bytes_per_token, operations;
 };
-struct cost_layer cost_of_layer(const struct engine *engine, int layer);
+struct cost_layer cost_of_layer(const struct program *program, int layer);
 
 /* The longest text (prompt + generated) in tokens that the state budget less `kept` bytes holds and
  * a step of the device can take; 0: no limit. */

@@ -118,15 +118,16 @@ static int choose_formats(const struct engine_options *options, const struct mod
 
 static void fill_info(struct engine *engine)
 {
-    const struct state_layout *layout = forward_layout(engine->forward);
+    const struct program *program = forward_program(engine->forward);
+    const struct state_layout *layout = &program->layout;
     struct engine_info *info = &engine->info;
     info->vocab_size = engine->model->vocab_size;
     info->threads = engine->ops->threads(engine->backend);
     info->max_positions = layout->max_positions;
-    info->weights_bytes = forward_weights_bytes(engine->forward, WEIGHTS_AUTO);
+    info->weights_bytes = program->weights_bytes[WEIGHTS_AUTO];
     for (int i = 0; i < WEIGHT_FORMAT_COUNT; i++)
-        info->weights_bytes_as[i] = forward_weights_bytes(engine->forward, (enum weight_format)i);
-    info->workspace_bytes = forward_workspace_bytes(engine->forward);
+        info->weights_bytes_as[i] = program->weights_bytes[i];
+    info->workspace_bytes = program->memory_bytes;
     if (engine->ops->taken != NULL) {
         engine->ops->taken(engine->backend, &info->workspace_bytes, &info->second_bytes,
                            &info->pinned_bytes);
@@ -248,8 +249,8 @@ int engine_open_model(struct engine **out, struct model *model,
     engine->info.refused_set = device_refused_set(options);
     if (choose_budget(engine, options, err) != 0 ||
         state_memory_create(&engine->memory, engine->ops, engine->backend,
-                            forward_layout(engine->forward), engine->info.state_memory_bytes,
-                            options->poison, err) != 0 ||
+                            &forward_program(engine->forward)->layout,
+                            engine->info.state_memory_bytes, options->poison, err) != 0 ||
         engine->ops->status(engine->backend, err) != 0)
         goto fail;
     *out = engine;
@@ -311,14 +312,19 @@ size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens)
     return state_memory_needed(engine->memory, max_tokens);
 }
 
+const struct program *engine_program(const struct engine *engine)
+{
+    return forward_program(engine->forward);
+}
+
 const struct state_layout *engine_state_layout(const struct engine *engine)
 {
-    return forward_layout(engine->forward);
+    return &forward_program(engine->forward)->layout;
 }
 
 size_t state_image_bytes(const struct engine *engine, int64_t position)
 {
-    return state_image_size(forward_layout(engine->forward), position);
+    return state_image_size(&forward_program(engine->forward)->layout, position);
 }
 
 int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err)

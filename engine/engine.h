@@ -43,6 +43,8 @@ const struct model *engine_model(const struct engine *engine);
 /* [16]: the same for the same tensors and configuration (model/fingerprint.h). */
 const unsigned char *engine_fingerprint(const struct engine *engine);
 void engine_memory(const struct engine *engine, struct engine_memory *memory);
+/* The operations of a step (engine/program/program.h). */
+const struct program *engine_program(const struct engine *engine);
 /* What a text keeps, and where (state_layout.h). */
 const struct state_layout *engine_state_layout(const struct engine *engine);
 

@@ -6,120 +6,94 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A norm with its parameters on the device. */
-struct device_norm {
-    enum norm_kind kind;
-    float eps;
-    struct mixer_scale scale;
-};
-
-/* A mixer or an MLP. Each has two products of the residual stream's size. */
-struct device_branch {
-    const struct branch *config;
-    struct device_norm pre;
-    struct mixer_layer mixer;
-    struct weight *up; /* gate and up beside each other when the MLP is gated */
-    struct weight *down;
-};
-enum { BRANCH_PRODUCTS = 2 };
-
-struct device_block {
-    const struct block *config;
-    struct device_norm input, post;
-    struct device_branch branches[BLOCK_MAX_BRANCHES];
-    const struct weight *const *order; /* its place in forward->order */
-};
-
 struct forward {
-    const struct model *model;
-    const struct ops *ops;
-    struct backend *backend;
-    int max_rows, max_logits;
-    bool poison;
-
-    struct table *tokens, *positions;
-    double *frequencies; /* device; sinusoidal positions */
-    struct device_norm embedding_norm, final_norm;
-    struct weight *head;
-    struct device_block *blocks; /* [num_blocks]: of all layers, in order */
-    int num_blocks;
-    /* of a step's products, in their order: of each block, of the head, and the first again; NULL
-     * ends it */
-    const struct weight **order, *const *after_blocks;
-    struct mixer_context context;
-
-    struct mixer_workspace workspace;
-    struct rows x, normed, hidden; /* [N, D] x2, [N, 2 * intermediate] */
-    struct rows sum, part;    /* [N, D]: of blocks that do not add right into x, if there are any */
-    struct rows last, logits; /* [L, D], [L, V] */
-    void *memory;             /* all of the workspace */
-    size_t memory_bytes;
+    struct program program;
+    int32_t vocab_size;
 };
 
-static int upload_norm(struct forward *forward, struct device_norm *out, const struct norm *norm,
-                       struct error *err)
+/* ---- the program ---- */
+
+static struct ops_norm norm_of(struct emitter *emitter, const struct norm *norm, struct rows x,
+                               struct rows y)
 {
-    out->kind = norm->kind;
-    out->eps = norm->eps;
-    return mixer_scale_upload(&forward->context, norm->weight, norm->bias,
-                              (size_t)forward->model->hidden_size, &out->scale, err);
+    const size_t size = (size_t)emitter->model->hidden_size;
+    const struct mixer_scale scale = mixer_scale_upload(emitter, norm->weight, norm->bias, size);
+    return (struct ops_norm){.kind = norm->kind,
+                             .eps = norm->eps,
+                             .weight = scale.weight,
+                             .bias = scale.bias,
+                             .groups = 1,
+                             .size = (int)size,
+                             .x = x,
+                             .y = y};
 }
 
-static int open_mlp(struct forward *forward, struct device_branch *branch, const struct mlp *mlp,
-                    struct error *err)
+static void norm_in_place(struct emitter *emitter, const struct norm *norm, struct rows x)
 {
-    struct mixer_stack up = {0};
-    mixer_stack_add(&up, mlp, mlp_matrices, MLP_MATRIX_COUNT, MATRIX_OF_X, NULL);
-    if (mixer_pack(&forward->context, &branch->up, up.parts, up.count, 1, err) != 0)
-        return -1;
-    return mixer_pack(&forward->context, &branch->down, &mlp->down_proj, 1, 1, err);
+    if (norm->kind == NORM_NONE)
+        return;
+    const struct ops_norm call = norm_of(emitter, norm, x, x);
+    emitter_norm(emitter, &call);
 }
 
-static int open_block(struct forward *forward, struct device_block *block,
-                      const struct block *config, struct error *err)
+/* The frequencies of sinusoidal positions, on the device. */
+static const double *upload_frequencies(struct emitter *emitter)
 {
-    block->config = config;
-    if (upload_norm(forward, &block->input, &config->input, err) != 0 ||
-        upload_norm(forward, &block->post, &config->post, err) != 0)
-        return -1;
-    for (int i = 0; i < config->num_branches; i++) {
-        struct device_branch *branch = &block->branches[i];
-        branch->config = &config->branches[i];
-        if (upload_norm(forward, &branch->pre, &branch->config->pre, err) != 0)
-            return -1;
-        const struct mlp *mlp = branch->config->mlp;
-        int result = mlp != NULL ? open_mlp(forward, branch, mlp, err)
-                                 : mixer_create(&branch->mixer, branch->config->mixer,
-                                                &forward->context, err);
-        if (result != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int open_embeddings(struct forward *forward, struct error *err)
-{
-    const struct model *model = forward->model;
-    const struct ops *ops = forward->ops;
-    if (ops->table_create(forward->backend, &forward->tokens, &model->embeddings, err) != 0)
-        return -1;
-    if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
-        return ops->table_create(forward->backend, &forward->positions, &model->position_embeddings,
-                                 err);
-    if (model->position_embedding != POSITION_EMBEDDING_SINUSOIDAL)
-        return 0;
-    size_t count = (size_t)model->hidden_size / 2;
+    const int hidden_size = emitter->model->hidden_size;
+    const size_t count = (size_t)hidden_size / 2;
     double *frequencies = calloc(count + 1, sizeof *frequencies);
-    if (frequencies == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "positions: no memory");
+    if (frequencies == NULL) {
+        emitter_no_memory(emitter, "positions");
+        return NULL;
+    }
     for (size_t i = 0; i < count; i++)
-        frequencies[i] = pow(10000.0, -2.0 * (double)i / model->hidden_size);
-    void *device = NULL;
-    int result =
-        ops->upload(forward->backend, frequencies, (count + 1) * sizeof *frequencies, &device, err);
-    forward->frequencies = device;
+        frequencies[i] = pow(10000.0, -2.0 * (double)i / hidden_size);
+    const double *device = emitter_upload(emitter, frequencies, (count + 1) * sizeof *frequencies);
     free(frequencies);
-    return result;
+    return device;
+}
+
+static void emit_embeddings(struct emitter *emitter, struct rows x)
+{
+    const struct model *model = emitter->model;
+    struct program *program = emitter->program;
+    struct ops_embed call = {.scale = model->embedding_scale,
+                             .position_embedding = model->position_embedding,
+                             .hidden_size = model->hidden_size,
+                             .x = x};
+    call.tokens = program->tokens = emitter_table(emitter, &model->embeddings);
+    if (model->position_embedding == POSITION_EMBEDDING_LEARNED) {
+        call.positions = program->positions = emitter_table(emitter, &model->position_embeddings);
+        program->layout.max_positions = model->max_position_embeddings;
+    }
+    if (model->position_embedding == POSITION_EMBEDDING_SINUSOIDAL)
+        call.frequencies = upload_frequencies(emitter);
+    emitter_embed(emitter, &call);
+    norm_in_place(emitter, &model->embedding_norm, x);
+}
+
+/* What a branch reads, behind the norm before it, and that it writes out. */
+static struct branch_ends ends_of(struct emitter *emitter, const struct branch *branch,
+                                  struct rows x, struct rows out, struct ops_norm *room)
+{
+    struct branch_ends ends = {.x = x, .out = out};
+    if (branch->pre.kind != NORM_NONE) {
+        *room =
+            norm_of(emitter, &branch->pre, x, emitter_rows(emitter, emitter->model->hidden_size));
+        ends.norm = room;
+    }
+    return ends;
+}
+
+static void emit_branch(struct emitter *emitter, const struct branch *branch,
+                        const struct branch_ends *ends)
+{
+    if (branch->mixer != NULL) {
+        mixer_emit(emitter, branch->mixer, ends);
+    } else {
+        const struct rows hidden = mlp_emit_up(emitter, branch->mlp, ends);
+        mlp_emit_down(emitter, branch->mlp, hidden, ends);
+    }
 }
 
 /* Whether the block's branches add right into x: x += mixer; x += mlp, or both of the same x. */
@@ -132,165 +106,134 @@ static bool is_direct(const struct block *block)
     return direct && (block->num_branches == 1 || block->branches[0].mixer != NULL);
 }
 
-/* Lists the weights, which must be there. */
-static int open_order(struct forward *forward, struct error *err)
+/* x += each branch. Of a mixer and an MLP the MLP reads x before the mixer adds to it. */
+static void emit_direct(struct emitter *emitter, const struct block *block, struct rows x)
 {
-    const size_t most = (size_t)forward->num_blocks * BLOCK_MAX_BRANCHES * BRANCH_PRODUCTS;
-    forward->order = calloc(most + 3, sizeof *forward->order);
-    if (forward->order == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d blocks",
-                         forward->num_blocks);
-    const struct weight **at = forward->order;
-    for (int i = 0; i < forward->num_blocks; i++) {
-        struct device_block *block = &forward->blocks[i];
-        const int count = block->config->num_branches;
-        block->order = at;
-        for (int b = 0; b < count; b++) {
-            const struct device_branch *branch = &block->branches[b];
-            const bool mixes = branch->config->mixer != NULL;
-            *at++ = mixes ? branch->mixer.project : branch->up;
-            *at++ = mixes ? branch->mixer.output : branch->down;
-        }
-        if (count == 2 && is_direct(block->config)) { /* the MLP's first comes before all */
-            const struct weight **first = at - 4, *up = first[2];
-            first[2] = first[1];
-            first[1] = first[0];
-            first[0] = up;
-        }
+    struct ops_norm room[2];
+    struct branch_ends first = ends_of(emitter, &block->branches[0], x, x, &room[0]);
+    first.accumulate = true;
+    if (block->num_branches == 1) {
+        emit_branch(emitter, &block->branches[0], &first);
+        return;
     }
-    forward->after_blocks = at;
-    at[0] = forward->head;
-    at[1] = forward->order[0];
-    return 0;
+    struct branch_ends second = ends_of(emitter, &block->branches[1], x, x, &room[1]);
+    second.accumulate = true;
+    const struct mlp *mlp = block->branches[1].mlp;
+    const struct rows hidden = mlp_emit_up(emitter, mlp, &second);
+    mixer_emit(emitter, block->branches[0].mixer, &first);
+    mlp_emit_down(emitter, mlp, hidden, &second);
 }
 
-static int open_layer(struct forward *forward, const struct layer *layer, struct error *err)
+/* out = u + scale * w, or scale * w where there is no u. */
+static void add_scaled(struct emitter *emitter, struct rows out, struct rows u, struct rows w,
+                       float scale)
 {
-    for (int i = 0; i < layer->num_blocks; i++) {
-        struct device_block *block = &forward->blocks[forward->num_blocks++];
-        if (open_block(forward, block, &layer->blocks[i], err) != 0)
-            return -1;
-    }
-    return 0;
+    const bool sum = u.data != NULL;
+    emitter_map(emitter, &(struct ops_map){.formula = sum ? FORMULA_SCALED_SUM : FORMULA_SCALE,
+                                           .constant = scale,
+                                           .num_cols = emitter->model->hidden_size,
+                                           .out = out,
+                                           .u = sum ? u : w,
+                                           .w = sum ? w : (struct rows){0}});
 }
 
-static int open_weights(struct forward *forward, const struct forward_options *options,
-                        struct error *err)
+/* x = alpha x + beta post(sum of the branches). */
+static void emit_general(struct emitter *emitter, const struct block *block, struct rows x)
 {
-    const struct model *model = forward->model;
-    size_t blocks = 0;
-    for (int i = 0; i < model->num_layers; i++)
-        blocks += (size_t)model->layers[i].num_blocks;
-    forward->blocks = calloc(blocks, sizeof *forward->blocks);
-    if (forward->blocks == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d layers", model->num_layers);
-    if (open_embeddings(forward, err) != 0 ||
-        upload_norm(forward, &forward->embedding_norm, &model->embedding_norm, err) != 0 ||
-        upload_norm(forward, &forward->final_norm, &model->final_norm, err) != 0)
-        return -1;
-    for (int i = 0; i < model->num_layers; i++) {
-        forward->context.layer = i;
-        if (open_layer(forward, &model->layers[i], err) != 0)
-            return error_prefix(err, "layer %d", i);
+    const int64_t size = emitter->model->hidden_size;
+    const struct rows none = {0}, sum = emitter_rows(emitter, size);
+    norm_in_place(emitter, &block->input, x);
+    for (int i = 0; i < block->num_branches; i++) {
+        const struct branch *branch = &block->branches[i];
+        const bool alone = i == 0 && branch->scale == 1;
+        const struct rows out = alone ? sum : emitter_rows(emitter, size);
+        struct ops_norm room;
+        const struct branch_ends ends = ends_of(emitter, branch, x, out, &room);
+        emit_branch(emitter, branch, &ends);
+        if (!alone)
+            add_scaled(emitter, sum, i == 0 ? none : sum, out, branch->scale);
     }
-    if (mixer_pack_head(&forward->context, &forward->head, &model->lm_head, err) != 0)
-        return -1;
-    model_all_packed(model);
-    if (options->progress != NULL)
-        options->progress(options->progress_context, 1.0);
-    return open_order(forward, err);
+    norm_in_place(emitter, &block->post, sum);
+    if (block->alpha != 1)
+        add_scaled(emitter, x, none, x, block->alpha);
+    add_scaled(emitter, x, x, sum, block->beta);
 }
 
-struct buffer {
-    struct rows *rows;
-    int64_t width;
-    int count;
-};
-
-/* Carves all buffers out of one reservation; rows begin on 64-byte boundaries. */
-static int open_workspace(struct forward *forward, struct error *err)
+static void emit_layer(struct emitter *emitter, const struct layer *layer, struct rows x)
 {
-    const struct model *model = forward->model;
-    const struct mixer_widths *widths = &forward->context.widths;
-    struct mixer_workspace *w = &forward->workspace;
-    int n = forward->max_rows, logits = forward->max_logits, d = model->hidden_size;
-    int64_t intermediate = 0, sum = 0;
-    for (int i = 0; i < forward->num_blocks; i++) {
-        const struct block *block = forward->blocks[i].config;
-        for (int b = 0; b < block->num_branches; b++) {
-            const struct mlp *mlp = block->branches[b].mlp;
-            if (mlp != NULL)
-                mixer_widen(&intermediate, mlp->gate_proj.rows + mlp->up_proj.rows);
-        }
-        mixer_widen(&sum, is_direct(block) ? 0 : d);
+    for (int i = 0; i < layer->num_blocks && !emitter_failed(emitter); i++) {
+        if (is_direct(&layer->blocks[i]))
+            emit_direct(emitter, &layer->blocks[i], x);
+        else
+            emit_general(emitter, &layer->blocks[i], x);
     }
-    const struct buffer buffers[] = {
-        {&forward->x, d, n},
-        {&forward->normed, d, n},
-        {&forward->hidden, intermediate, n},
-        {&forward->sum, sum, n},
-        {&forward->part, sum, n},
-        {&forward->last, d, logits},
-        {&forward->logits, model->vocab_size, logits},
-        {&w->project, widths->project, n},
-        {&w->shared, widths->shared, n},
-        {&w->turned, widths->turned, n},
-        {&w->mapped_q, widths->mapped, n},
-        {&w->mapped_k, widths->mapped, n},
-        {&w->maxima, widths->maxima, n},
-        {&w->low_rank, widths->low_rank, n},
-        {&w->h, widths->values, n},
-        {&w->cosines, widths->angles, n},
-        {&w->sines, widths->angles, n},
-        {&w->vectors, widths->vectors, n},
-    };
-    size_t total = 0, count = sizeof buffers / sizeof *buffers;
-    for (size_t i = 0; i < count; i++) {
-        /* logits leave the engine as one dense array */
-        int64_t stride =
-            buffers[i].rows == &forward->logits ? buffers[i].width : (buffers[i].width + 15) & ~15;
-        size_t bytes;
-        buffers[i].rows->stride = stride;
-        if (__builtin_mul_overflow((size_t)stride * sizeof(float), (size_t)buffers[i].count,
-                                   &bytes) ||
-            __builtin_add_overflow(total, (bytes + 63) & ~(size_t)63, &total))
-            return error_set(err, ERROR_INVALID, "max_step_tokens: the workspace is too large");
-    }
-    forward->memory_bytes = total;
-    if (forward->ops->reserve(forward->backend, total, &forward->memory, err) != 0)
-        return -1;
-    if (forward->poison)
-        forward->ops->fill(forward->backend, forward->memory, NAN, total / sizeof(float));
-    char *at = forward->memory;
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = (size_t)buffers[i].rows->stride * sizeof(float) * (size_t)buffers[i].count;
-        buffers[i].rows->data = (float *)(void *)at;
-        at += (bytes + 63) & ~(size_t)63;
-    }
-    return 0;
 }
 
-static int64_t padded(int64_t input)
+/* The logits of the rows that want them, which are picked first where they are not all rows. */
+static void emit_head(struct emitter *emitter, struct rows x)
 {
-    return (input + 31) / 32 * 32;
+    const struct model *model = emitter->model;
+    const int size = model->hidden_size;
+    emitter->when = WHEN_LOGITS;
+    const struct rows picked = emitter_rows(emitter, size);
+    const struct rows logits = emitter_logits(emitter, model->vocab_size);
+    const struct program_weight *head = emitter_pack_head(emitter, "lm_head", &model->lm_head);
+    struct ops_norm norm = norm_of(emitter, &model->final_norm, picked, picked);
+    const struct ops_matmul product = {.x = picked, .y = logits, .norm = &norm};
+    emitter->when = WHEN_SOME_LOGITS;
+    emitter_gather(emitter, &(struct ops_gather){.x = x, .out = picked, .cols = size});
+    emitter_matmul(emitter, head, &product);
+    emitter->when = WHEN_ALL_LOGITS;
+    norm.x = x;
+    emitter_matmul(emitter, head, &product);
+    emitter->when = WHEN_LOGITS;
+    struct ops_map map = {.formula = FORMULA_SCALE,
+                          .constant = model->logit_scale,
+                          .num_cols = model->vocab_size,
+                          .out = logits,
+                          .u = logits};
+    if (model->logit_scale != 1)
+        emitter_map(emitter, &map);
+    map.formula = FORMULA_SOFTCAP;
+    map.constant = model->logit_softcap;
+    if (model->logit_softcap != 0)
+        emitter_map(emitter, &map);
 }
 
-static int64_t longest_input(const struct forward *forward)
+static void emit_model(struct emitter *emitter)
 {
-    const struct model *model = forward->model;
-    int64_t longest = padded(model->hidden_size);
-    for (int i = 0; i < model->num_layers; i++) {
-        const struct branch *branch;
-        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++) {
-            const struct matrix *matrix;
-            for (size_t m = 0; (matrix = branch_matrix(branch, m, NULL)) != NULL; m++)
-                mixer_widen(&longest, padded(matrix->cols));
-            /* a feature map's matrices have a part of it for each head */
-            for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)
-                mixer_widen(&longest, (int64_t)m->num_heads * padded(m->head_dim));
-        }
+    const struct model *model = emitter->model;
+    const struct rows x = emitter_rows(emitter, model->hidden_size);
+    emit_embeddings(emitter, x);
+    for (int i = 0; i < model->num_layers && !emitter_failed(emitter); i++) {
+        emitter->layer = i;
+        emit_layer(emitter, &model->layers[i], x);
+        emitter_place(emitter, "layer", i);
     }
-    return longest;
+    emitter->layer = OPERATION_OF_NO_LAYER;
+    emit_head(emitter, x);
+}
+
+static int open_program(struct program *program, const struct model *model,
+                        const struct forward_options *options, struct error *err)
+{
+    const struct emitter_options own = {.max_rows = options->max_rows,
+                                        .max_logits = options->max_logits,
+                                        .kv = options->kv,
+                                        .weights = options->weights,
+                                        .progress = options->progress,
+                                        .progress_context = options->progress_context};
+    struct emitter emitter;
+    emitter_open(&emitter, program, model, &own);
+    emit_model(&emitter);
+    if (!emitter_failed(&emitter)) {
+        model_all_packed(model);
+        if (options->progress != NULL)
+            options->progress(options->progress_context, 1.0);
+    }
+    const int result = emitter_finish(&emitter, err);
+    emitter_close(&emitter);
+    return result;
 }
 
 int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
@@ -299,40 +242,18 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     struct forward *forward = calloc(1, sizeof *forward);
     if (forward == NULL)
         return error_set(err, ERROR_NO_MEMORY, "model: no memory");
-    forward->model = model;
-    forward->ops = ops;
-    forward->backend = backend;
-    forward->max_rows = options->max_rows;
-    forward->max_logits = options->max_logits;
-    forward->poison = options->poison;
-    forward->context.ops = ops;
-    forward->context.backend = backend;
-    forward->context.model = model;
-    forward->context.hidden_size = model->hidden_size;
-    forward->context.layout.kv = options->kv;
-    forward->context.weights = options->weights;
-    forward->context.progress = options->progress;
-    forward->context.progress_context = options->progress_context;
-    forward->context.packed = model->position_embeddings.rows * model->position_embeddings.cols +
-                              (model->tied ? 0 : model->embeddings.rows * model->embeddings.cols);
-    if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
-        forward->context.layout.max_positions = model->max_position_embeddings;
-    if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)
+    struct program *program = &forward->program;
+    program->ops = ops;
+    program->backend = backend;
+    forward->vocab_size = model->vocab_size;
+    if (open_program(program, model, options, err) != 0)
         goto fail;
-    const struct ops_limits limits = {
-        .max_rows = options->max_rows,
-        .max_logits = options->max_logits,
-        .max_value_dim = forward->context.max_value_dim,
-        .vocab_size = model->vocab_size,
-        .max_input = longest_input(forward),
-        .max_head_dim = forward->context.max_head_dim,
-        .max_features = forward->context.max_features,
-        .max_linear_heads = forward->context.max_linear_heads,
-        .max_shared_state = forward->context.max_shared_state,
-        .max_key_dim = forward->context.max_key_dim,
-        .max_softmax_value_dim = forward->context.max_softmax_value_dim,
-        .max_keys = forward->context.max_keys,
-    };
+    if (options->poison)
+        ops->fill(backend, program->memory, NAN, program->memory_bytes / sizeof(float));
+    struct ops_limits limits = program_limits(program);
+    limits.max_rows = options->max_rows;
+    limits.max_logits = options->max_logits;
+    limits.vocab_size = model->vocab_size;
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;
     *out = forward;
@@ -342,316 +263,41 @@ fail:
     return -1;
 }
 
-static void close_block(struct device_block *block, const struct ops *ops, struct backend *backend)
-{
-    mixer_scale_unload(&block->input.scale, ops, backend);
-    mixer_scale_unload(&block->post.scale, ops, backend);
-    for (int i = 0; i < BLOCK_MAX_BRANCHES; i++) {
-        struct device_branch *branch = &block->branches[i];
-        mixer_scale_unload(&branch->pre.scale, ops, backend);
-        ops->weight_free(backend, branch->up);
-        ops->weight_free(backend, branch->down);
-        if (branch->mixer.config != NULL)
-            mixer_clear(&branch->mixer, ops, backend);
-    }
-}
-
 void forward_close(struct forward *forward)
 {
     if (forward == NULL)
         return;
-    const struct ops *ops = forward->ops;
-    struct backend *backend = forward->backend;
-    for (int i = 0; i < forward->num_blocks; i++)
-        close_block(&forward->blocks[i], ops, backend);
-    free(forward->blocks);
-    free(forward->order);
-    mixer_scale_unload(&forward->embedding_norm.scale, ops, backend);
-    mixer_scale_unload(&forward->final_norm.scale, ops, backend);
-    ops->weight_free(backend, forward->head);
-    ops->table_free(backend, forward->tokens);
-    ops->table_free(backend, forward->positions);
-    ops->unload(backend, forward->frequencies);
-    for (int i = 0; i < forward->context.num_thetas; i++) {
-        free(forward->context.thetas[i].host);
-        ops->unload(backend, forward->context.thetas[i].device);
-    }
-    free(forward->context.thetas);
-    state_layout_clear(&forward->context.layout);
-    if (forward->memory != NULL)
-        ops->release(backend, forward->memory, forward->memory_bytes);
+    program_clear(&forward->program);
     free(forward);
 }
 
-const struct state_layout *forward_layout(const struct forward *forward)
+const struct program *forward_program(const struct forward *forward)
 {
-    return &forward->context.layout;
+    return &forward->program;
 }
 
-size_t forward_weights_bytes(const struct forward *forward, enum weight_format format)
-{
-    return forward->context.weights_bytes[format];
-}
-
-size_t forward_workspace_bytes(const struct forward *forward)
-{
-    return forward->memory_bytes;
-}
-
-static struct ops_norm norm_of(const struct forward *forward, const struct device_norm *norm,
-                               int num_rows, struct rows x, struct rows y)
-{
-    return (struct ops_norm){.kind = norm->kind,
-                             .eps = norm->eps,
-                             .weight = norm->scale.weight,
-                             .bias = norm->scale.bias,
-                             .num_rows = num_rows,
-                             .groups = 1,
-                             .size = forward->model->hidden_size,
-                             .x = x,
-                             .y = y};
-}
-
-static enum formula activation(enum hidden_act act)
-{
-    switch (act) {
-    case ACT_GELU:
-        return FORMULA_GELU;
-    case ACT_GELU_NEW:
-        return FORMULA_GELU_NEW;
-    case ACT_RELU:
-        return FORMULA_RELU;
-    case ACT_SILU:
-        return FORMULA_SILU;
-    case ACT_RELU2:
-        return FORMULA_RELU2;
-    }
-    return FORMULA_IDENTITY;
-}
-
-/* The norm before a branch's first product; NULL: there is none. */
-static const struct ops_norm *norm_before(const struct forward *forward,
-                                          const struct device_branch *branch, int num_rows,
-                                          struct ops_norm *norm)
-{
-    if (branch->pre.kind == NORM_NONE)
-        return NULL;
-    *norm = norm_of(forward, &branch->pre, num_rows, forward->x, forward->normed);
-    return norm;
-}
-
-/* hidden = what the MLP makes of x, before its last product and, with a gate, what comes before
- * that: gate and up beside each other. next: see ops_matmul. */
-static void run_up(struct forward *forward, const struct device_branch *branch, int num_rows,
-                   const struct weight *const *next)
-{
-    const struct mlp *mlp = branch->config->mlp;
-    struct ops_norm room;
-    const struct ops_norm *norm = norm_before(forward, branch, num_rows, &room);
-    const bool gated = mlp->gate_proj.rows > 0;
-    forward->ops->matmul(
-        forward->backend,
-        &(struct ops_matmul){.weight = branch->up,
-                             .num_rows = num_rows,
-                             .x = norm != NULL ? norm->y : forward->x,
-                             .y = forward->hidden,
-                             .activation = gated ? FORMULA_IDENTITY : activation(mlp->act),
-                             .norm = norm,
-                             .next = next});
-}
-
-/* Of what run_up has left in hidden. */
-static void run_down(struct forward *forward, const struct device_branch *branch, int num_rows,
-                     struct rows out, bool accumulate, const struct weight *const *next)
-{
-    const struct mlp *mlp = branch->config->mlp;
-    const int64_t size = mlp->up_proj.rows;
-    if (mlp->gate_scale != 1)
-        forward->ops->map(forward->backend, &(struct ops_map){.formula = FORMULA_SCALE,
-                                                              .constant = mlp->gate_scale,
-                                                              .num_rows = num_rows,
-                                                              .num_cols = (int)size,
-                                                              .out = forward->hidden,
-                                                              .u = forward->hidden});
-    const struct ops_norm gate = {.kind = NORM_NONE,
-                                  .num_rows = num_rows,
-                                  .groups = 1,
-                                  .size = (int)size,
-                                  .x = mixer_columns(forward->hidden, size),
-                                  .y = forward->hidden,
-                                  .formula = activation(mlp->act),
-                                  .gate = forward->hidden};
-    forward->ops->matmul(forward->backend,
-                         &(struct ops_matmul){.weight = branch->down,
-                                              .num_rows = num_rows,
-                                              .x = forward->hidden,
-                                              .y = out,
-                                              .accumulate = accumulate,
-                                              .norm = mlp->gate_proj.rows > 0 ? &gate : NULL,
-                                              .next = next});
-}
-
-static void run_mixer(struct forward *forward, const struct device_branch *branch, int num_rows,
-                      struct rows out, bool accumulate, const struct weight *const *next)
-{
-    struct ops_norm room;
-    mixer_run(&branch->mixer, forward->ops, forward->backend, &forward->workspace,
-              &(struct mixer_step){.num_rows = num_rows,
-                                   .x = forward->x,
-                                   .norm = norm_before(forward, branch, num_rows, &room),
-                                   .out = out,
-                                   .accumulate = accumulate,
-                                   .next = next});
-}
-
-/* x += each branch; both see the same x. */
-static void run_direct(struct forward *forward, const struct device_block *block, int num_rows)
-{
-    const struct weight *const *order = block->order;
-    const struct device_branch *first = &block->branches[0], *second = &block->branches[1];
-    if (block->config->num_branches == 2) {
-        run_up(forward, second, num_rows, order + 1);
-        run_mixer(forward, first, num_rows, forward->x, true, order + 2);
-        run_down(forward, second, num_rows, forward->x, true, order + 4);
-    } else if (first->config->mixer != NULL) {
-        run_mixer(forward, first, num_rows, forward->x, true, order + 1);
-    } else {
-        run_up(forward, first, num_rows, order + 1);
-        run_down(forward, first, num_rows, forward->x, true, order + 2);
-    }
-}
-
-/* out = u + scale * w, or scale * w where there is no u. */
-static void add_scaled(struct forward *forward, int num_rows, struct rows out, struct rows u,
-                       struct rows w, float scale)
-{
-    struct ops_map map = {.formula = FORMULA_SCALED_SUM,
-                          .constant = scale,
-                          .num_rows = num_rows,
-                          .num_cols = forward->model->hidden_size,
-                          .out = out,
-                          .u = u,
-                          .w = w};
-    if (u.data == NULL) {
-        map.formula = FORMULA_SCALE;
-        map.u = w;
-        map.w = (struct rows){0};
-    }
-    forward->ops->map(forward->backend, &map);
-}
-
-static void norm_in_place(struct forward *forward, const struct device_norm *device, int num_rows,
-                          struct rows x)
-{
-    const struct ops_norm norm = norm_of(forward, device, num_rows, x, x);
-    if (norm.kind != NORM_NONE)
-        forward->ops->norm(forward->backend, &norm);
-}
-
-/* x = alpha x + beta post(sum of the branches). */
-static void run_general(struct forward *forward, const struct device_block *block, int num_rows)
-{
-    const struct block *config = block->config;
-    const struct rows none = {0}, x = forward->x, sum = forward->sum;
-    norm_in_place(forward, &block->input, num_rows, x);
-    for (int i = 0; i < config->num_branches; i++) {
-        const struct device_branch *branch = &block->branches[i];
-        const struct weight *const *next = block->order + (ptrdiff_t)i * BRANCH_PRODUCTS + 1;
-        const bool alone = i == 0 && branch->config->scale == 1;
-        const struct rows out = alone ? sum : forward->part;
-        if (branch->config->mixer != NULL) {
-            run_mixer(forward, branch, num_rows, out, false, next);
-        } else {
-            run_up(forward, branch, num_rows, next);
-            run_down(forward, branch, num_rows, out, false, next + 1);
-        }
-        if (!alone)
-            add_scaled(forward, num_rows, sum, i == 0 ? none : sum, out, branch->config->scale);
-    }
-    norm_in_place(forward, &block->post, num_rows, sum);
-    if (config->alpha != 1)
-        add_scaled(forward, num_rows, x, none, x, config->alpha);
-    add_scaled(forward, num_rows, x, x, sum, config->beta);
-}
-
-/* The logits of the rows that want them. */
-static void run_head(struct forward *forward, const struct batch *batch)
-{
-    const struct ops *ops = forward->ops;
-    struct rows x = forward->x, last = forward->last;
-    if (!batch_wants_all_rows(batch)) {
-        ops->gather(forward->backend, x, last, forward->model->hidden_size);
-        x = last;
-    }
-    const struct ops_norm norm = norm_of(forward, &forward->final_norm, batch->num_logits, x, last);
-    ops->matmul(forward->backend, &(struct ops_matmul){.weight = forward->head,
-                                                       .num_rows = batch->num_logits,
-                                                       .x = last,
-                                                       .y = forward->logits,
-                                                       .norm = &norm,
-                                                       .next = forward->after_blocks + 1});
-    const struct model *model = forward->model;
-    struct ops_map map = {.formula = FORMULA_SCALE,
-                          .constant = model->logit_scale,
-                          .num_rows = batch->num_logits,
-                          .num_cols = model->vocab_size,
-                          .out = forward->logits,
-                          .u = forward->logits};
-    if (model->logit_scale != 1)
-        ops->map(forward->backend, &map);
-    map.formula = FORMULA_SOFTCAP;
-    map.constant = model->logit_softcap;
-    if (model->logit_softcap != 0)
-        ops->map(forward->backend, &map);
-}
+/* ---- a step ---- */
 
 /* What is not drawn from comes back, in forward_collect. */
 static void send(struct forward *forward, const struct batch *batch)
 {
-    const struct ops *ops = forward->ops;
-    const float *logits = forward->logits.data;
-    size_t vocab_size = (size_t)forward->model->vocab_size;
-    size_t kept = (size_t)(batch->num_logits - batch->num_draws) * vocab_size;
+    const struct ops *ops = forward->program.ops;
+    struct backend *backend = forward->program.backend;
+    const float *logits = forward->program.logits.data;
+    size_t kept = (size_t)(batch->num_logits - batch->num_draws) * (size_t)forward->vocab_size;
     if (batch->num_draws > 0)
-        ops->draw(forward->backend, logits + kept, forward->model->vocab_size, batch->draws,
-                  batch->num_draws);
-    ops->send(forward->backend, logits, kept);
+        ops->draw(backend, logits + kept, forward->vocab_size, batch->draws, batch->num_draws);
+    ops->send(backend, logits, kept);
 }
 
 const float *forward_collect(struct forward *forward)
 {
-    return forward->ops->receive(forward->backend);
+    return forward->program.ops->receive(forward->program.backend);
 }
 
 void forward_submit(struct forward *forward, const struct batch *batch)
 {
-    const struct model *model = forward->model;
-    const struct ops *ops = forward->ops;
-    struct backend *backend = forward->backend;
-    int num_rows = batch->num_rows;
-    forward->workspace.angles_of = NULL;
-
-    ops->begin(backend, batch);
-    ops->embed(backend, &(struct ops_embed){.tokens = forward->tokens,
-                                            .scale = model->embedding_scale,
-                                            .position_embedding = model->position_embedding,
-                                            .positions = forward->positions,
-                                            .frequencies = forward->frequencies,
-                                            .hidden_size = model->hidden_size,
-                                            .x = forward->x});
-    if (model->embedding_norm.kind != NORM_NONE) {
-        const struct ops_norm norm =
-            norm_of(forward, &forward->embedding_norm, num_rows, forward->x, forward->x);
-        ops->norm(backend, &norm);
-    }
-    for (int i = 0; i < forward->num_blocks; i++) {
-        const struct device_block *block = &forward->blocks[i];
-        if (is_direct(block->config))
-            run_direct(forward, block, num_rows);
-        else
-            run_general(forward, block, num_rows);
-    }
-    if (batch->num_logits > 0)
-        run_head(forward, batch);
+    forward->program.ops->begin(forward->program.backend, batch);
+    program_run(&forward->program, batch);
     send(forward, batch);
 }

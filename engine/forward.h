@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass of a batch of spans, written once against engine/ops/ops.h.
+/* The forward pass of a batch of spans, as a program that is made once (engine/program/).
  *
- * forward_open packs a model's weights and plans the state of a text and the workspace.
- * forward_submit queues the operations of one step: embeddings, the blocks, and the vocabulary
- * projection of the rows that want logits. */
+ * forward_open packs a model's weights and makes its program: embeddings, the blocks, and the
+ * vocabulary projection of the rows that want logits. It plans the state of a text with it.
+ * forward_submit queues the program's operations for one step. */
 #ifndef ENGINE_FORWARD_H
 #define ENGINE_FORWARD_H
 
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
-#include "engine/state_layout.h"
+#include "engine/program/program.h"
 
 struct forward;
 
@@ -27,10 +27,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
                  struct backend *backend, const struct forward_options *options, struct error *err);
 void forward_close(struct forward *forward); /* NULL is allowed */
 
-const struct state_layout *forward_layout(const struct forward *forward);
-/* The bytes as packed (auto), or in another format. */
-size_t forward_weights_bytes(const struct forward *forward, enum weight_format format);
-size_t forward_workspace_bytes(const struct forward *forward);
+const struct program *forward_program(const struct forward *forward);
 
 /* Begins a step. Its arguments must have been checked, and its states must have their pages. The
  * batch may be changed at once. */

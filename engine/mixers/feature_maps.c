@@ -12,42 +12,10 @@ static int map_rows(const struct mixer *config)
 }
 
 /* Whether the position acts on q and k themselves. */
-static bool turns_before(const struct mixer_layer *layer)
+static bool turns_before(const struct mixer *config)
 {
-    const struct position *position = &layer->config->position;
+    const struct position *position = &config->position;
     return position->kind == POSITION_ROPE && position->stage == ROPE_STAGE_BEFORE;
-}
-
-int mixer_features_create(struct mixer_layer *layer, struct mixer_context *context,
-                          struct error *err)
-{
-    const struct mixer *config = layer->config;
-    mixer_widen(&context->widths.mapped, (int64_t)config->num_heads * map_rows(config));
-    const struct state_part maxima = {
-        .kind = STATE_PART_MAXIMA,
-        .layer = context->layer,
-        .heads = mixer_key_heads(config),
-        .rows = 1,
-        .features = 1,
-        .head_bytes = sizeof(float),
-    };
-    if (map_rows(config) > 0 && turns_before(layer))
-        mixer_widen(&context->widths.turned,
-                    (int64_t)(config->num_heads + config->num_kv_heads) * config->head_dim);
-    if (formula_is_exponential(config->feature_map))
-        mixer_widen(&context->widths.maxima, mixer_key_heads(config));
-    if (formula_is_exponential(config->feature_map) &&
-        state_layout_add(&context->layout, maxima, &layer->maxima_offset, err) != 0)
-        return -1;
-    if (map_rows(config) == 0)
-        return 0;
-    const int heads = config->num_heads;
-    if (mixer_pack(context, &layer->feature_q, &config->feature_q, 1, heads, err) != 0)
-        return -1;
-    layer->feature_k = layer->feature_q;
-    if (config->feature_k.data == config->feature_q.data)
-        return 0;
-    return mixer_pack(context, &layer->feature_k, &config->feature_k, 1, heads, err);
 }
 
 /* The factor of phi(q), by `query_scale`, and 1/C of chunks. */
@@ -68,30 +36,46 @@ static float query_factor(const struct mixer *config)
 }
 
 /* W z of q and k, turned first where the position acts before the map. */
-static void run_matrix(const struct mixer_layer *layer, const struct ops *ops,
-                       struct backend *backend, struct mixer_workspace *workspace, int num_rows,
-                       struct ops_recurrence *recurrence)
+static void emit_matrix(const struct mixer_build *mixer, const struct ops_positions *position,
+                        struct ops_recurrence *recurrence)
 {
-    if (turns_before(layer))
-        mixer_position_run(layer, ops, backend, workspace, &recurrence->q, &recurrence->k);
-    ops->matmul(backend, &(struct ops_matmul){.weight = layer->feature_q,
-                                              .num_rows = num_rows,
-                                              .x = recurrence->q,
-                                              .y = workspace->mapped_q});
-    ops->matmul(backend, &(struct ops_matmul){.weight = layer->feature_k,
-                                              .num_rows = num_rows,
-                                              .x = recurrence->k,
-                                              .y = workspace->mapped_k});
+    struct emitter *emitter = mixer->emitter;
+    const struct mixer *config = mixer->config;
+    const int heads = config->num_heads;
+    const struct program_weight *q, *k;
+    q = k = emitter_pack_heads(emitter, "feature_q", &config->feature_q, heads);
+    if (config->feature_k.data != config->feature_q.data)
+        k = emitter_pack_heads(emitter, "feature_k", &config->feature_k, heads);
+    if (turns_before(config))
+        mixer_position_emit(mixer, position, &recurrence->q, &recurrence->k);
+    recurrence->phi.y_q = emitter_rows(emitter, (int64_t)heads * map_rows(config));
+    recurrence->phi.y_k = emitter_rows(emitter, (int64_t)heads * map_rows(config));
+    emitter_matmul(emitter, q, &(struct ops_matmul){.x = recurrence->q, .y = recurrence->phi.y_q});
+    emitter_matmul(emitter, k, &(struct ops_matmul){.x = recurrence->k, .y = recurrence->phi.y_k});
 }
 
-void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
-                        struct backend *backend, struct mixer_workspace *workspace, int num_rows,
-                        struct ops_positions *position, struct ops_recurrence *recurrence)
+/* The running maximum of exponential maps. */
+static void emit_maxima(const struct mixer_build *mixer, struct ops_features *phi)
 {
-    const struct mixer *config = layer->config;
-    bool rotates = mixer_position_rotates(layer), has_matrix = layer->feature_q != NULL;
+    const struct state_part maxima = {
+        .kind = STATE_PART_MAXIMA,
+        .heads = mixer_key_heads(mixer->config),
+        .rows = 1,
+        .features = 1,
+        .head_bytes = sizeof(float),
+    };
+    phi->maxima = emitter_rows(mixer->emitter, maxima.heads);
+    phi->maxima_offset = emitter_state(mixer->emitter, maxima);
+}
+
+void mixer_features_emit(const struct mixer_build *mixer, struct ops_positions *position,
+                         struct ops_recurrence *recurrence)
+{
+    const struct mixer *config = mixer->config;
+    const bool rotates = mixer_position_rotates(config), has_matrix = map_rows(config) > 0;
+    const bool before = turns_before(config);
     if (rotates)
-        *position = mixer_position_prepare(layer, ops, backend, workspace);
+        *position = mixer_position_prepare(mixer, before ? config->head_dim : config->features);
     recurrence->phi = (struct ops_features){
         .map = config->feature_map,
         .query_scale = query_factor(config),
@@ -99,14 +83,11 @@ void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
         .feature_rows = map_rows(config),
         .features = config->features,
         .dpfp_nu = config->dpfp_nu,
-        .before = rotates && turns_before(layer) && !has_matrix ? position : NULL,
-        .after = rotates && !turns_before(layer) ? position : NULL,
-        .maxima = workspace->maxima,
-        .maxima_offset = layer->maxima_offset,
+        .before = rotates && before && !has_matrix ? position : NULL,
+        .after = rotates && !before ? position : NULL,
     };
-    if (has_matrix) {
-        run_matrix(layer, ops, backend, workspace, num_rows, recurrence);
-        recurrence->phi.y_q = workspace->mapped_q;
-        recurrence->phi.y_k = workspace->mapped_k;
-    }
+    if (formula_is_exponential(config->feature_map))
+        emit_maxima(mixer, &recurrence->phi);
+    if (has_matrix)
+        emit_matrix(mixer, position, recurrence);
 }

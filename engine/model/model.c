@@ -18,8 +18,8 @@ const struct branch *layer_branch(const struct layer *layer, int i)
     return NULL;
 }
 
-#define OF_MIXER(name, use) {offsetof(struct mixer, name), use},
-#define OF_MLP(name, use) {offsetof(struct mlp, name), use},
+#define OF_MIXER(name, use) {#name, offsetof(struct mixer, name), use},
+#define OF_MLP(name, use) {#name, offsetof(struct mlp, name), use},
 const struct part_matrix mixer_matrices[] = {MIXER_MATRICES(OF_MIXER)};
 const struct part_matrix mlp_matrices[] = {MLP_MATRICES(OF_MLP)};
 

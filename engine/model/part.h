@@ -134,8 +134,9 @@ enum {
 #define PART_NUMBER(type, name, ...) type name;
 #define PART_NOTHING(...)
 
-/* A list as an array: of each matrix its place in the part's struct. */
+/* A list as an array: of each matrix its name, and its place in the part's struct. */
 struct part_matrix {
+    const char *name;
     size_t place;
     enum matrix_use use;
 };

@@ -2,12 +2,11 @@
 /* The table of functions that a device implements for the forward pass: arrays only, no models, no
  * texts.
  *
- * engine/forward.c and engine/mixers/ are written once against this table; engine/cpu/ and
- * engine/cuda/ fill it in. An operation works on `rows`: row-major matrices of f32 in device
- * memory, one row per token of the step, the rows of all spans one after the other. Operations are
- * queued in order; only `receive` waits. Operations cannot fail: everything that can fail is
- * checked or allocated before the step. When the device itself fails, `status` says so and
- * `receive` gives NULL.
+ * A model's program (engine/program/) is a list of calls of it; engine/cpu/ and engine/cuda/ fill
+ * it in. An operation works on `rows`: row-major matrices of f32 in device memory, one row per
+ * token of the step, the rows of all spans one after the other. Operations are queued in order;
+ * only `receive` waits. Operations cannot fail: everything that can fail is checked or allocated
+ * before the step. When the device itself fails, `status` says so and `receive` gives NULL.
  *
  * The reproducibility contract: what an operation writes for a row depends on that row and its
  * text's state alone, bit for bit. Other rows in the step, the cuts of tokens into steps, and the

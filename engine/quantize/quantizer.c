@@ -2,9 +2,9 @@
 #include "engine/quantize/quantizer.h"
 
 #include "engine/cpu/backend.h"
-#include "engine/mixers/mixer.h"
 #include "engine/model/quantized.h"
 #include "engine/model/tensors.h"
+#include "engine/program/emitter.h"
 #include "engine/quantize/checkpoint.h"
 #include "engine/quantize/rounding.h"
 
@@ -23,10 +23,10 @@ struct target {
 /* What a weight was packed of, and the sums of its inputs. */
 struct product {
     const struct weight *weight;
-    struct matrix parts[MIXER_MAX_PARTS];
+    struct matrix parts[EMITTER_MAX_STACK];
     int num_parts;
-    int targets[MIXER_MAX_PARTS]; /* of each part: index of a tensor, or -1 */
-    float *sums;                  /* [in, in] in a pass, else NULL */
+    int targets[EMITTER_MAX_STACK]; /* of each part: index of a tensor, or -1 */
+    float *sums;                    /* [in, in] in a pass, else NULL */
     bool done;
 };
 
@@ -255,7 +255,7 @@ int quantizer_start(struct quantizer *q, const struct model *model, struct error
     q->model = model;
     if (check_tensors(model, err) != 0)
         return -1;
-    q->targets = calloc((size_t)q->count * MIXER_MAX_PARTS + 1, sizeof *q->targets);
+    q->targets = calloc((size_t)q->count * EMITTER_MAX_STACK + 1, sizeof *q->targets);
     if (q->targets == NULL || q->failed.code != ERROR_NONE)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a list of matrices");
     for (int p = 0; p < q->count; p++)

@@ -97,7 +97,7 @@ static double share(const struct turns *turns, const struct turns *before, int d
     slice.tokens = tokens;
     slice.depth += done;
     const struct cost_texts texts = bench_case_texts(&slice);
-    struct cost cost = cost_of(engine_model(turns->engine), engine_info(turns->engine), &texts);
+    struct cost cost = cost_of(engine_program(turns->engine), &texts);
     double least = slice.generates ? cost.bytes / fmax(before->bandwidth, turns->bandwidth)
                                    : cost.operations / fmax(before->operations, turns->operations);
     return least / seconds;

@@ -23,9 +23,8 @@ static double operations_at(const struct engine *engine, int depth)
 {
     const struct cost_texts one = {.tokens = 1, .depth = depth, .batch = 1};
     const struct cost_texts none = {.depth = depth, .batch = 1};
-    const struct model *model = engine_model(engine);
-    const struct engine_info *info = engine_info(engine);
-    return cost_of(model, info, &one).operations - cost_of(model, info, &none).operations;
+    const struct program *program = engine_program(engine);
+    return cost_of(program, &one).operations - cost_of(program, &none).operations;
 }
 
 /* Windows are full at the first depth, and cost no more at the second. */

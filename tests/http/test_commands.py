@@ -173,6 +173,21 @@ def test_info_says_of_each_layer_what_it_is_and_costs():
     assert told[3]["state_bytes"] == 0 and told[3]["kv_bytes_per_token"] > 0
 
 
+def test_info_prints_the_program():
+    text = regla("info", HYBRID, "--program").stdout
+    assert "layer 3\n" in text and "behind the layers\n" in text
+    assert "b0 += o_proj [48, 48] x rmsnorm(b3), in 4 parts; 9216 bytes; 0.005 million operations\n" in text
+    assert "a = refined_gate(b2+144, b2+192); state 6144 bytes" in text and "linear: " not in text
+    told = json.loads(regla("info", HYBRID, "--json", "--program").stdout)
+    program, layers = told["program"], told["layers"]
+    assert [one["operation"] for one in program[:4]] == ["embed", "matmul", "recurrence", "matmul"]
+    assert program[0]["layer"] is None and program[-1]["layer"] is None
+    for number, layer in enumerate(layers):
+        own = [one for one in program if one["layer"] == number]
+        for cost in ("weights_bytes", "operations"):
+            assert abs(sum(one[cost] for one in own) - layer[cost]) <= len(own)
+
+
 def test_info_tells_of_equal_layers_once():
     text = regla("info", GOLDEN / "softmax_rope").stdout
     layers = len(json.loads(regla("info", GOLDEN / "softmax_rope", "--json").stdout)["layers"])

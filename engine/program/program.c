@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/program/program.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* The rows that an operation works on in this step; 0: the step lacks it. */
+static int rows_of(const struct operation *operation, const struct batch *batch, bool all_rows)
+{
+    switch (operation->when) {
+    case WHEN_ALWAYS:
+        return batch->num_rows;
+    case WHEN_LOGITS:
+        return batch->num_logits;
+    case WHEN_SOME_LOGITS:
+        return all_rows ? 0 : batch->num_logits;
+    case WHEN_ALL_LOGITS:
+        return all_rows ? batch->num_logits : 0;
+    }
+    return 0;
+}
+
+static void run_matmul(const struct program *program, const struct operation *operation,
+                       int num_rows)
+{
+    struct ops_matmul call = operation->matmul;
+    struct ops_norm first = operation->first;
+    call.num_rows = first.num_rows = num_rows;
+    if (call.norm != NULL)
+        call.norm = &first;
+    program->ops->matmul(program->backend, &call);
+}
+
+static void run_recurrence(const struct program *program, const struct operation *operation)
+{
+    struct ops_recurrence call = operation->recurrence;
+    if (call.phi.before != NULL)
+        call.phi.before = &operation->before;
+    if (call.phi.after != NULL)
+        call.phi.after = &operation->after;
+    program->ops->recurrence(program->backend, &call);
+}
+
+static void run_attention(const struct program *program, const struct operation *operation)
+{
+    struct ops_attention call = operation->attention;
+    if (call.segments != NULL)
+        call.segments = &operation->vectors;
+    program->ops->attention(program->backend, &call);
+}
+
+static void run(const struct program *program, const struct operation *operation, int num_rows)
+{
+    const struct ops *ops = program->ops;
+    struct backend *backend = program->backend;
+    struct ops_norm norm;
+    struct ops_map map;
+    switch (operation->kind) {
+    case OPERATION_EMBED:
+        ops->embed(backend, &operation->embed);
+        break;
+    case OPERATION_NORM:
+        norm = operation->norm;
+        norm.num_rows = num_rows;
+        ops->norm(backend, &norm);
+        break;
+    case OPERATION_MATMUL:
+        run_matmul(program, operation, num_rows);
+        break;
+    case OPERATION_MAP:
+        map = operation->map;
+        map.num_rows = num_rows;
+        ops->map(backend, &map);
+        break;
+    case OPERATION_CONV:
+        ops->conv(backend, &operation->conv);
+        break;
+    case OPERATION_ANGLES:
+        ops->angles(backend, &operation->angles);
+        break;
+    case OPERATION_POSITIONS:
+        ops->positions(backend, &operation->positions);
+        break;
+    case OPERATION_RECURRENCE:
+        run_recurrence(program, operation);
+        break;
+    case OPERATION_SEGMENTS:
+        ops->segments(backend, &operation->segments);
+        break;
+    case OPERATION_ATTENTION:
+        run_attention(program, operation);
+        break;
+    case OPERATION_GATHER:
+        ops->gather(backend, operation->gather.x, operation->gather.out, operation->gather.cols);
+        break;
+    }
+}
+
+void program_run(const struct program *program, const struct batch *batch)
+{
+    const bool all_rows = batch_wants_all_rows(batch);
+    for (int i = 0; i < program->num_operations; i++) {
+        const int num_rows = rows_of(&program->operations[i], batch, all_rows);
+        if (num_rows > 0)
+            run(program, &program->operations[i], num_rows);
+    }
+}
+
+int program_buffer_of(const struct program *program, int i, const struct rows *rows,
+                      int64_t *column)
+{
+    const size_t at = (size_t)((const char *)rows->data - (const char *)program->memory);
+    for (int b = 0; b < program->num_buffers; b++) {
+        const struct program_buffer *buffer = &program->buffers[b];
+        const size_t bytes = (size_t)buffer->stride * sizeof(float);
+        if (buffer->first <= i && i <= buffer->last && at >= buffer->offset &&
+            at < buffer->offset + bytes) {
+            *column = (int64_t)((at - buffer->offset) / sizeof(float));
+            return b;
+        }
+    }
+    assert(!"rows of no buffer");
+    return -1;
+}
+
+static int most(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static void limit_recurrence(struct ops_limits *limits, const struct ops_recurrence *a)
+{
+    const int features = ops_state_features(a->features, a->chunk_size);
+    const size_t heads = (size_t)a->num_heads;
+    size_t shared = 0;
+    if (a->sum_norm)
+        shared += heads * ops_recurrent_bytes(a->value_dim, true, features);
+    if (formula_is_exponential(a->phi.map))
+        shared += heads * sizeof(float);
+    limits->max_value_dim = most(limits->max_value_dim, a->value_dim);
+    limits->max_head_dim = most(limits->max_head_dim, a->phi.head_dim);
+    limits->max_features = most(limits->max_features, most(features, a->phi.features));
+    limits->max_linear_heads = most(limits->max_linear_heads, a->num_heads);
+    if (shared > limits->max_shared_state)
+        limits->max_shared_state = shared;
+}
+
+static void limit_attention(struct ops_limits *limits, const struct ops_attention *a)
+{
+    const int64_t keys = a->window == WINDOW_FULL ? INT64_MAX : a->window_size;
+    limits->max_value_dim = most(limits->max_value_dim, a->value_dim);
+    limits->max_key_dim = most(limits->max_key_dim, a->key_dim);
+    limits->max_softmax_value_dim = most(limits->max_softmax_value_dim, a->value_dim);
+    if (keys > limits->max_keys)
+        limits->max_keys = keys;
+}
+
+struct ops_limits program_limits(const struct program *program)
+{
+    struct ops_limits limits = {0};
+    for (int i = 0; i < program->num_weights; i++) {
+        const struct program_weight *weight = program->weights[i];
+        const int64_t input = weight->heads * ((weight->cols + 31) / 32 * 32);
+        if (input > limits.max_input)
+            limits.max_input = input;
+    }
+    for (int i = 0; i < program->num_operations; i++) {
+        const struct operation *operation = &program->operations[i];
+        if (operation->kind == OPERATION_RECURRENCE)
+            limit_recurrence(&limits, &operation->recurrence);
+        if (operation->kind == OPERATION_ATTENTION)
+            limit_attention(&limits, &operation->attention);
+    }
+    return limits;
+}
+
+void program_clear(struct program *program)
+{
+    const struct ops *ops = program->ops;
+    struct backend *backend = program->backend;
+    for (int i = 0; i < program->num_weights; i++)
+        ops->weight_free(backend, program->weights[i]->packed);
+    for (int i = 0; i < program->num_uploads; i++)
+        ops->unload(backend, program->uploads[i]);
+    if (program->tokens != NULL)
+        ops->table_free(backend, program->tokens);
+    if (program->positions != NULL)
+        ops->table_free(backend, program->positions);
+    if (program->memory != NULL)
+        ops->release(backend, program->memory, program->memory_bytes);
+    free(program->operations);
+    free(program->buffers);
+    free(program->weights);
+    free(program->order);
+    free(program->uploads);
+    state_layout_clear(&program->layout);
+    arena_clear(&program->arena);
+}

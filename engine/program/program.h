@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model as a program: the operations of a step, in order, on buffers whose places are known.
+ *
+ * emitter.h makes one when a model is opened: it owns the packed weights and all that was uploaded
+ * for them. A step runs it (program_run); cost.h counts its operations and bytes; `regla info
+ * --program` prints it. Nothing in it changes between steps. */
+#ifndef ENGINE_PROGRAM_PROGRAM_H
+#define ENGINE_PROGRAM_PROGRAM_H
+
+#include "engine/base/arena.h"
+#include "engine/program/operation.h"
+#include "engine/state_layout.h"
+
+/* Rows of a step that operations hand on: those of one buffer lie side by side in memory. Two
+ * buffers may share it where one is used no more before the other is. */
+struct program_buffer {
+    int64_t width, stride; /* in floats; the stride may pad the width */
+    int64_t num_rows;      /* at most */
+    int first, last;       /* operations that use it, by number */
+    size_t offset;         /* in the program's memory, in bytes */
+};
+
+struct program {
+    const struct ops *ops;
+    struct backend *backend;
+
+    struct operation *operations; /* [num_operations] */
+    int num_operations;
+    struct program_buffer *buffers; /* [num_buffers] */
+    int num_buffers;
+    struct program_weight **weights; /* [num_weights]: in the order of their first products */
+    int num_weights;
+    /* [num_weights + 2] of a step's products in their order, the first again, NULL */
+    const struct weight **order;
+    struct rows logits; /* [max_logits, V], dense */
+    struct state_layout layout;
+    size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and in each format */
+
+    struct arena arena; /* of the weights' descriptions */
+    void **uploads;     /* [num_uploads]: on the device */
+    int num_uploads;
+    struct table *tokens, *positions;
+    void *memory; /* of all buffers, on the device */
+    size_t memory_bytes;
+};
+
+/* Queues the operations of a step, between the backend's begin and send. */
+void program_run(const struct program *program, const struct batch *batch);
+
+/* The number of the buffer that rows of operation i lie in, and the first column of it that they
+ * have. */
+int program_buffer_of(const struct program *program, int i, const struct rows *rows,
+                      int64_t *column);
+
+/* What the operations need of a device; of max_rows, max_logits and vocab_size nothing is set. */
+struct ops_limits program_limits(const struct program *program);
+
+void program_clear(struct program *program);
+
+#endif
