@@ -153,8 +153,8 @@ static void examples(FILE *out)
 {
     static const char *const LINES[] = {
         "regla serve --model /srv/models/regla-books-7.7m",
-        "curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
-        "    -d '{\"prompt\": \"It was a dark night, and\", \"max_tokens\": 48}'",
+        ("curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
+         "    -d '{\"prompt\": \"It was a dark night, and\", \"max_tokens\": 48}'"),
         "regla generate /srv/models/regla-books-7.7m --prompt 'Once upon a time'",
         "regla bench --preset regla-160m --weights f32,q8",
         "regla compare /srv/models/regla-books-7.7m f32/f32 q8 text.txt",

@@ -263,7 +263,7 @@ int scoring_run(struct scoring *s, struct error *err)
 {
     s->start = s->last_progress = clock_seconds();
     for (;;) {
-        struct scoring_step step;
+        struct scoring_step step = {.count = 0};
         if (refill(s, err) != 0)
             return -1;
         if (s->num_active == 0)
