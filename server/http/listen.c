@@ -113,6 +113,9 @@ static bool is_open(const struct listeners *listeners, const struct addrinfo *in
     return false;
 }
 
+/* Another result than -1 of what a port of the system's choice can make good. */
+enum { TAKEN = -2, TRIES = 32 };
+
 static int open_target(struct listeners *listeners, const struct target *target, int *port,
                        bool only_v6, struct error *err)
 {
@@ -124,9 +127,12 @@ static int open_target(struct listeners *listeners, const struct target *target,
             return 0;
         listener->fd = open_one(at, only_v6);
     }
-    if (listener->fd < 0)
-        return error_set(err, ERROR_IO, "cannot listen on %s port %d: %s", target->host, *port,
-                         strerror(errno));
+    if (listener->fd < 0) {
+        const int code = errno;
+        error_set(err, ERROR_IO, "cannot listen on %s port %d: %s", target->host, *port,
+                  strerror(code));
+        return code == EADDRINUSE ? TAKEN : -1;
+    }
     *port = describe(listener); /* of --port 0 the others take the same */
     listeners->count++;
     return 0;
@@ -141,6 +147,30 @@ static bool names_v4(const struct target *targets, size_t count)
     return false;
 }
 
+/* Where any port is right, one that is free on the first address may be taken on another. The first
+ * address keeps it meanwhile, so that the system gives another one. */
+static int open_targets(struct listeners *listeners, const struct target *targets, size_t count,
+                        int port, struct error *err)
+{
+    const bool only_v6 = names_v4(targets, count);
+    int held[TRIES], tries = 0, result;
+    do {
+        int same = port;
+        error_clear(err);
+        result = 0;
+        for (size_t i = 0; i < count && result == 0; i++)
+            result = open_target(listeners, &targets[i], &same, only_v6, err);
+        if (result != TAKEN || port != 0 || listeners->count == 0)
+            break;
+        while (listeners->count > 1)
+            close(listeners->items[--listeners->count].fd);
+        held[tries++] = listeners->items[--listeners->count].fd;
+    } while (tries < TRIES);
+    while (tries > 0)
+        close(held[--tries]);
+    return result;
+}
+
 static int open_tcp(struct listeners *listeners, const struct names *hosts, int port,
                     struct error *err)
 {
@@ -152,9 +182,8 @@ static int open_tcp(struct listeners *listeners, const struct names *hosts, int 
     for (size_t i = 0; i < hosts->count && result == 0; i++)
         if (strncmp(hosts->items[i], UNIX_PREFIX, strlen(UNIX_PREFIX)) != 0)
             result = resolve(&targets[count++], hosts->items[i], port, err);
-    bool only_v6 = names_v4(targets, count);
-    for (size_t i = 0; i < count && result == 0; i++)
-        result = open_target(listeners, &targets[i], &port, only_v6, err);
+    if (result == 0)
+        result = open_targets(listeners, targets, count, port, err);
     for (size_t i = 0; i < count; i++)
         if (targets[i].found)
             freeaddrinfo(targets[i].found);
