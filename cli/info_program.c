@@ -143,6 +143,9 @@ static void tell_recurrence(const struct teller *teller, const struct operation 
     tell_factor(teller, "f", &a->feature_decay);
     tell_factor(teller, "b", &a->input_scale);
     tell_factor(teller, "delta", &a->delta);
+    if (a->erase.data != NULL)
+        fprintf(out, "%s- (s.%s) %s", teller->between, rows_text(teller, a->erase, q),
+                rows_text(teller, a->write, k));
     if (a->skip != NULL)
         fprintf(out, "; + D v");
     if (a->sum_norm)

@@ -49,12 +49,13 @@ static bool is_there(const struct ops_factor *factor)
     return factor->u.data != NULL;
 }
 
-/* For one token s <- a (f * s), s <- s + (b v - delta (s.phi_k)) phi_k, s.phi_q. */
+/* For one token s <- a (f * s), s <- s + (b v - delta (s.phi_k)) phi_k, s.phi_q; or instead of the
+ * delta s.erase, and - (s.erase) write. */
 static void add_recurrence(struct cost *text, const struct operation *operation, double tokens)
 {
     const struct ops_recurrence *a = &operation->recurrence;
-    const int per_element =
-        4 + is_there(&a->row_decay) + is_there(&a->feature_decay) + 2 * is_there(&a->delta);
+    const int per_element = 4 + is_there(&a->row_decay) + is_there(&a->feature_decay) +
+                            2 * is_there(&a->delta) + (a->erase.data != NULL ? 4 : 0);
     const double rows = a->value_dim + a->sum_norm, skip = a->skip ? 2.0 * a->value_dim : 0;
     const int features = ops_state_features(a->features, a->chunk_size);
     const double bytes =

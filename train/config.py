@@ -28,6 +28,7 @@ LINEAR = {
         "delta",
         "gated_delta",
         "mamba2",
+        "rwkv7",
     ),
     "query_scale": ("none", "sqrt_dim", "exp_variance"),
 }
@@ -286,6 +287,10 @@ def _check_mixer(mixer, where):
 
     if mixer.feature_map in EXPONENTIAL and mixer.gate in DELTA:
         refuse(f"gate: {mixer.gate} with an exponential feature map")
+    if mixer.gate == "rwkv7" and mixer.feature_map != "identity":
+        refuse("gate: rwkv7 needs feature_map identity")
+    if mixer.gate == "rwkv7" and mixer.position.type == "lrpe_unitary":
+        refuse("position: no lrpe_unitary with the gate rwkv7")
     if mixer.sum_norm and mixer.gate not in ("none", "scalar"):
         refuse("sum_norm: only with gate none or scalar")
     for key, least, most in (
@@ -321,7 +326,7 @@ def _check_mixer(mixer, where):
     if mixer.position.type == "spe":
         if mixer.kind != "linear":
             refuse("position.type: spe needs a linear mixer")
-        if mixer.gate in ("fast_decay", "gla"):
+        if mixer.gate in ("fast_decay", "gla", "rwkv7"):
             refuse(f"gate: {mixer.gate} with position spe, which mixes the features that it decays")
         if not isinstance(mixer.position.gated, bool):
             refuse(f"position.gated: expected true or false, got {mixer.position.gated}")
@@ -347,11 +352,11 @@ def _check_inputs(mixer, refuse):
         refuse("window: long_short without num_kv_heads")
     if grouped and mixer.kind == "linear" and (
         mixer.feature_map in WITH_MATRIX
-        or mixer.gate in ("fast_decay", "gla")
+        or mixer.gate in ("fast_decay", "gla", "rwkv7")
         or mixer.position.type not in ("none", "rope")
     ):
         refuse(
-            "num_qk_heads: needs a feature_map without a matrix, no gate fast_decay or gla, and "
+            "num_qk_heads: needs a feature_map without a matrix, no gate fast_decay, gla or rwkv7, and "
             "the position none or rope"
         )
     if mixer.conv and not (isinstance(mixer.conv.width, int) and 2 <= mixer.conv.width <= 8):

@@ -305,6 +305,7 @@ def _gates(make, mixer, name, m, dv):
         "fast_decay": {"z_proj": dv, "f_proj": m},
         "refined": {"g_proj": dv, "r_proj": dv},
         "delta": {"b_proj": 1},
+        "rwkv7": {"f_proj": m, "erase_proj": m, "write_proj": m},
     }.get(mixer.gate, {})
     if is_permuteformer(mixer):
         make.tensors[f"{name}.g_proj.weight"] = torch.zeros(heads, width)

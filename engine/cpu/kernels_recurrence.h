@@ -20,6 +20,7 @@
 struct recurrence_group {
     int head, q_head, k_head, v_head; /* of S, and what it reads: of q, of k and f, of v */
     int tokens, first, width;
+    int row;                     /* of the step, of its first token */
     float *q, *k;                /* [TOKEN_GROUP, m2] */
     float *f;                    /* [TOKEN_GROUP, m] */
     float *decay, *value, *sums; /* [TOKEN_GROUP, width]: a, b v_i, h_i */
@@ -78,18 +79,29 @@ static inline __attribute__((always_inline)) void recur_all(const bool decays, c
     }
 }
 
+/* What token t of the group has of rows that are as wide as the keys' features. */
+static inline const float *of_key_head(const struct ops_recurrence *a,
+                                       const struct recurrence_group *group,
+                                       const struct rows *rows, int64_t t)
+{
+    return rows->data + (group->row + t) * rows->stride + (int64_t)group->k_head * a->features;
+}
+
 /* The delta rule needs s.phi over all features before it changes one. So one pass over S does two
  * things: it applies `value` of token t - 1, whose read-out it returns, and it multiplies the
- * result with the key of token t, into *dot. */
+ * result with the key of token t, into *dot. apart: it multiplies with `erase` instead, before the
+ * decay, and token t - 1 also adds `erased` times its `write`. */
 static inline __attribute__((always_inline)) vec
-delta_pass(const bool changes, const bool weighs, const bool features,
+delta_pass(const bool changes, const bool weighs, const bool features, const bool apart,
            const struct ops_recurrence *a, const struct recurrence_group *group, float *state,
-           int64_t row, int64_t t, vec value, vec *dot)
+           int64_t row, int64_t t, vec value, vec erased, vec *dot)
 {
     const int64_t m = a->phi.features;
     const int64_t old = changes ? (t - 1) * a->features : 0;
     const float *k = group->k + (weighs ? t * a->features : 0);
     const float *old_k = group->k + old, *old_q = group->q + old;
+    const float *erase = apart && weighs ? of_key_head(a, group, &a->erase, t) : NULL;
+    const float *write = apart && changes ? of_key_head(a, group, &a->write, t - 1) : NULL;
     vec sum = vec_set(0.0f), decay = sum;
     *dot = sum;
     if (weighs)
@@ -98,40 +110,64 @@ delta_pass(const bool changes, const bool weighs, const bool features,
         vec s = vec_load(state + j * OPS_ROW_BLOCK);
         if (changes) {
             s = vec_fma(value, vec_set(old_k[j]), s);
+            if (apart)
+                s = vec_fma(erased, vec_set(write[j]), s);
             sum = vec_fma(s, vec_set(old_q[j]), sum);
         }
         if (weighs) {
+            if (apart)
+                *dot = vec_fma(s, vec_set(erase[j]), *dot);
             if (features)
                 s = s * vec_set(group->f[t * m + j % m]);
             s = s * decay; /* 1 where the gate has none */
-            *dot = vec_fma(s, vec_set(k[j]), *dot);
+            if (!apart)
+                *dot = vec_fma(s, vec_set(k[j]), *dot);
         }
         vec_store(state + j * OPS_ROW_BLOCK, s);
     }
     return sum;
 }
 
-static void recur_delta(const struct ops_recurrence *a, bool features,
-                        const struct recurrence_group *group, float *state, int64_t row)
+static inline __attribute__((always_inline)) void
+recur_erasing(const bool features, const bool apart, const struct ops_recurrence *a,
+              const struct recurrence_group *group, float *state, int64_t row)
 {
     const int64_t width = group->width;
-    vec value = vec_set(0.0f), dot;
+    vec value = vec_set(0.0f), erased = value, dot;
     for (int64_t t = 0; t <= group->tokens; t++) {
         vec sum;
         if (t == group->tokens)
-            sum = delta_pass(true, false, false, a, group, state, row, t, value, &dot);
+            sum =
+                delta_pass(true, false, false, apart, a, group, state, row, t, value, erased, &dot);
         else if (t == 0)
-            sum = features ? delta_pass(false, true, true, a, group, state, row, t, value, &dot)
-                           : delta_pass(false, true, false, a, group, state, row, t, value, &dot);
+            sum = delta_pass(false, true, features, apart, a, group, state, row, t, value, erased,
+                             &dot);
         else
-            sum = features ? delta_pass(true, true, true, a, group, state, row, t, value, &dot)
-                           : delta_pass(true, true, false, a, group, state, row, t, value, &dot);
+            sum = delta_pass(true, true, features, apart, a, group, state, row, t, value, erased,
+                             &dot);
         if (t > 0)
             vec_store(group->sums + (t - 1) * width + row, sum);
-        if (t < group->tokens)
-            value =
-                vec_fma(vec_set(-group->delta[t]), dot, vec_load(group->value + t * width + row));
+        if (t == group->tokens)
+            break;
+        value = vec_load(group->value + t * width + row);
+        if (apart)
+            erased = vec_set(0.0f) - dot;
+        else
+            value = vec_fma(vec_set(-group->delta[t]), dot, value);
     }
+}
+
+static void recur_delta(const struct ops_recurrence *a, bool features,
+                        const struct recurrence_group *group, float *state, int64_t row)
+{
+    if (a->erase.data != NULL && features)
+        recur_erasing(true, true, a, group, state, row);
+    else if (a->erase.data != NULL)
+        recur_erasing(false, true, a, group, state, row);
+    else if (features)
+        recur_erasing(true, false, a, group, state, row);
+    else
+        recur_erasing(false, false, a, group, state, row);
 }
 
 /* `count` features from `at` on of chunks: finished and its own half are [m2][16] each. The
@@ -189,7 +225,7 @@ static void run_group(const struct ops_recurrence *a, struct recurrence_group *g
     bool decays = a->row_decay.u.data != NULL || formula_is_exponential(a->phi.map);
     bool features = a->feature_decay.u.data != NULL;
     memset(group->sums, 0, (size_t)(group->tokens * group->width) * sizeof(float));
-    if (a->delta.u.data != NULL)
+    if (a->delta.u.data != NULL || a->erase.data != NULL)
         for (int64_t row = 0; row < group->width; row += LANES)
             recur_delta(a, features, group,
                         state + row / OPS_ROW_BLOCK * OPS_ROW_BLOCK * a->features +
@@ -323,6 +359,7 @@ static void fill_group(const struct ops_recurrence *a, struct recurrence_group *
                        int64_t position, float *maximum)
 {
     int64_t m = a->phi.features;
+    group->row = row;
     for (int t = 0; t < group->tokens; t++) {
         int r = row + t;
         if (group->tokens == TOKEN_GROUP) /* there may be as many after these */

@@ -59,7 +59,7 @@ __device__ static void read_inputs(const struct recurrence_call &call, float *sh
 }
 
 /* GIVEN: spans of one row whose inputs were computed before. */
-template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA, bool GIVEN>
+template <int GROUPS, bool DECAYS, bool FEATURES, enum erasing ERASES, bool GIVEN>
 __global__ static void __launch_bounds__(MOST_WARPS * 32, GIVEN ? 2 : 1)
     recurrence_kernel(const struct recurrence_call call, const struct device_batch batch)
 {
@@ -94,8 +94,9 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, GIVEN ? 2 : 1)
             fill_chunk(call, piece, shared, FEATURES, done, n);
         __syncthreads();
         for (int t = 0; t < n; t++)
-            if (DELTA)
-                recur_delta<GROUPS, GIVEN>(call, owner, slices, shared, t);
+            if (ERASES != ERASES_NOTHING)
+                recur_erasing<GROUPS, GIVEN, ERASES == ERASES_BY_ANOTHER>(call, owner, slices,
+                                                                          shared, t);
             else if (owner.works)
                 recur<GROUPS, DECAYS, FEATURES, GIVEN>(call, owner, slices, shared, t);
         __syncthreads();
@@ -191,13 +192,16 @@ static struct chunk_layout layout_of(const struct recurrence_call *call, bool fe
     at.q = place((int64_t)tokens * call->padded);
     at.k = place((int64_t)tokens * call->padded);
     at.f = place(features ? (int64_t)tokens * call->padded : 0);
+    const bool apart = call->a.erase.data != NULL;
+    at.erase = place(apart ? (int64_t)tokens * call->padded : 0);
+    at.write = place(apart ? (int64_t)tokens * call->padded : 0);
     at.decay = place((int64_t)tokens * call->height);
     at.value = place((int64_t)tokens * call->height);
     at.delta = place(tokens);
     at.rescale = place(1);
     at.inputs = next;
     at.sums = place((int64_t)tokens * call->wide * call->height);
-    at.dots = place(call->a.delta.u.data != NULL ? 2 * call->wide * call->height : 0);
+    at.dots = place(apart || call->a.delta.u.data != NULL ? 2 * call->wide * call->height : 0);
     at.most = place(tokens);
     at.running = place(tokens + 1);
     at.mapped = place(call->a.phi.after != NULL ? (int64_t)mappers * call->a.phi.features : 0);
@@ -348,7 +352,7 @@ static int blocks_at_once(const struct backend *backend, unsigned threads, size_
     return backend->multiprocessors * (int)(each < 1 ? 1 : each < most ? each : most);
 }
 
-template <bool DECAYS, bool FEATURES, bool DELTA>
+template <bool DECAYS, bool FEATURES, enum erasing ERASES>
 static void launch_given(struct backend *backend, struct recurrence_call *call, bool buffers)
 {
     const struct device_batch &batch = backend->batch;
@@ -359,21 +363,21 @@ static void launch_given(struct backend *backend, struct recurrence_call *call, 
     launch(backend, features_kernel, dim3((unsigned)ceiling(tasks, FEATURE_WARPS)),
            dim3(FEATURE_WARPS * 32), features_bytes(*call), *call, batch);
     if (!buffers) {
-        launch(backend, recurrence_kernel<1, DECAYS, FEATURES, DELTA, true>,
+        launch(backend, recurrence_kernel<1, DECAYS, FEATURES, ERASES, true>,
                dim3((unsigned)batch.num_spans, (unsigned)call->a.num_heads, (unsigned)call->pieces),
                dim3(threads), (size_t)call->at.total * sizeof(float), *call, batch);
         return;
     }
     size_t bytes = BUFFERS * buffer_floats(*call) * sizeof(float);
     int resident = blocks_at_once(backend, threads, bytes);
-    launch(backend, bulk_kernel<DECAYS, FEATURES, DELTA>,
+    launch(backend, bulk_kernel<DECAYS, FEATURES, ERASES>,
            dim3((unsigned)(items < resident ? items : resident)), dim3(threads), bytes, *call,
            batch);
 }
 
 /* ---- the operation ---- */
 
-template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA>
+template <int GROUPS, bool DECAYS, bool FEATURES, enum erasing ERASES>
 static void launch_recurrence(struct backend *backend, struct recurrence_call *call)
 {
     int most = backend->batch.max_span_rows < TOKENS ? backend->batch.max_span_rows : TOKENS;
@@ -385,28 +389,30 @@ static void launch_recurrence(struct backend *backend, struct recurrence_call *c
         if (call->at.total <= CHUNK_FLOATS || call->tokens == 1)
             break;
     }
-    launch_spans(backend, call, recurrence_kernel<GROUPS, DECAYS, FEATURES, DELTA, false>, warps);
+    launch_spans(backend, call, recurrence_kernel<GROUPS, DECAYS, FEATURES, ERASES, false>, warps);
 }
 
 /* Of heads whose S is in registers, in one group. */
-template <bool DECAYS, bool FEATURES, bool DELTA>
+template <bool DECAYS, bool FEATURES, enum erasing ERASES>
 static void launch_small(struct backend *backend, struct recurrence_call *call)
 {
     bool buffers;
     if (plan_given(backend, call, FEATURES, &buffers))
-        launch_given<DECAYS, FEATURES, DELTA>(backend, call, buffers);
+        launch_given<DECAYS, FEATURES, ERASES>(backend, call, buffers);
     else
-        launch_recurrence<1, DECAYS, FEATURES, DELTA>(backend, call);
+        launch_recurrence<1, DECAYS, FEATURES, ERASES>(backend, call);
 }
 
 /* Where S is large, few models are worth a kernel of their own; absent factors are 1. */
 template <int GROUPS>
 static void launch_large(struct backend *backend, struct recurrence_call *call)
 {
-    if (call->a.delta.u.data != NULL)
-        launch_recurrence<GROUPS, true, true, true>(backend, call);
+    if (call->a.erase.data != NULL)
+        launch_recurrence<GROUPS, true, true, ERASES_BY_ANOTHER>(backend, call);
+    else if (call->a.delta.u.data != NULL)
+        launch_recurrence<GROUPS, true, true, ERASES_BY_KEY>(backend, call);
     else
-        launch_recurrence<GROUPS, true, true, false>(backend, call);
+        launch_recurrence<GROUPS, true, true, ERASES_NOTHING>(backend, call);
 }
 
 /* ---- chunks ---- */
@@ -437,16 +443,18 @@ static void run_call(struct backend *backend, struct recurrence_call call)
         launch_large<0>(backend, &call);
     else if (call.groups > 1)
         launch_large<2>(backend, &call);
+    else if (call.a.erase.data != NULL) /* there is no kernel for its inputs before it */
+        launch_recurrence<1, true, true, ERASES_BY_ANOTHER>(backend, &call);
     else if (call.a.delta.u.data != NULL)
-        launch_small<true, true, true>(backend, &call);
+        launch_small<true, true, ERASES_BY_KEY>(backend, &call);
     else if (decays && features)
-        launch_small<true, true, false>(backend, &call);
+        launch_small<true, true, ERASES_NOTHING>(backend, &call);
     else if (decays)
-        launch_small<true, false, false>(backend, &call);
+        launch_small<true, false, ERASES_NOTHING>(backend, &call);
     else if (features)
-        launch_small<false, true, false>(backend, &call);
+        launch_small<false, true, ERASES_NOTHING>(backend, &call);
     else
-        launch_small<false, false, false>(backend, &call);
+        launch_small<false, false, ERASES_NOTHING>(backend, &call);
 }
 
 void cuda_recurrence(struct backend *backend, const struct ops_recurrence *a)

@@ -61,7 +61,7 @@ __device__ static void request_piece(const struct recurrence_call &call,
 }
 
 /* All threads: the token changes the piece in the buffer, and reads it into the sums. */
-template <bool DECAYS, bool FEATURES, bool DELTA>
+template <bool DECAYS, bool FEATURES, enum erasing ERASES>
 __device__ static void recur_in_buffer(const struct recurrence_call &call,
                                        const struct piece &piece, float *buffer)
 {
@@ -69,8 +69,8 @@ __device__ static void recur_in_buffer(const struct recurrence_call &call,
     struct slices<1> slices;
     if (owner.works)
         load_slice(slices.of[0], owner, call.a.features, 0);
-    if (DELTA)
-        recur_delta<1, true>(call, owner, slices, buffer, 0);
+    if (ERASES != ERASES_NOTHING)
+        recur_erasing<1, true, false>(call, owner, slices, buffer, 0);
     else if (owner.works)
         recur<1, DECAYS, FEATURES, true>(call, owner, slices, buffer, 0);
     if (owner.works)
@@ -78,7 +78,7 @@ __device__ static void recur_in_buffer(const struct recurrence_call &call,
 }
 
 /* Grid: as many blocks as the device holds at once, or one for each item. */
-template <bool DECAYS, bool FEATURES, bool DELTA>
+template <bool DECAYS, bool FEATURES, enum erasing ERASES>
 __global__ static void __launch_bounds__(MOST_WARPS * 32, 2)
     bulk_kernel(const struct recurrence_call call, const struct device_batch batch)
 {
@@ -108,7 +108,7 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 2)
         bool there = piece.span.slot != NULL;
         bulk_wait(&ring.arrived[now], i / BUFFERS % 2);
         if (there)
-            recur_in_buffer<DECAYS, FEATURES, DELTA>(call, piece, buffer);
+            recur_in_buffer<DECAYS, FEATURES, ERASES>(call, piece, buffer);
         bulk_fence();
         __syncthreads();
         if (copier == 0) {

@@ -20,6 +20,7 @@ enum {
 /* Where the arrays of a chunk of tokens begin in shared memory, in floats. */
 struct chunk_layout {
     int q, k, f;      /* [tokens, padded] */
+    int erase, write; /* [tokens, padded], where they are */
     int decay, value; /* [tokens, height]: a, b v_i */
     int delta;        /* [tokens]: g */
     int rescale;      /* [1]: exp(M before - M after), where a lacks it */
@@ -475,6 +476,16 @@ __device__ static void fill_decays(const struct recurrence_call &call, int k_hea
                        : 1.0f);
 }
 
+/* Rows that are as wide as phi of a key, of its head. */
+__device__ static void fill_columns(const struct recurrence_call &call, const struct rows &rows,
+                                    int k_head, int row, const struct row_copies &out)
+{
+    const float *from = rows.data + row * rows.stride + (int64_t)k_head * call.a.features;
+#pragma unroll 1
+    for (int j = lane_index(); j < call.padded; j += 32)
+        out.set(j, j < call.a.features ? from[j] : 0.0f);
+}
+
 /* What a raised maximum leaves of S. */
 __device__ static inline float rescale_of(const struct recurrence_call &call, const float *shared,
                                           int t)
@@ -489,13 +500,19 @@ __device__ static inline float rescale_of(const struct recurrence_call &call, co
 __device__ static void fill_chunk(const struct recurrence_call &call, const struct piece &piece,
                                   float *shared, bool features, int done, int n)
 {
-    int parts = (piece.held * OPS_ROW_BLOCK + 31) / 32, others = features ? 3 : 2;
+    const struct ops_recurrence &a = call.a;
+    int parts = (piece.held * OPS_ROW_BLOCK + 31) / 32, phi = features ? 3 : 2;
+    int others = phi + (a.erase.data != NULL ? 2 : 0);
     for (int task = warp_index(); task < (others + parts) * n; task += blockDim.x / 32) {
         int t = task % n, kind = task / n, row = piece.span.first_row + done + t;
         if (kind < 2)
             fill_phi(call, piece, shared, kind == 1, t, row);
-        else if (kind < others)
+        else if (kind < phi)
             fill_decays(call, piece.k_head, row, {shared + call.at.f + t * call.padded, 1, 0});
+        else if (kind < others)
+            fill_columns(
+                call, kind == phi ? a.erase : a.write, piece.k_head, row,
+                {shared + (kind == phi ? call.at.erase : call.at.write) + t * call.padded, 1, 0});
         else
             fill_rows(call, piece, shared, kind - others, t, row, rescale_of(call, shared, t));
     }

@@ -188,24 +188,32 @@ __device__ static inline void recur(const struct recurrence_call &call, const st
                shared + call.at.sums + (t * call.wide + owner.warp) * call.height + owner.row);
 }
 
-/* The same with the delta rule, which needs s.phi_k over all features before it changes one. All
- * threads of the block call it together. */
-template <int GROUPS, bool GIVEN>
-__device__ static inline void recur_delta(const struct recurrence_call &call,
-                                          const struct owner &owner, struct slices<GROUPS> &slices,
-                                          float *shared, int t)
+/* What goes of S before a token adds to it: nothing, what its key had, or what another vector had.
+ */
+enum erasing { ERASES_NOTHING, ERASES_BY_KEY, ERASES_BY_ANOTHER };
+
+/* The same where something goes first, which needs a product with S over all features before it
+ * changes one. All threads of the block call it together. */
+template <int GROUPS, bool GIVEN, bool APART>
+__device__ static inline void recur_erasing(const struct recurrence_call &call,
+                                            const struct owner &owner,
+                                            struct slices<GROUPS> &slices, float *shared, int t)
 {
     int own = t * call.padded + owner.warp * call.groups * WARP_FEATURES + lane_index() / 4 * 4;
     float *dots = shared + call.at.dots + t % 2 * call.wide * call.height;
-    float decay[4], value[4], sums[4] = {};
+    float decay[4], value[4], sums[4] = {}, erased[4];
     if (owner.works) {
         load_decay<GIVEN>(call, owner, shared, t, decay);
         load4(value, shared + call.at.value + t * call.height + owner.column);
 #pragma unroll
         for (int n = 0; n < slices.count(call); n++) {
+            int at = own + n * WARP_FEATURES;
             struct slice &slice = slices.open(call, owner, n);
-            decay_slice<true, true>(slice, decay, shared + call.at.f + own + n * WARP_FEATURES);
-            weigh_slice(slice, shared + call.at.k + own + n * WARP_FEATURES, sums);
+            if (APART)
+                weigh_slice(slice, shared + call.at.erase + at, sums);
+            decay_slice<true, true>(slice, decay, shared + call.at.f + at);
+            if (!APART)
+                weigh_slice(slice, shared + call.at.k + at, sums);
             slices.close(call, owner, n);
         }
         write_sums(sums, dots + owner.warp * call.height + owner.row);
@@ -217,14 +225,20 @@ __device__ static inline void recur_delta(const struct recurrence_call &call,
         float dot = 0.0f;
         for (int w = 0; w < call.wide; w++)
             dot += dots[w * call.height + owner.column + r];
-        value[r] = fmaf(-shared[call.at.delta + t], dot, value[r]);
+        if (APART)
+            erased[r] = -dot;
+        else
+            value[r] = fmaf(-shared[call.at.delta + t], dot, value[r]);
         sums[r] = 0.0f;
     }
 #pragma unroll
     for (int n = 0; n < slices.count(call); n++) {
+        int at = own + n * WARP_FEATURES;
         struct slice &slice = slices.open(call, owner, n);
-        add_to_slice(slice, shared + call.at.k + own + n * WARP_FEATURES, value);
-        weigh_slice(slice, shared + call.at.q + own + n * WARP_FEATURES, sums);
+        add_to_slice(slice, shared + call.at.k + at, value);
+        if (APART)
+            add_to_slice(slice, shared + call.at.write + at, erased);
+        weigh_slice(slice, shared + call.at.q + at, sums);
         slices.close(call, owner, n);
     }
     write_sums(sums,

@@ -61,6 +61,29 @@ static struct rows emit_low_rank(const struct mixer_build *mixer)
     return out;
 }
 
+/* RWKV-7's kappa, of unit length, and kappa sigmoid(write_proj x), each in its columns. */
+static void emit_erase(const struct mixer_build *mixer, struct ops_recurrence *recurrence)
+{
+    const int heads = mixer_key_heads(mixer->config), features = mixer->config->features;
+    const struct rows erase = mixer_project(mixer, mixer->at.erase_proj);
+    const struct rows write = mixer_project(mixer, mixer->at.write_proj);
+    emitter_norm(mixer->emitter, &(struct ops_norm){.kind = NORM_L2,
+                                                    .eps = 1e-6f,
+                                                    .groups = heads,
+                                                    .size = features,
+                                                    .x = erase,
+                                                    .y = erase});
+    emitter_norm(mixer->emitter, &(struct ops_norm){.kind = NORM_NONE,
+                                                    .groups = 1,
+                                                    .size = heads * features,
+                                                    .x = erase,
+                                                    .y = write,
+                                                    .formula = FORMULA_SIGMOID,
+                                                    .gate = write});
+    recurrence->erase = erase;
+    recurrence->write = write;
+}
+
 void mixer_gate_emit(const struct mixer_build *mixer, struct ops_recurrence *recurrence)
 {
     const struct mixer *config = mixer->config;
@@ -113,6 +136,11 @@ void mixer_gate_emit(const struct mixer_build *mixer, struct ops_recurrence *rec
         recurrence->row_decay_per_head = true;
         recurrence->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
         recurrence->skip = heads.bias;
+        break;
+    case GATE_RWKV7:
+        u = mixer_project(mixer, at->f_proj);
+        recurrence->feature_decay = (struct ops_factor){FORMULA_RWKV7_DECAY, .u = u};
+        emit_erase(mixer, recurrence);
         break;
     }
 }

@@ -73,7 +73,7 @@ int config_qk_check(const struct fields *fields, const struct config *config,
     if (mixer->shared_qk || has_key_parameters(mixer))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: num_qk_heads needs a separate qk_projection, a feature_map without a "
-                         "matrix, no gate fast_decay or gla, and the position none or rope",
+                         "matrix, no gate fast_decay, gla or rwkv7, and the position none or rope",
                          fields->place);
     return 0;
 }

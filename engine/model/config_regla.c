@@ -90,6 +90,10 @@ static int parse_lrpe(const struct fields *fields, struct mixer_config *out, str
         fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rope.part, err) != 0)
         return -1;
     CHOICE(fields, "basis", FIELD_OPTIONAL, basis_names, position->basis);
+    if (position->kind == POSITION_LRPE_UNITARY && (gate_does(out->mixer.gate) & ERASES_APART))
+        return refuse(fields, err,
+                      "lrpe_unitary cannot be combined with the gate rwkv7 (it makes two of each "
+                      "feature that this erases)");
     return 0;
 }
 
@@ -104,9 +108,10 @@ static int parse_spe(const struct fields *fields, struct mixer_config *out, stru
     if (out->mixer.kind != MIXER_LINEAR)
         return refuse(fields, err, "spe needs a linear mixer");
     if (gate_does(out->mixer.gate) & DECAYS_FEATURES)
-        return refuse(fields, err,
-                      "spe cannot be combined with the gates fast_decay and gla (it mixes the "
-                      "features that they decay)");
+        return refuse(
+            fields, err,
+            "spe cannot be combined with the gates fast_decay, gla and rwkv7 (it mixes the "
+            "features that they decay)");
     return 0;
 }
 
@@ -262,6 +267,9 @@ static int parse_linear(const struct fields *fields, const struct config *config
         return refuse(fields, err,
                       "feature_map exp and favor cannot be combined with the gates delta and "
                       "gated_delta (the delta rule does not scale with the running maximum)");
+    if ((gate_does(mixer->gate) & ERASES_APART) && mixer->feature_map != FEATURE_IDENTITY)
+        return refuse(fields, err,
+                      "the gate rwkv7 needs feature_map identity (what it erases is no feature)");
     if (mixer->sum_norm && !(gate_does(mixer->gate) & KEEPS_SUM))
         return refuse(fields, err, "sum_norm is only for the gates none and scalar");
     if (chunk_size > 0 && ((gate_does(mixer->gate) & ~KEEPS_SUM) || mixer->sum_norm ||

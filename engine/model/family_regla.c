@@ -33,6 +33,9 @@ static const struct gate_matrix {
     {GATE_GATED_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
     {GATE_GATED_DELTA, "a_proj", offsetof(struct mixer, a_proj), ROWS_HEADS, -4},
     {GATE_MAMBA2, "dt_proj", offsetof(struct mixer, dt_proj), ROWS_HEADS, MAMBA2_DT_BIAS},
+    {GATE_RWKV7, "f_proj", offsetof(struct mixer, f_proj), ROWS_FEATURES, -4},
+    {GATE_RWKV7, "erase_proj", offsetof(struct mixer, erase_proj), ROWS_FEATURES, 0},
+    {GATE_RWKV7, "write_proj", offsetof(struct mixer, write_proj), ROWS_FEATURES, 0},
 };
 enum { NUM_GATE_MATRICES = sizeof gate_matrices / sizeof *gate_matrices };
 

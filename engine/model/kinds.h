@@ -63,7 +63,8 @@ enum gate_does {
     DECAYS_ROWS = 1,     /* it has a: of each value */
     DECAYS_FEATURES = 2, /* f: of each feature, so nothing may mix them after it */
     ERASES = 4,          /* delta: what the key had stored before, by the key itself */
-    KEEPS_SUM = 8        /* the normalizer c decays as the values do, so sum_norm is allowed */
+    KEEPS_SUM = 8,       /* the normalizer c decays as the values do, so sum_norm is allowed */
+    ERASES_APART = 16    /* what another vector than the key had stored, by a third one */
 };
 /* And the gates, by what they do. */
 #define MODEL_GATES(X)                                              \
@@ -74,7 +75,8 @@ enum gate_does {
     X(GATE_GLA, "gla", DECAYS_FEATURES)                             \
     X(GATE_DELTA, "delta", ERASES)                                  \
     X(GATE_GATED_DELTA, "gated_delta", DECAYS_ROWS | ERASES)        \
-    X(GATE_MAMBA2, "mamba2", DECAYS_ROWS)
+    X(GATE_MAMBA2, "mamba2", DECAYS_ROWS)                           \
+    X(GATE_RWKV7, "rwkv7", DECAYS_FEATURES | ERASES_APART)
 #define MODEL_VALUE(value, ...) value,
 #define MODEL_NAME(value, name, ...) name,
 

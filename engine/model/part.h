@@ -35,7 +35,7 @@ enum matrix_use {
     X(v_proj, MATRIX_OF_X)                                                                   \
     X(segment_proj, MATRIX_OF_X)     /* long_short: [H*r, D] */                              \
     X(z_proj, MATRIX_OF_X)           /* fast_decay: [H*dv, D] */                             \
-    X(f_proj, MATRIX_OF_X)           /* fast_decay: [H*m, D] */                              \
+    X(f_proj, MATRIX_OF_X)           /* fast_decay, rwkv7: [H*m, D] */                       \
     X(g_proj, MATRIX_OF_X)           /* scalar: [H, D]; refined: [H*dv, D] */                \
     X(r_proj, MATRIX_OF_X)           /* refined: [H*dv, D] */                                \
     X(gk_proj_0, MATRIX_OF_X)        /* gla: [rank, D], no bias */                           \
@@ -43,6 +43,8 @@ enum matrix_use {
     X(b_proj, MATRIX_OF_X)           /* delta, gated_delta: [H, D] */                        \
     X(a_proj, MATRIX_OF_X)           /* gated_delta: [H, D] */                               \
     X(dt_proj, MATRIX_OF_X)          /* mamba2: [H, D]; its bias is dt_bias too */           \
+    X(erase_proj, MATRIX_OF_X)       /* rwkv7: [H*m, D] */                                   \
+    X(write_proj, MATRIX_OF_X)       /* rwkv7: [H*m, D] */                                   \
     X(feature_q, MATRIX_OF_HEADS)    /* hedgehog: [H*d, d]; and of q and k, one for both, */ \
     X(feature_k, MATRIX_OF_HEADS)    /* favor: [H*m, d]; (unit_)cos_sin: [H*m/2, d] */       \
     X(out_gate_proj, MATRIX_OF_PAIR) /* [H*dv, D]; with gate_per_head [H, D] */              \

@@ -285,6 +285,12 @@ FORMULA float formula_gla_gate(float u, float normalizer)
     return formula_exp(formula_log_sigmoid(u) / normalizer);
 }
 
+/* RWKV-7 (Peng et al. 2025, eq. 12; flash-linear-attention 0.6): e^(-e^(-1/2) sigmoid(u)). */
+FORMULA float formula_rwkv7_decay(float u)
+{
+    return formula_exp(-0.606530659713f * formula_sigmoid(u));
+}
+
 /* Gated DeltaNet (Yang et al. 2025, section 3.1, with Mamba-2's decay): e^(-decay softplus(u)). */
 FORMULA float formula_softplus_decay(float u, float decay)
 {
@@ -308,12 +314,13 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_SIGMOID)           /* RFA's g, fast decay's z and f, the delta rule's beta */   \
     X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
-    X(FORMULA_SOFTCAP)           /* constant: c */                                            \
-    X(FORMULA_SCALE)             /* constant u */                                             \
-    X(FORMULA_SCALED_SIGMOID)    /* the delta rule's beta, up to the constant */              \
-    X(FORMULA_AT_LEAST)          /* the larger of u and the constant */                       \
-    X(FORMULA_AT_MOST)           /* the smaller */                                            \
-    X(FORMULA_SOFTPLUS)          /* Mamba-2's dt */
+    X(FORMULA_RWKV7_DECAY)                                                                    \
+    X(FORMULA_SOFTCAP)        /* constant: c */                                               \
+    X(FORMULA_SCALE)          /* constant u */                                                \
+    X(FORMULA_SCALED_SIGMOID) /* the delta rule's beta, up to the constant */                 \
+    X(FORMULA_AT_LEAST)       /* the larger of u and the constant */                          \
+    X(FORMULA_AT_MOST)        /* the smaller */                                               \
+    X(FORMULA_SOFTPLUS)       /* Mamba-2's dt */
 #define FORMULA_OF_TWO(X)                                                            \
     X(FORMULA_REFINED_GATE)                                                          \
     X(FORMULA_SUM) /* of a pair's h */                                               \
@@ -347,6 +354,8 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_refined_gate(u, w);
     case FORMULA_GLA_GATE:
         return formula_gla_gate(u, constant);
+    case FORMULA_RWKV7_DECAY:
+        return formula_rwkv7_decay(u);
     case FORMULA_SOFTCAP:
         return formula_softcap(u, constant);
     case FORMULA_SCALE:

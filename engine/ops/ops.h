@@ -201,6 +201,8 @@ struct ops_factor {
 /* The row recurrence of every linear mixer (model-format.md), from its projections on. Row i of a
  * head's S, in token order:
  *   s <- a_i (f * s);  s <- s + (b v_i - delta (s.phi_k)) phi_k;  h_i = s.phi_q
+ * or, where erase is there, of the other order: r = s.erase, then
+ *   s <- a_i (f * s);  s <- s + (b v_i) phi_k - r write;  h_i = s.phi_q
  * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6); with a skip (Mamba-2)
  * h_i + D v_i at last. What is absent is 1 (a, f, b) or 0 (delta). Where a key raises the running
  * maximum, a gets the factor exp(M_old - M_new). S of a head in the slot: [rows / 16][m2][16], rows
@@ -220,10 +222,12 @@ struct ops_recurrence {
     struct ops_features phi;
     struct rows q, k, v; /* [N, Hq*d], [N, Hk*d], [N, Hv*dv] */
     struct ops_factor row_decay, feature_decay, input_scale,
-        delta;           /* a; f [N, Hk*m]; b, delta [N, H] */
-    const float *skip;   /* D [H], on the device, or NULL */
-    struct rows h;       /* out: [N, H*dv] */
-    size_t state_offset; /* of S [H] in the slot */
+        delta;                /* a; f [N, Hk*m]; b, delta [N, H] */
+    struct rows erase, write; /* [N, Hk*m2], or both absent: not with delta, nor with a running
+                                 maximum */
+    const float *skip;        /* D [H], on the device, or NULL */
+    struct rows h;            /* out: [N, H*dv] */
+    size_t state_offset;      /* of S [H] in the slot */
 };
 
 /* The segments of a long_short window (model-format.md): every l tokens of a text become r vectors

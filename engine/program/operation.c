@@ -39,7 +39,8 @@ static void visit_recurrence(const struct visitor *to, struct operation *operati
     struct ops_recurrence *a = &operation->recurrence;
     struct ops_factor *const factors[] = {&a->row_decay, &a->feature_decay, &a->input_scale,
                                           &a->delta};
-    struct rows *const read[] = {&a->q, &a->k, &a->v, &a->phi.y_q, &a->phi.y_k};
+    struct rows *const read[] = {&a->q,       &a->k,     &a->v,    &a->phi.y_q,
+                                 &a->phi.y_k, &a->erase, &a->write};
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         visit(to, read[i], ACCESS_READS);
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {

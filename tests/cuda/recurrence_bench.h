@@ -47,7 +47,7 @@ struct part {
     int text, first, count;
 };
 
-enum array { Q, K, V, Y_Q, Y_K, GATE, GATE_2, COSINES, SINES, ARRAYS };
+enum array { Q, K, V, Y_Q, Y_K, GATE, GATE_2, ERASE, WRITE, COSINES, SINES, ARRAYS };
 
 struct arrays {
     float *data[ARRAYS]; /* [all tokens of all texts, width]; a step's rows on a device */
@@ -124,6 +124,7 @@ static inline void set_widths(const struct problem *p, int width[ARRAYS])
     width[Y_K] = key_heads(s) * p->rows;
     width[GATE] = s->heads * (s->value_dim > p->features ? s->value_dim : p->features);
     width[GATE_2] = width[GATE];
+    width[ERASE] = width[WRITE] = p->gate == GATE_RWKV7 ? key_heads(s) * positioned(p) : 1;
     width[COSINES] = per_head * (s->head_dim > p->features ? s->head_dim : p->features);
     width[SINES] = width[COSINES];
 }
@@ -148,9 +149,15 @@ static inline struct arrays make_arrays(const struct problem *p)
     struct arrays x;
     int total = total_tokens(p), m = p->features;
     set_widths(p, x.width);
-    for (int i = 0; i < ARRAYS; i++)
-        x.data[i] = bench_floats((size_t)total * (size_t)x.width[i], i >= COSINES ? 0.0f : -1.0f,
-                                 1.0f, (uint32_t)i + 1);
+    for (int i = 0; i < ARRAYS; i++) {
+        /* what is erased is of length 1, or S grows with every token */
+        const bool shorter = i == ERASE || i == WRITE;
+        x.data[i] = bench_floats((size_t)total * (size_t)x.width[i],
+                                 i >= COSINES ? 0.0f
+                                 : shorter    ? -0.1f
+                                              : -1.0f,
+                                 shorter ? 0.1f : 1.0f, (uint32_t)i + 1);
+    }
     x.householder = bench_floats((size_t)m, -0.3f, 0.3f, 99);
     x.permutation = make_cycles(m);
     x.codes = bench_floats(2 * code_floats(p), -0.2f, 0.3f, 98);
@@ -284,6 +291,11 @@ static inline void set_gate(const struct problem *p, const struct arrays *x,
         call->row_decay_per_head = true;
         call->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
         call->skip = x->per_head;
+        break;
+    case GATE_RWKV7:
+        call->feature_decay = (struct ops_factor){FORMULA_RWKV7_DECAY, .u = u};
+        call->erase = rows_of(x, ERASE);
+        call->write = rows_of(x, WRITE);
         break;
     }
 }

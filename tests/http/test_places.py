@@ -62,7 +62,7 @@ def test_who_has_nothing_at_work_makes_room(server_factory, crowd, how):
             assert time.monotonic() - began < 20 * SLOWNESS  # idle ones stay for 75 s, half requests for 30 s
             assert wait_for_few([*others, late], 15)
         assert next(reply.chunks())  # what is at work goes on
-    assert "all 16 connections that --max-connections allows are taken" in server.tail(10**6)
+    server.wait_logged("all 16 connections that --max-connections allows are taken")
 
 
 def test_the_longest_goes_first(server_factory, crowd):

@@ -148,6 +148,8 @@ def random_recurrence(rng, mixer):
         mixer["gate_logit_normalizer"] = rng.choice([1.0, 16.0, 3.5])
     if mixer["gate"] in DELTA and mixer["feature_map"] in EXPONENTIAL and rng.random() < 0.8:
         mixer["feature_map"] = "dpfp"
+    if mixer["gate"] == "rwkv7" and rng.random() < 0.9:
+        mixer["feature_map"] = "identity"
     if rng.random() < (0.3 if mixer["gate"] in DELTA else 0.02):
         mixer["beta_max"] = rng.choice([1, 1.5, 2])
     if rng.random() < (0.3 if mixer["output_gate"] != "none" else 0.03):
@@ -411,6 +413,22 @@ GOLDEN = {
         },
     ),
 }
+
+
+# RWKV-7's update, by itself and behind what changes keys.
+GOLDEN["gate_rwkv7"] = (
+    {"head_dim": 12, "value_dim": 9, "bias": True},
+    {"num_attention_heads": 2, "norm_type": "rmsnorm"},
+    {"kind": "linear", "gate": "rwkv7", "output_norm": "layernorm"},
+    {
+        "kind": "linear",
+        "gate": "rwkv7",
+        "conv": {"width": 3, "activation": "silu"},
+        "qk_norm": {"type": "l2"},
+        "position": {"type": "rope", "stage": "after"},
+        "output_gate": "swish",
+    },
+)
 
 
 # FLASH and a block of TransNormer T1 and T2 with both attentions (table 12).

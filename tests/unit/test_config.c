@@ -119,10 +119,13 @@ static const struct change native_changes[] = {
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
-     "gla, delta, gated_delta, mamba2)"},
+     "gla, delta, gated_delta, mamba2, rwkv7)"},
     {"mixers/r/gate", "\"delta\"",
      "config.json: mixers.r: feature_map exp and favor cannot be combined with the gates delta "
      "and gated_delta (the delta rule does not scale with the running maximum)"},
+    {"mixers/r/gate", "\"rwkv7\"",
+     "config.json: mixers.r: the gate rwkv7 needs feature_map identity (what it erases is no "
+     "feature)"},
     {"mixers/r/num_qk_heads", "2", NULL},
     {"mixers/r/num_qk_heads", "3",
      "config.json: mixers.r.num_qk_heads: expected a divisor of 4 heads, got 3"},

@@ -244,6 +244,7 @@ class LinearMixer(Mixer):
             "delta": {"b_proj": heads},
             "gated_delta": {"b_proj": heads, "a_proj": heads},
             "mamba2": {"dt_proj": heads},
+            "rwkv7": dict.fromkeys(("f_proj", "erase_proj", "write_proj"), heads * self.m),
         }
         for name, size in outputs.get(self.config.gate, {}).items():
             setattr(self, name, Linear(tensors.under(name), size, width))
@@ -323,6 +324,14 @@ class LinearMixer(Mixer):
         if gate == "mamba2":
             step = self._step(self.dt_proj, x)
             return step * v, {"log_a": self._log_decay(step)}
+        if gate == "rwkv7":
+            erase = self._heads(self.erase_proj, x)
+            erase = erase * (erase.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+            return v, {
+                "log_f": -math.exp(-0.5) * torch.sigmoid(self._heads(self.f_proj, x)),
+                "erase": erase,
+                "write": erase * torch.sigmoid(self._heads(self.write_proj, x)),
+            }
         rate = torch.sigmoid(self._heads(self.b_proj, x)) * (self.config.beta_max or 1)
         gates = {"rate": rate}
         if gate == "gated_delta":

@@ -21,26 +21,33 @@ LOWEST_LOG_DECAY = -5.0
 HEAD_CHUNK = 64
 
 
-def step_by_step(q, k, v, log_a=None, log_f=None, rate=None):
-    """The definition, in T steps."""
+def step_by_step(q, k, v, log_a=None, log_f=None, rate=None, erase=None, write=None):
+    """The definition, in T steps. With erase and write [.., T, m] what the state has for `erase`
+    before its decay goes, by `write` (RWKV-7)."""
     state = q.new_zeros(*v.shape[:-1][:-1], v.shape[-1], k.shape[-1])
     outputs = []
     for t in range(q.shape[-2]):
+        erased = None if erase is None else state @ erase[..., t, :, None]
         if log_a is not None:
             state = state * log_a[..., t, :].exp().unsqueeze(-1)
         if log_f is not None:
             state = state * log_f[..., t, :].exp().unsqueeze(-2)
-        write = v[..., t, :]
+        added = v[..., t, :]
         if rate is not None:
-            write = write - rate[..., t, :] * (state @ k[..., t, :, None]).squeeze(-1)
-        state = state + write.unsqueeze(-1) * k[..., t, None, :]
+            added = added - rate[..., t, :] * (state @ k[..., t, :, None]).squeeze(-1)
+        state = state + added.unsqueeze(-1) * k[..., t, None, :]
+        if erase is not None:
+            state = state - erased * write[..., t, None, :]
         outputs.append((state @ q[..., t, :, None]).squeeze(-1))
     return torch.stack(outputs, -2)
 
 
-def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=None):
+def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=None, **apart):
     """The same in chunks: matrix products inside a chunk, one state per chunk between them. Decays
-    of rows and features are at least e^LOWEST_LOG_DECAY; those of a head are as they are."""
+    of rows and features are at least e^LOWEST_LOG_DECAY; those of a head are as they are. What is
+    erased apart is so step by step."""
+    if apart:
+        return step_by_step(q, k, v, log_a, log_f, rate, **apart)
     one_decay = log_f is None and log_a is not None and log_a.shape[-1] == 1
     per_head = rate is not None or one_decay
     if rate is not None and not one_decay and (log_a is not None or log_f is not None):
