@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device.h"
 
+#include "engine/bits.h"
 #include "engine/cpu/backend.h"
+#include "engine/cpu/residence.h"
 #ifdef REGLA_CUDA
 #include "engine/cuda/backend.h"
 #endif
+#include "engine/model/fingerprint.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Of all that packing depends on beside the model. */
+static uint32_t packed_number(const struct engine_options *options)
+{
+    return (uint32_t)engine_bits(options->weights, ACTIVATIONS_F32) << 8 |
+           (uint32_t)options->weights;
+}
 
 static int open_cpu(const struct ops **ops, struct backend **backend,
                     const struct engine_options *options, struct error *err)
@@ -17,7 +27,9 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
                                     .activations = options->activations,
                                     .weights = options->weights,
                                     .share_always = options->share_always,
-                                    .observer = options->observer};
+                                    .observer = options->observer,
+                                    .packed_weights = options->packed_weights,
+                                    .packed_number = packed_number(options)};
     if (options->products != PRODUCTS_OWN)
         return error_set(err, ERROR_UNSUPPORTED, "products: expected %s on the CPU, got %s",
                          products_name(PRODUCTS_OWN), products_name(options->products));
@@ -33,6 +45,8 @@ static int open_cuda(const struct ops **ops, struct backend **backend, int devic
                                       .activations = options->activations,
                                       .weights = options->weights,
                                       .products = options->products};
+    if (options->packed_weights != NULL)
+        return error_set(err, ERROR_UNSUPPORTED, "packed_weights: only on the CPU");
     *ops = cuda_ops();
     return cuda_open(backend, &cuda, err);
 }
@@ -144,4 +158,12 @@ int device_open(const struct ops **ops, struct backend **backend,
                          "instruction_set: expected none on a GPU, got \"%s\"",
                          options->instruction_set);
     return open_cuda(ops, backend, device, options, err);
+}
+
+_Static_assert(RESIDENCE_OWNER_BYTES == (int)FINGERPRINT_BYTES, "files have a fingerprint");
+
+int device_weights_settle(const struct ops *ops, struct backend *backend,
+                          const unsigned char *owner, struct error *err)
+{
+    return ops == &cpu_ops ? cpu_weights_settle(backend, owner, err) : 0;
 }

@@ -29,4 +29,9 @@ const char *device_refused_set(const struct engine_options *options);
 int device_open(const struct ops **ops, struct backend **backend,
                 const struct engine_options *options, struct error *err);
 
+/* All weights are packed, and the model's fingerprint, owner, is known. Files of packed weights are
+ * finished, or refused (ERROR_INVALID). */
+int device_weights_settle(const struct ops *ops, struct backend *backend,
+                          const unsigned char *owner, struct error *err);
+
 #endif

@@ -209,6 +209,8 @@ static int load_weights(struct engine *engine, const struct forward_options *opt
                                      : forward_open(&engine->forward, engine->model, engine->ops,
                                                     engine->backend, options, err);
     if (fingerprint != NULL && fingerprint_finish(fingerprint) == 0) {
+        if (result == 0)
+            result = device_weights_settle(engine->ops, engine->backend, engine->fingerprint, err);
         if (result == 0 && options->weights == WEIGHTS_Q4)
             result =
                 four_bits_check(engine->model, engine->fingerprint, &engine->info.q4_blocks, err);
@@ -234,6 +236,12 @@ int engine_open_model(struct engine **out, struct model *model,
     struct engine_options chosen = *options;
     chosen.weights = engine->info.weights;
     chosen.activations = engine->info.activations;
+    if (options->packed_weights != NULL && engine->info.weights == WEIGHTS_Q4 &&
+        model->storage->beside != NULL) {
+        error_set(err, ERROR_UNSUPPORTED,
+                  "packed_weights: not with a model that has " FOUR_BITS_FILE);
+        goto fail;
+    }
     if (device_open(&engine->ops, &engine->backend, &chosen, err) != 0)
         goto fail;
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,

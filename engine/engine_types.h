@@ -22,7 +22,10 @@ struct engine_options {
                                            ERROR_UNSUPPORTED if not the device */
     enum products products; /* ERROR_INVALID if they do not fit the weights, ERROR_UNSUPPORTED if
                                not the device */
-    int threads;            /* of the CPU; 0: as many as the affinity mask and the cgroups allow */
+    const char *packed_weights; /* a file of the weights as the CPU packs them, which is mapped; it
+                                   is made where it is missing. NULL: they are packed into memory.
+                                   ERROR_UNSUPPORTED on other devices, and beside four_bits.h's */
+    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroups allow */
     size_t state_memory_bytes; /* budget for all states and KV pages; 0: a share of free memory,
                                   or what device_memory_bytes leaves */
     int sharing; /* engines that share the device's memory, this one and those that are opened after

@@ -105,7 +105,7 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
                              const struct matrix *parts, int num_parts, int heads,
                              enum weight_format format, struct error *err)
 {
-    if (weights_create(out, &backend->chunk, backend->threads, parts, num_parts, heads, format,
+    if (weights_create(out, backend->residence, backend->threads, parts, num_parts, heads, format,
                        backend->activations, err) != 0)
         return -1;
     /* What was asked for is for the model's format. For a matrix that the file has in two bytes
@@ -119,7 +119,12 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
 
 static void cpu_weight_free(struct backend *backend, struct weight *weight)
 {
-    weights_free(weight, &backend->chunk);
+    weights_free(weight, backend->residence);
+}
+
+int cpu_weights_settle(struct backend *backend, const unsigned char *owner, struct error *err)
+{
+    return backend->residence->kind->settle(backend->residence, owner, err);
 }
 
 static size_t cpu_weight_bytes(const struct weight *weight, enum weight_format format)
@@ -241,6 +246,8 @@ static void cpu_close(struct backend *backend)
     if (backend == NULL)
         return;
     threads_close(backend->threads);
+    if (backend->residence != NULL)
+        backend->residence->kind->close(backend->residence);
     free(backend->groups);
     free(backend->scratch);
     free(backend->arranged);
@@ -298,6 +305,15 @@ static int check_activations(const struct backend *backend, enum weight_format w
                      needed, backend->kernels->name);
 }
 
+static int open_residence(struct backend *backend, const struct cpu_options *options,
+                          struct error *err)
+{
+    return options->packed_weights == NULL
+               ? residence_open_memory(&backend->residence, err)
+               : residence_open_file(&backend->residence, options->packed_weights,
+                                     options->packed_number, err);
+}
+
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err)
 {
     struct backend *backend = calloc(1, sizeof *backend);
@@ -309,6 +325,7 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
     backend->weights = options->weights;
     backend->observer = options->observer;
     if (backend->kernels == NULL || check_activations(backend, options->weights, err) != 0 ||
+        open_residence(backend, options, err) != 0 ||
         threads_open(&backend->threads, options->threads, err) != 0) {
         cpu_close(backend);
         return -1;

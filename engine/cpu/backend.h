@@ -14,6 +14,8 @@ struct cpu_options {
     enum weight_format weights; /* the format that rounded activations are multiplied with */
     bool share_always;          /* for tests: threads share even the smallest operation */
     const struct product_observer *observer; /* NULL: none */
+    const char *packed_weights;              /* a file of them (residence.h); NULL: in memory */
+    uint32_t packed_number;
 };
 
 extern const struct ops cpu_ops;
@@ -31,5 +33,9 @@ const char *cpu_refused_set(void);
 /* ERROR_UNSUPPORTED when this machine cannot round to these activations. The caller closes *out
  * with cpu_ops.close. */
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err);
+
+/* All weights are there; owner: [RESIDENCE_OWNER_BYTES], of the model. A file of packed weights is
+ * finished, or found to be another model's (ERROR_INVALID). */
+int cpu_weights_settle(struct backend *backend, const unsigned char *owner, struct error *err);
 
 #endif

@@ -19,8 +19,8 @@ struct backend {
     enum activation_format activations; /* for weights that they fit */
     enum weight_format weights;         /* of most matrices */
     struct threads *threads;
-    struct weight_chunk *chunk; /* memory of the matrix packed last */
-    int64_t share_elements;     /* an operation with fewer elements uses one thread */
+    struct residence *residence; /* of the weights */
+    int64_t share_elements;      /* an operation with fewer elements uses one thread */
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;

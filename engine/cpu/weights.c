@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static size_t panel_bytes(enum weight_format format, int64_t in)
 {
@@ -198,55 +197,12 @@ static bool pack_panels(struct weight *weight, struct threads *threads, const st
     return !atomic_load(&packing.too_large);
 }
 
-/* Memory of matrices beside each other: a huge page holds parts of several. */
-struct weight_chunk {
-    char *data;
-    size_t size, used;
-    int weights; /* that lie in it */
-};
-
-static const size_t huge_page = (size_t)2 << 20, chunk_size = (size_t)64 << 20;
-
-static struct weight_chunk *create_chunk(size_t bytes)
-{
-    struct weight_chunk *chunk = calloc(1, sizeof *chunk);
-    if (chunk == NULL || bytes > SIZE_MAX / 2)
-        return free(chunk), NULL;
-    chunk->size = bytes < chunk_size ? chunk_size : (bytes + huge_page - 1) / huge_page * huge_page;
-    chunk->data = aligned_alloc(huge_page, chunk->size); /* costs memory where it is written */
-    if (chunk->data == NULL)
-        return free(chunk), NULL;
-    madvise(chunk->data, chunk->size, MADV_HUGEPAGE);
-    return chunk;
-}
-
-/* On huge pages where the kernel agrees: decoding reads all of the weights every token, and faster
- * so. What is small goes to malloc. */
-static int allocate(struct weight *weight, struct weight_chunk **last)
-{
-    if (weight->bytes < 65536) {
-        weight->data = aligned_alloc(64, (weight->bytes + 63) / 64 * 64);
-        return weight->data == NULL ? -1 : 0;
-    }
-    if (*last == NULL || (*last)->size - (*last)->used < weight->bytes) {
-        struct weight_chunk *chunk = create_chunk(weight->bytes);
-        if (chunk == NULL)
-            return -1;
-        *last = chunk;
-    }
-    weight->chunk = *last;
-    weight->data = (unsigned char *)(*last)->data + (*last)->used;
-    (*last)->used += (weight->bytes + 63) / 64 * 64;
-    (*last)->weights++;
-    return 0;
-}
-
-int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
+int weights_create(struct weight **out, struct residence *residence, struct threads *threads,
                    const struct matrix *parts, int num_parts, int heads, enum weight_format format,
                    enum activation_format activations, struct error *err)
 {
     int64_t rows;
-    bool biased;
+    bool biased, packed = false;
     if (packing_check(parts, num_parts, heads, &rows, &biased, err) != 0)
         return -1;
     struct weight *weight = calloc(1, sizeof *weight);
@@ -262,36 +218,33 @@ int weights_create(struct weight **out, struct weight_chunk **last, struct threa
     weight->panel_bytes = panel_bytes(weight->format, weight->in);
     weight->bytes = weights_packed_bytes(weight->format, weight->in, weight->out, heads);
     weight->bias = biased ? malloc((size_t)rows * sizeof(float)) : NULL;
-    if (allocate(weight, last) != 0 || (biased && weight->bias == NULL))
+    if (biased && weight->bias == NULL)
         goto no_memory;
+    if (residence->kind->place(residence, weight, &packed, err) != 0) {
+        weights_free(weight, residence);
+        return -1;
+    }
     if (biased)
         packing_biases(parts, num_parts, weight->bias);
-    if (!pack_panels(weight, threads, parts, num_parts)) {
-        const enum weight_format packed = weight->format;
-        weights_free(weight, last);
-        return packing_too_large(parts, rows, packed, err);
+    if (!packed && !pack_panels(weight, threads, parts, num_parts)) {
+        const enum weight_format tried = weight->format;
+        weights_free(weight, residence);
+        return packing_too_large(parts, rows, tried, err);
     }
     *out = weight;
     return 0;
 no_memory:
-    weights_free(weight, last);
+    weights_free(weight, residence);
     return error_set(err, ERROR_NO_MEMORY, "weights: no memory for %lld x %lld", (long long)rows,
                      (long long)parts[0].cols);
 }
 
-void weights_free(struct weight *weight, struct weight_chunk **last)
+void weights_free(struct weight *weight, struct residence *residence)
 {
     if (weight == NULL)
         return;
-    struct weight_chunk *chunk = weight->chunk;
-    if (chunk == NULL) {
-        free(weight->data);
-    } else if (--chunk->weights == 0) {
-        if (chunk == *last)
-            *last = NULL;
-        free(chunk->data);
-        free(chunk);
-    }
+    if (weight->data != NULL)
+        residence->kind->leave(residence, weight);
     free(weight->bias);
     free(weight);
 }

@@ -4,21 +4,19 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/base/threads.h"
+#include "engine/cpu/residence.h"
 #include "engine/ops/packing.h"
 
 struct table {
     struct matrix matrix; /* its data is borrowed */
 };
 
-struct weight_chunk; /* memory that matrices share */
-
-/* The pool's threads pack the panels. *last: the memory of the matrix before; NULL at first.
- * activations: used where they fit the format. ERROR_INVALID when a number is too large for the
- * format. */
-int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
+/* The pool's threads pack the panels, where the residence lacks them. activations: used where they
+ * fit the format. ERROR_INVALID when a number is too large for the format. */
+int weights_create(struct weight **out, struct residence *residence, struct threads *threads,
                    const struct matrix *parts, int num_parts, int heads, enum weight_format format,
                    enum activation_format activations, struct error *err);
-void weights_free(struct weight *weight, struct weight_chunk **last); /* NULL is allowed */
+void weights_free(struct weight *weight, struct residence *residence); /* NULL is allowed */
 
 /* The bytes of a packed matrix of heads * out rows. format is not auto. */
 size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, int heads);
