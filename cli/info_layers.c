@@ -28,19 +28,19 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "");
     if (mixer->activation != SOFTMAX_ACT_SOFTMAX)
         snprintf(activation, sizeof activation, " (%s)", activations[mixer->activation]);
-    if (mixer->kind == MIXER_CONV) {
+    if (!mixer_has(mixer, HAS_HEADS)) {
         snprintf(text, size, "gated convolution of %d tokens%s, %d channels", mixer->conv.width,
                  mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "",
                  mixer->value_dim);
         return;
     }
-    if (mixer->kind == MIXER_LINEAR)
+    if (mixer_has(mixer, HAS_FEATURES))
         snprintf(kind, sizeof kind, "linear: %s features, gate %s%s%s",
                  features[mixer->feature_map], gates[mixer->gate],
                  mixer->sum_norm ? ", sum_norm" : "", chunks);
-    else if (mixer->window == WINDOW_FULL)
+    else if (window_has(mixer->window, KEEPS_ALL_KEYS))
         snprintf(kind, sizeof kind, "softmax%s", activation);
-    else if (mixer->window == WINDOW_LONG_SHORT)
+    else if (window_has(mixer->window, HAS_SEGMENTS))
         snprintf(kind, sizeof kind,
                  "softmax: %s window of %d tokens, segments of %d tokens as %d vectors",
                  windows[mixer->window], mixer->window_size, mixer->segment_length,
@@ -92,6 +92,8 @@ static void tell_branch(FILE *out, const struct branch *branch, bool beside)
                 (long long)mlp->up_proj.rows);
     fprintf(out, "; of %s%sx", branch->pre.kind != NORM_NONE ? norms[branch->pre.kind] : "",
             branch->pre.kind != NORM_NONE ? " " : "");
+    if (branch->shift.width > 0)
+        fprintf(out, ", token shift");
     tell_number(out, "scale", branch->scale);
     fprintf(out, "\n");
 }
@@ -183,10 +185,10 @@ static json_t *size_json(int size)
 /* Its keys of config.json, and sizes (model-format.md). */
 static json_t *mixer_json(const struct mixer *mixer)
 {
-    if (mixer->kind == MIXER_CONV)
+    if (!mixer_has(mixer, HAS_HEADS))
         return json_pack("{ss ss si si}", "mixer", mixer->name, "kind", "conv", "convolution",
                          mixer->conv.width, "value_dim", mixer->value_dim);
-    const bool linear = mixer->kind == MIXER_LINEAR;
+    const bool linear = mixer_has(mixer, HAS_FEATURES);
     const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(
         "{ss ss ss* ss* so* so* ss so* ss* ss* so* so* so* so* ss* si si so* si si si}", "mixer",

@@ -164,7 +164,7 @@ static void tell_attention(const struct teller *teller, const struct operation *
             rows_text(teller, a->k, k), rows_text(teller, a->v, v));
     fprintf(out, "%s%d heads (%d of k and v) of %d and %d; %s window", teller->between,
             a->num_heads, a->num_kv_heads, a->key_dim, a->value_dim, windows[a->window]);
-    if (a->window != WINDOW_FULL)
+    if (!window_has(a->window, KEEPS_ALL_KEYS))
         fprintf(out, " of %d", a->window_size);
     if (a->softcap != 0)
         fprintf(out, "; softcap %g", (double)a->softcap);

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cost.h"
 
+static double all_keys(double from, double count)
+{
+    const double end = from + count;
+    return (end * (end + 1) - from * (from + 1)) / 2;
+}
+
 /* Keys that the queries at positions [from, from + count) see in a window, all together. */
 static double keys_seen(enum window_kind kind, double window, double from, double count)
 {
-    double end = from + count;
-    if (kind == WINDOW_FULL)
-        return (end * (end + 1) - from * (from + 1)) / 2;
     double seen = 0;
-    for (double p = from; p < end; p++)
+    if (window_has(kind, KEEPS_ALL_KEYS))
+        return all_keys(from, count);
+    for (double p = from; p < from + count; p++)
         seen += kind == WINDOW_BLOCK ? p - window * (double)(int64_t)(p / window) + 1
                 : p + 1 < window     ? p + 1
                                      : window;
@@ -18,7 +23,7 @@ static double keys_seen(enum window_kind kind, double window, double from, doubl
 /* Reads those of the pages that all positions before have, and writes its own. */
 static double pages_bytes(double bytes_per_token, double from, double count)
 {
-    return bytes_per_token * (keys_seen(WINDOW_FULL, 0, from, count) + count);
+    return bytes_per_token * (all_keys(from, count) + count);
 }
 
 /* Vectors of segments that they see beside these. */
@@ -82,7 +87,7 @@ static void add_attention(struct cost *text, const struct operation *operation, 
     const double seen = keys_seen(a->window, a->window_size, depth, tokens);
     const double vectors = segments ? vectors_seen(segments, depth, tokens) : 0;
     text->operations += 2.0 * (a->key_dim + a->value_dim) * a->num_heads * (seen + vectors);
-    if (a->window == WINDOW_FULL) {
+    if (window_has(a->window, KEEPS_ALL_KEYS)) {
         const double tile = (double)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
         text->bytes += pages_bytes(tile * a->num_kv_heads / OPS_TILE, depth, tokens);
         return;

@@ -72,14 +72,31 @@ static void emit_embeddings(struct emitter *emitter, struct rows x)
     norm_in_place(emitter, &model->embedding_norm, x);
 }
 
+/* pre(x), into a buffer of its own where the token shift changes it there. */
+static struct rows emit_shift(struct emitter *emitter, const struct branch *branch, struct rows x)
+{
+    const int size = emitter->model->hidden_size;
+    const struct rows out = emitter_rows(emitter, size);
+    if (branch->pre.kind != NORM_NONE) {
+        const struct ops_norm norm = norm_of(emitter, &branch->pre, x, out);
+        emitter_norm(emitter, &norm);
+    } else {
+        emitter_map(emitter, &(struct ops_map){.num_cols = size, .out = out, .u = x});
+    }
+    convolution_emit(emitter, &branch->shift, size, out);
+    return out;
+}
+
 /* What a branch reads, behind the norm before it, and that it writes out. */
 static struct branch_ends ends_of(struct emitter *emitter, const struct branch *branch,
                                   struct rows x, struct rows out, struct ops_norm *room)
 {
     struct branch_ends ends = {.x = x, .out = out};
-    if (branch->pre.kind != NORM_NONE) {
-        *room =
-            norm_of(emitter, &branch->pre, x, emitter_rows(emitter, emitter->model->hidden_size));
+    if (branch->shift.width > 0) {
+        ends.x = emit_shift(emitter, branch, x);
+    } else if (branch->pre.kind != NORM_NONE) {
+        const struct rows normed = emitter_rows(emitter, emitter->model->hidden_size);
+        *room = norm_of(emitter, &branch->pre, x, normed);
         ends.norm = room;
     }
     return ends;

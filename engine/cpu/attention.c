@@ -134,7 +134,7 @@ void cpu_attention(struct backend *backend, const struct ops_attention *a)
 {
     const struct batch *batch = backend->batch;
     int64_t width = (int64_t)a->num_heads * (a->key_dim + a->value_dim);
-    if (a->window != WINDOW_FULL) {
+    if (!window_has(a->window, KEEPS_ALL_KEYS)) {
         heads_run(
             backend, window_task, a, batch->num_spans, a->num_kv_heads,
             width * ((int64_t)a->window_size * batch->num_rows + vectors_seen(batch, a->segments)));

@@ -102,7 +102,8 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
         striping.by_row = by_row;
         striping.few = batch.max_few_rows;
         striping.numbers = by_row ? batch.num_rows : batch.num_spans * striping.few;
-        striping.splits = most_splits(batch.max_end, a.window_size, a.window != WINDOW_FULL);
+        striping.splits =
+            most_splits(batch.max_end, a.window_size, !window_has(a.window, KEEPS_ALL_KEYS));
         launch_queries<KV, RING, 8>(backend, a, striping);
     }
     if (RING && batch.max_span_rows > 1) /* the step's queries need what this overwrites */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Short convolutions: of q, k and v, and as a mixer by themselves (LFM 2). */
+/* Short convolutions: of q, k and v, as a mixer by themselves (LFM 2), and as a token shift. */
 #include "engine/mixers/mixer.h"
 
 #include <stdlib.h>
@@ -14,23 +14,22 @@ static float *weights_by_row(const struct convolution *conv, size_t channels)
     return weights;
 }
 
-void mixer_conv_emit(const struct mixer_build *mixer, struct rows x)
+void convolution_emit(struct emitter *emitter, const struct convolution *conv, int64_t channels,
+                      struct rows x)
 {
-    struct emitter *emitter = mixer->emitter;
-    const struct convolution *conv = &mixer->config->conv;
-    const size_t channels = (size_t)mixer_conv_channels(mixer->config);
+    const size_t size = (size_t)channels;
     const struct state_part part = {
         .kind = STATE_PART_CONV,
         .heads = 1,
         .rows = conv->width - 1,
         .features = (int)channels,
         .window = conv->width,
-        .head_bytes = ops_conv_bytes(conv->width, (int64_t)channels),
+        .head_bytes = ops_conv_bytes(conv->width, channels),
     };
-    float *weights = weights_by_row(conv, channels);
+    float *weights = weights_by_row(conv, size);
     if (weights == NULL)
         emitter_no_memory(emitter, "convolution");
-    const size_t bytes = (size_t)conv->width * channels * sizeof *weights;
+    const size_t bytes = (size_t)conv->width * size * sizeof *weights;
     emitter_conv(emitter,
                  &(struct ops_conv){
                      .width = conv->width,
@@ -38,11 +37,16 @@ void mixer_conv_emit(const struct mixer_build *mixer, struct rows x)
                      .activation = conv->activation == VALUE_ACTIVATION_SILU ? FORMULA_SILU
                                                                              : FORMULA_IDENTITY,
                      .weight = emitter_upload(emitter, weights, bytes),
-                     .bias = emitter_upload(emitter, conv->bias, channels * sizeof(float)),
+                     .bias = emitter_upload(emitter, conv->bias, size * sizeof(float)),
                      .x = x,
                      .state_offset = emitter_state(emitter, part),
                  });
     free(weights);
+}
+
+void mixer_conv_emit(const struct mixer_build *mixer, struct rows x)
+{
+    convolution_emit(mixer->emitter, &mixer->config->conv, mixer_conv_channels(mixer->config), x);
 }
 
 /* [B | C | u]: B times u, convolved in its place. Its gate C comes with the output projection. */

@@ -84,7 +84,7 @@ static struct ops_norm prepare_output(const struct mixer_build *mixer,
 {
     const struct mixer *config = mixer->config;
     const enum output_gate gate = config->output_gate;
-    if (config->kind == MIXER_CONV)
+    if (!mixer_has(config, HAS_HEADS))
         return mixer_gated_conv_output(mixer);
     struct ops_norm after = second != NULL ? combine(mixer, second) : output_norm(mixer);
     after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;

@@ -29,6 +29,10 @@ struct rows mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
 void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, struct rows hidden,
                    const struct branch_ends *ends);
 
+/* A convolution of adjacent columns, in their place; keeps the last rows of a text (conv.c). */
+void convolution_emit(struct emitter *emitter, const struct convolution *conv, int64_t channels,
+                      struct rows x);
+
 /* ---- the words of a mixer, each in its own file ---- */
 
 /* The first column of each matrix in the product of x, which stacks them. */

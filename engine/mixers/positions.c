@@ -10,10 +10,7 @@
 
 bool mixer_position_rotates(const struct mixer *config)
 {
-    const enum position_kind kind = config->position.kind;
-    return kind == POSITION_ROPE || kind == POSITION_LRPE_UNITARY ||
-           kind == POSITION_LRPE_ORTHOGONAL || kind == POSITION_LRPE_PERMUTATION ||
-           kind == POSITION_SPE;
+    return position_does(config->position.kind, TURNS);
 }
 
 static int angles_of_head(const struct position *position, int dim)
@@ -38,7 +35,7 @@ static double theta_of(const struct position *position, int dim, int i)
     if (position->frequencies != NULL)
         return position->frequencies[i];
     double base = position->kind == POSITION_ROPE ? position->base : 10000.0;
-    int size = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims;
+    int size = position_does(position->kind, DOUBLES) ? dim : position->rotary_dims;
     return pow(base, -2.0 * i / size);
 }
 
@@ -151,7 +148,7 @@ void mixer_position_emit(const struct mixer_build *mixer, const struct ops_posit
 {
     struct ops_positions call = *position;
     const int heads = mixer->config->num_qk_heads, key_heads = mixer_key_heads(mixer->config);
-    const int64_t out_dim = call.kind == POSITION_LRPE_UNITARY ? 2 * call.dim : call.dim;
+    const int64_t out_dim = position_does(call.kind, DOUBLES) ? 2 * call.dim : call.dim;
     assert(k->data == q->data + heads * call.dim); /* as they are packed */
     call.num_heads = heads;
     call.num_kv_heads = key_heads;

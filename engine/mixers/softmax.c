@@ -10,7 +10,7 @@
 static size_t place_keys(const struct mixer_build *mixer, enum kv_format kv)
 {
     const struct mixer *config = mixer->config;
-    const bool full = config->window == WINDOW_FULL;
+    const bool full = window_has(config->window, KEEPS_ALL_KEYS);
     const size_t tiles = full ? 1 : ((size_t)config->window_size + OPS_TILE - 1) / OPS_TILE;
     struct state_part part = {
         .kind = full ? STATE_PART_KV : STATE_PART_RING,
@@ -27,13 +27,6 @@ static size_t place_keys(const struct mixer_build *mixer, enum kv_format kv)
         return 0;
     }
     return emitter_state(mixer->emitter, part);
-}
-
-static bool has_bias(enum position_kind kind)
-{
-#define IS_KIND(value) || kind == value
-    return false FORMULA_BIASES(IS_KIND);
-#undef IS_KIND
 }
 
 /* The number of distances with a bias of their own in a table; 0: there is no table. */
@@ -73,7 +66,7 @@ static const struct formula_bias *upload_biases(const struct mixer_build *mixer)
     const struct position *position = &mixer->config->position;
     const size_t heads = (size_t)mixer->config->num_heads;
     const int distances = table_distances(position);
-    if (!has_bias(position->kind) && distances == 0)
+    if (!position_does(position->kind, BIASES) && distances == 0)
         return NULL;
     const float *table = upload_table(mixer);
     struct formula_bias *biases = calloc(heads, sizeof *biases);
@@ -122,14 +115,15 @@ void mixer_softmax_emit(const struct mixer_build *mixer)
     const struct mixer *config = mixer->config;
     struct mixer_inputs inputs = mixer_inputs_emit(mixer);
     /* a slot is f32 all of it */
-    const enum kv_format kv = config->window == WINDOW_FULL ? mixer->emitter->options->kv : KV_F32;
+    const enum kv_format kv =
+        window_has(config->window, KEEPS_ALL_KEYS) ? mixer->emitter->options->kv : KV_F32;
     const size_t offset = place_keys(mixer, kv);
     struct ops_segments segments;
     if (mixer_position_rotates(config)) {
         const struct ops_positions position = mixer_position_prepare(mixer, config->head_dim);
         mixer_position_emit(mixer, &position, &inputs.q, &inputs.k);
     }
-    const bool has_segments = config->window == WINDOW_LONG_SHORT;
+    const bool has_segments = window_has(config->window, HAS_SEGMENTS);
     if (has_segments)
         segments = mixer_segments_emit(mixer, &inputs.k, &inputs.v);
     emitter_attention(mixer->emitter, &(struct ops_attention){

@@ -212,12 +212,32 @@ static int bind_branch_mixer(const struct binder *b, const struct branch_config 
     return b->bind_mixer(&block, err);
 }
 
+/* x + (x of the token before - x) mu, as a convolution. */
+static int bind_shift(const struct binder *b, const char *name, struct convolution *shift,
+                      struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    int64_t size = b->config->hidden_size;
+    const float *mu;
+    float *weight = arena_alloc(b->weights->arena, (size_t)size, 2 * sizeof *weight, err);
+    if (!weight ||
+        weights_floats(b->weights, below(full, b->prefix, name), 1, &size, &mu, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < size; i++) {
+        weight[2 * i] = mu[i];
+        weight[2 * i + 1] = 1 - mu[i];
+    }
+    *shift = (struct convolution){.width = 2, .weight = weight};
+    return 0;
+}
+
 static int bind_branch(const struct binder *b, const struct branch_config *config,
                        struct branch *branch, struct error *err)
 {
     char name[WEIGHT_NAME_SIZE];
     branch->scale = config->scale;
-    if (bind_norm(b->weights, b->config, b->prefix, &config->pre, &branch->pre, err) != 0)
+    if (bind_norm(b->weights, b->config, b->prefix, &config->pre, &branch->pre, err) != 0 ||
+        (config->shift && bind_shift(b, config->shift, &branch->shift, err) != 0))
         return -1;
     if (config->mixer >= 0)
         return bind_branch_mixer(b, config, branch, err);
@@ -376,6 +396,8 @@ static void random_branch(struct random_list *list, const struct block_names *na
     snprintf(prefix, sizeof prefix, "%s.%s", layer, branch->name);
     if (first)
         random_norm(list, layer, &branch->pre);
+    if (branch->shift)
+        random_list_vector(list, layer, branch->shift, hidden, 0.5, 0.2);
     if (branch->mixer >= 0) {
         struct mixer own, second;
         configure_mixer(config, &config->mixers[branch->mixer], &own, &second);

@@ -49,6 +49,7 @@ struct norm_config {
 struct branch_config {
     const char *name;
     struct norm_config pre;
+    const char *shift; /* the token shift's tensor, below the layer; NULL: none */
     float scale;
     int mixer; /* index into config->mixers; -1: it is an MLP */
     enum hidden_act act;

@@ -74,10 +74,12 @@ static bool is_name(const char *name)
 static int parse_branch(struct config *config, const struct fields *fields, bool has_input,
                         struct branch_config *out, struct error *err)
 {
-    static const char *const known[] = {"mixer", "mlp", "name", "norm", "scale"};
+    static const char *const known[] = {"mixer", "mlp", "name", "norm", "scale", "token_shift"};
     const char *mixer = NULL;
-    char place[224];
+    char place[224], shift[MAX_NAME + 16];
+    bool shifts = false;
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        fields_bool(fields, "token_shift", FIELD_OPTIONAL, &shifts, err) != 0 ||
         fields_string(fields, "mixer", FIELD_OPTIONAL, &mixer, err) != 0)
         return -1;
     if ((mixer != NULL) == fields_has(fields, "mlp"))
@@ -91,6 +93,9 @@ static int parse_branch(struct config *config, const struct fields *fields, bool
                          "%s.name: expected 1 to %d of a-z, 0-9 and _, got \"%.40s\"",
                          fields->place, MAX_NAME - 1, name);
     out->name = arena_string(config->arena, name, err);
+    snprintf(shift, sizeof shift, "%s_token_shift", name);
+    if (shifts && !(out->shift = arena_string(config->arena, shift, err)))
+        return -1;
     snprintf(place, sizeof place, "%s.mixer", fields->place);
     if (mixer)
         out->mixer = config_find_mixer(config, place, mixer, err);
@@ -150,7 +155,7 @@ static int parse_block(struct config *config, const struct fields *fields, struc
 
 /* Names of a layer's tensors, or of what they are below. */
 struct names {
-    const char *seen[LAYER_MAX_BLOCKS * (2 + 2 * BLOCK_MAX_BRANCHES)];
+    const char *seen[LAYER_MAX_BLOCKS * (2 + 3 * BLOCK_MAX_BRANCHES)];
     size_t count;
 };
 
@@ -176,7 +181,9 @@ static int check_names(const struct layer_config *layer, const struct fields *bl
         const struct norm_config *norms[2 + BLOCK_MAX_BRANCHES] = {&block->input, &block->post};
         for (int b = 0; b < block->num_branches; b++) {
             norms[2 + b] = &block->branches[b].pre;
-            if (add_name(&names, block->branches[b].name, layer, blocks, err) != 0)
+            if (add_name(&names, block->branches[b].name, layer, blocks, err) != 0 ||
+                (block->branches[b].shift &&
+                 add_name(&names, block->branches[b].shift, layer, blocks, err) != 0))
                 return -1;
         }
         for (int n = 0; n < 2 + block->num_branches; n++)

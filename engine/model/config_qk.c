@@ -53,10 +53,9 @@ int config_qk_parse(const struct fields *fields, const struct config *config, st
 static bool has_key_parameters(const struct mixer *mixer)
 {
     const enum feature_map map = mixer->feature_map;
-    const enum position_kind position = mixer->position.kind;
     return map == FEATURE_FAVOR || map == FEATURE_COS_SIN || map == FEATURE_UNIT_COS_SIN ||
            map == FEATURE_HEDGEHOG || (gate_does(mixer->gate) & DECAYS_FEATURES) ||
-           (position != POSITION_NONE && position != POSITION_ROPE);
+           position_does(mixer->position.kind, OF_HEADS);
 }
 
 int config_qk_check(const struct fields *fields, const struct config *config,

@@ -63,7 +63,7 @@ static int parse_rope(const struct fields *fields, struct mixer_config *out, str
                                         "scaling", "stage", "distance_bias"};
     struct fields scaling;
     struct position *position = &out->mixer.position;
-    const bool linear = out->mixer.kind == MIXER_LINEAR;
+    const bool linear = mixer_has(&out->mixer, HAS_FEATURES);
     int64_t distances = 0;
     /* a softmax mixer has no feature map to be before or after */
     enum field_need stage = linear ? FIELD_REQUIRED : FIELD_OPTIONAL;
@@ -90,7 +90,7 @@ static int parse_lrpe(const struct fields *fields, struct mixer_config *out, str
         fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rope.part, err) != 0)
         return -1;
     CHOICE(fields, "basis", FIELD_OPTIONAL, basis_names, position->basis);
-    if (position->kind == POSITION_LRPE_UNITARY && (gate_does(out->mixer.gate) & ERASES_APART))
+    if (position_does(position->kind, DOUBLES) && (gate_does(out->mixer.gate) & ERASES_APART))
         return refuse(fields, err,
                       "lrpe_unitary cannot be combined with the gate rwkv7 (it makes two of each "
                       "feature that this erases)");
@@ -105,7 +105,7 @@ static int parse_spe(const struct fields *fields, struct mixer_config *out, stru
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
         fields_bool(fields, "gated", FIELD_OPTIONAL, &position->gated, err) != 0)
         return -1;
-    if (out->mixer.kind != MIXER_LINEAR)
+    if (!mixer_has(&out->mixer, HAS_FEATURES))
         return refuse(fields, err, "spe needs a linear mixer");
     if (gate_does(out->mixer.gate) & DECAYS_FEATURES)
         return refuse(
@@ -135,24 +135,18 @@ static int parse_position(const struct fields *mixer, struct mixer_config *out, 
     if (!fields.object)
         return 0;
     CHOICE(&fields, "type", FIELD_REQUIRED, position_names, out->mixer.position.kind);
-    switch (out->mixer.position.kind) {
-    case POSITION_ROPE:
+    const enum position_kind kind = out->mixer.position.kind;
+    if (kind == POSITION_ROPE)
         return parse_rope(&fields, out, err);
-    case POSITION_LRPE_UNITARY:
-    case POSITION_LRPE_ORTHOGONAL:
-    case POSITION_LRPE_PERMUTATION:
+    if (position_does(kind, IS_LRPE))
         return parse_lrpe(&fields, out, err);
-    case POSITION_SPE:
+    if (kind == POSITION_SPE)
         return parse_spe(&fields, out, err);
-    case POSITION_NONE:
-        break;
-    default:
-        if (out->mixer.kind == MIXER_LINEAR)
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s.type: %s needs a softmax mixer (a linear mixer takes none, rope, "
-                             "lrpe_unitary, lrpe_orthogonal, lrpe_permutation or spe)",
-                             fields.place, position_names[out->mixer.position.kind]);
-    }
+    if (position_does(kind, BIASES) && mixer_has(&out->mixer, HAS_FEATURES))
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s.type: %s needs a softmax mixer (a linear mixer takes none, rope, "
+                         "lrpe_unitary, lrpe_orthogonal, lrpe_permutation or spe)",
+                         fields.place, position_names[kind]);
     return fields_only(&fields, known, COUNT(known), err);
 }
 
@@ -285,7 +279,7 @@ static int parse_segments(const struct fields *fields, struct mixer *mixer, stru
 {
     static const char *const keys[] = {"segment_length", "segment_rank"};
     int64_t length = 0, rank = 0;
-    if (mixer->window != WINDOW_LONG_SHORT) {
+    if (!window_has(mixer->window, HAS_SEGMENTS)) {
         for (int i = 0; i < COUNT(keys); i++)
             if (fields_has(fields, keys[i]))
                 return error_set(err, ERROR_INVALID, "%s.%s: only a window long_short has it",
@@ -337,7 +331,7 @@ static int check_scores(const struct fields *fields, const struct config *config
         return refuse(fields, err, "conv needs a separate qk_projection");
     if (mixer->shared_qk && (grouped || mixer->q_norm.kind != NORM_NONE))
         return refuse(fields, err, "num_kv_heads and qk_norm need a separate qk_projection");
-    if (mixer->window == WINDOW_LONG_SHORT && grouped)
+    if (window_has(mixer->window, HAS_SEGMENTS) && grouped)
         return refuse(fields, err, "a window long_short takes no num_kv_heads");
     if (mixer->activation == SOFTMAX_ACT_RELU2 && mixer->score_scale > 0)
         return refuse(fields, err, "the activation relu2 takes score_divisor, and no score_scale");
@@ -375,10 +369,10 @@ static int parse_softmax(const struct fields *fields, const struct config *confi
     CHOICE(fields, "activation", FIELD_OPTIONAL, activation_names, mixer->activation);
     CHOICE(fields, "window", FIELD_OPTIONAL, window_names, mixer->window);
     if (fields_int(fields, "window_size",
-                   mixer->window == WINDOW_FULL ? FIELD_OPTIONAL : FIELD_REQUIRED, 1,
+                   window_has(mixer->window, KEEPS_ALL_KEYS) ? FIELD_OPTIONAL : FIELD_REQUIRED, 1,
                    CONFIG_MAX_WINDOW, &window_size, err) != 0)
         return -1;
-    mixer->window_size = mixer->window == WINDOW_FULL ? 0 : (int)window_size;
+    mixer->window_size = window_has(mixer->window, KEEPS_ALL_KEYS) ? 0 : (int)window_size;
     const bool squares = mixer->activation == SOFTMAX_ACT_RELU2;
     if (fields_int(fields, "score_divisor", squares ? FIELD_REQUIRED : FIELD_OPTIONAL, 1,
                    CONFIG_MAX_WINDOW, &divisor, err) != 0)
@@ -438,16 +432,16 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     if (kind == COUNT(kind_names) - 1)
         return parse_pair(fields, config, out, err);
     out->mixer.kind = kind;
-    if (out->mixer.kind == MIXER_CONV)
+    if (!mixer_has(&out->mixer, HAS_HEADS))
         return parse_gated_conv(fields, &out->mixer, err);
-    int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, config, out, err)
-                                                 : parse_softmax(fields, config, out, err);
+    int result = mixer_has(&out->mixer, HAS_FEATURES) ? parse_linear(fields, config, out, err)
+                                                      : parse_softmax(fields, config, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
         parse_inputs(fields, &out->mixer, err) != 0 || parse_position(fields, out, err) != 0 ||
         config_qk_check(fields, config, &out->mixer, err) != 0 ||
         check_scores(fields, config, &out->mixer, err) != 0)
         return -1;
-    if (out->mixer.window == WINDOW_LONG_SHORT && out->mixer.position.kind != POSITION_NONE)
+    if (window_has(out->mixer.window, HAS_SEGMENTS) && out->mixer.position.kind != POSITION_NONE)
         return refuse(fields, err,
                       "a window long_short takes no position of its own (position_embedding is "
                       "what gives the model positions)");
@@ -467,7 +461,7 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
         parts[i] = &config->mixers[pair->parts[i]].mixer;
         if (config->mixers[pair->parts[i]].is_pair)
             return error_set(err, ERROR_UNSUPPORTED, "%s: expected a mixer that is no pair", place);
-        if (parts[i]->kind == MIXER_CONV)
+        if (!mixer_has(parts[i], HAS_HEADS))
             return error_set(err, ERROR_UNSUPPORTED, "%s: expected a linear or softmax mixer",
                              place);
         if (parts[i]->output_gate != OUTPUT_GATE_NONE)

@@ -67,7 +67,8 @@ int dense_parse(struct dense *dense, struct config *config, const struct fields 
 {
     struct mixer *mixer = &dense->mixer.mixer;
     double eps = class->norm_eps > 0 ? class->norm_eps : 1e-6;
-    *dense = (struct dense){.mixer.mixer = {.kind = MIXER_SOFTMAX}};
+    *dense = (struct dense){0};
+    mixer_make_softmax(mixer);
     config->hidden_act = class->act;
     config->tied = class->tied;
     if (config_library_keys(config, root, err) != 0 ||

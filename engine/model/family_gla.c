@@ -74,9 +74,8 @@ static int parse_mixer(const struct fields *root, struct mixer_config *out, stru
     if (fields_choice(root, "feature_map", FIELD_OPTIONAL, maps, 2, &map, err) != 0 ||
         config_fla_flag(root, "use_output_gate", &output_gate, err) != 0)
         return -1;
-    mixer->kind = MIXER_LINEAR;
+    mixer_make_linear(mixer, GATE_GLA);
     mixer->feature_map = map;
-    mixer->gate = GATE_GLA;
     mixer->gate_logit_normalizer = 16;
     mixer->query_scale = QUERY_SCALE_SQRT_DIM;
     mixer->dpfp_nu = 1;

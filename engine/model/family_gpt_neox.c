@@ -65,8 +65,9 @@ static int parse(struct config *config, const struct fields *root, struct error 
     if (!own)
         return -1;
     config->own = own;
-    struct mixer_config mixer = {.mixer = {.kind = MIXER_SOFTMAX}};
+    struct mixer_config mixer = {0};
     double eps = 1e-5;
+    mixer_make_softmax(&mixer.mixer);
     config->hidden_act = ACT_GELU;
     config->parallel_residual = own->attention_bias = true;
     if (config_library_keys(config, root, err) != 0 ||

@@ -73,12 +73,16 @@ static int parse_sizes(struct lfm *lfm, struct config *config, const struct fiel
     if (head % 2 != 0 || head == 0) /* rotary embeddings turn pairs of all of it */
         return error_set(err, ERROR_INVALID, "%s: head_dim: expected an even number, got %lld",
                          root->place, (long long)head);
-    for (int i = 0; i < NUM_KINDS; i++)
-        lfm->mixers[i] =
-            i == KIND_CONV
-                ? (struct mixer){.kind = MIXER_CONV, .num_heads = 1, .conv = {.width = (int)width}}
-                : (struct mixer){
-                      .kind = MIXER_SOFTMAX, .num_kv_heads = (int)kv_heads, .head_dim = (int)head};
+    for (int i = 0; i < NUM_KINDS; i++) {
+        lfm->mixers[i] = (struct mixer){0};
+        if (i == KIND_CONV) {
+            mixer_make_conv(&lfm->mixers[i], (int)width);
+            continue;
+        }
+        mixer_make_softmax(&lfm->mixers[i]);
+        lfm->mixers[i].num_kv_heads = (int)kv_heads;
+        lfm->mixers[i].head_dim = (int)head;
+    }
     return 0;
 }
 
@@ -346,7 +350,7 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
     const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
     char name[WEIGHT_NAME_SIZE];
-    if (mixer->kind == MIXER_CONV)
+    if (!mixer_has(mixer, HAS_HEADS))
         return bind_conv(block, err);
     const struct block_matrix matrices[] = {
         {"q_proj", queries, hidden, lfm->attention_bias, &mixer->q_proj},
@@ -387,7 +391,7 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     const int64_t hidden = list->config->hidden_size;
     const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
-    if (mixer->kind == MIXER_CONV) {
+    if (!mixer_has(mixer, HAS_HEADS)) {
         const int64_t shape[3] = {hidden, 1, mixer->conv.width};
         random_list_linear(list, prefix, "in_proj", 3 * hidden, hidden, 0);
         random_list_array(list, prefix, "conv.weight", 3, shape, 1);

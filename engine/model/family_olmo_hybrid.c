@@ -107,8 +107,8 @@ static int parse(struct config *config, const struct fields *root, struct error 
 
 static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
-    return block->mixer->kind == MIXER_LINEAR ? gated_delta_bind(block, &names, err)
-                                              : dense_bind_attention(block, err);
+    return mixer_has(block->mixer, HAS_FEATURES) ? gated_delta_bind(block, &names, err)
+                                                 : dense_bind_attention(block, err);
 }
 
 /* Released files have other names for the norms of linear layers, which transformers, too, takes

@@ -120,8 +120,8 @@ static int parse_nested(struct config *config, const struct fields *root, struct
 
 static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
-    return block->mixer->kind == MIXER_LINEAR ? gated_delta_bind(block, &names, err)
-                                              : dense_bind_attention(block, err);
+    return mixer_has(block->mixer, HAS_FEATURES) ? gated_delta_bind(block, &names, err)
+                                                 : dense_bind_attention(block, err);
 }
 
 /* A model of text alone may have been cut out of a whole one, with the names of that. */
@@ -139,7 +139,7 @@ static int bind(struct model *model, const struct config *config, struct weights
 
 static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    if (mixer->kind == MIXER_LINEAR)
+    if (mixer_has(mixer, HAS_FEATURES))
         gated_delta_random(list, prefix, &names, mixer);
     else
         dense_random_attention(list, prefix, mixer);

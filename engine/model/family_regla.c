@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_FEATURES = 1 << 20, GLA_RANK = 16, SPE_SINES = 1 /* of presets */, T5_BUCKETS = 32 };
+enum { MAX_FEATURES = 1 << 20, GLA_RANK = 16 };
 
 /* Rows of a matrix of x: one a head, one for each of a head's values, or of its features. */
 enum gate_rows { ROWS_HEADS, ROWS_VALUES, ROWS_FEATURES };
@@ -152,7 +152,7 @@ static int bind_features(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     int64_t features = mixer->head_dim;
-    switch (mixer->kind == MIXER_SOFTMAX ? FEATURE_IDENTITY : mixer->feature_map) {
+    switch (mixer_has(mixer, HAS_FEATURES) ? mixer->feature_map : FEATURE_IDENTITY) {
     case FEATURE_FAVOR:
     case FEATURE_COS_SIN:
     case FEATURE_UNIT_COS_SIN:
@@ -259,8 +259,8 @@ static int bind_part(const struct block_mixer *b, const struct block_mixer *sour
         (mixer->shared_qk && (bind_scale(b, "q_scale", &mixer->q_scale, err) != 0 ||
                               bind_scale(b, "k_scale", &mixer->k_scale, err) != 0)) ||
         bind_conv(b, err) != 0 || blocks_bind_qk_norms(b, err) != 0 || bind_features(b, err) != 0 ||
-        (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
-        (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
+        (mixer_has(mixer, HAS_FEATURES) && bind_gate(b, err) != 0) ||
+        (window_has(mixer->window, HAS_SEGMENTS) && bind_segments(b, source, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rope, err) != 0)
         return -1;
     const int64_t heads = mixer->output_norm_scope == NORM_SCOPE_HEAD ? 1 : mixer->num_heads;
@@ -310,7 +310,7 @@ static int bind_mixer(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
-    if (mixer->kind == MIXER_CONV)
+    if (!mixer_has(mixer, HAS_HEADS))
         return bind_gated_conv(b, err);
     if ((mixer->second ? bind_pair(b, err) : bind_part(b, b, err)) != 0 ||
         weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
@@ -329,7 +329,7 @@ static int bind_mixer(const struct block_mixer *b, struct error *err)
 /* m of a preset, as bind_features finds it from the tensors. */
 static int64_t features_of(const struct mixer *mixer, const struct random_shapes *shapes)
 {
-    if (mixer->kind == MIXER_SOFTMAX)
+    if (!mixer_has(mixer, HAS_FEATURES))
         return shapes->head_dim;
     switch (mixer->feature_map) {
     case FEATURE_FAVOR:
@@ -407,84 +407,6 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
     random_list_linear(list, prefix, "gk_proj.1", heads * features, GLA_RANK, 0);
 }
 
-static void list_lrpe(struct random_list *list, const char *prefix, const struct mixer *mixer)
-{
-    const struct position *position = &mixer->position;
-    const int64_t m = features_of(mixer, list->shapes);
-    const int64_t longest = list->config->max_position_embeddings;
-    if (position->basis == BASIS_HOUSEHOLDER)
-        random_list_vector(list, prefix, "householder", m, 0, 1);
-    /* cosFormer; what is LRPE by itself keeps the default angles */
-    if (position->kind == POSITION_LRPE_UNITARY && mixer->feature_map == FEATURE_RELU &&
-        longest > 0)
-        random_list_vector(list, prefix, "theta", m, M_PI / (2 * (double)longest), 0);
-    if (position->kind == POSITION_LRPE_PERMUTATION) {
-        struct random_tensor spec = {.dtype = TENSOR_I32, .rank = 1, .shape = {m}};
-        weights_name(spec.name, "%s.permutation", prefix);
-        random_list_add(list, &spec);
-    }
-}
-
-/* As their released code starts; as many realizations as features. */
-static void list_spe(struct random_list *list, const char *prefix, const struct mixer *mixer)
-{
-    const int64_t m = features_of(mixer, list->shapes), heads = mixer->num_heads;
-    const int64_t shape[4] = {heads, m, SPE_SINES};
-    struct random_tensor freqs = {
-        .dtype = TENSOR_F32, .rank = 3, .shape = {heads, m, SPE_SINES}, .mean = -4, .deviation = 1};
-    weights_name(freqs.name, "%s.freqs", prefix);
-    random_list_add(list, &freqs);
-    random_list_array(list, prefix, "offsets", 3, shape, 1);
-    random_list_array(list, prefix, "gains", 3, shape, 2);
-    random_list_array(list, prefix, "noise", 4, (int64_t[]){heads, m, 2 * SPE_SINES, m}, 1);
-    if (!mixer->position.gated)
-        return;
-    random_list_array(list, prefix, "gate", 2, shape, 1);
-    random_list_array(list, prefix, "gate_noise", 3, (int64_t[]){heads, m, m}, 1);
-}
-
-static void list_position(struct random_list *list, const char *attention,
-                          const struct mixer *mixer)
-{
-    char prefix[WEIGHT_NAME_SIZE], name[8];
-    const int64_t heads = mixer->num_heads, distances = mixer->position.distances;
-    int parameters = 0;
-    weights_name(prefix, "%s.position", attention);
-    switch (mixer->position.kind) {
-    case POSITION_LRPE_UNITARY:
-    case POSITION_LRPE_ORTHOGONAL:
-    case POSITION_LRPE_PERMUTATION:
-        list_lrpe(list, prefix, mixer);
-        break;
-    case POSITION_SPE:
-        list_spe(list, prefix, mixer);
-        break;
-    case POSITION_KERPLE_LOG:
-    case POSITION_KERPLE_POWER:
-        parameters = 2;
-        break;
-    case POSITION_KERPLE_3PARA_LOG:
-        parameters = 3;
-        break;
-    case POSITION_KERPLE_BIAS_WHT:
-        parameters = 4;
-        break;
-    case POSITION_ROPE:
-        if (distances > 0)
-            random_list_array(list, prefix, "distance_bias", 2, (int64_t[]){distances, heads}, 0.5);
-        break;
-    case POSITION_T5:
-        random_list_array(list, prefix, "bucket_bias", 2, (int64_t[]){T5_BUCKETS, heads}, 0.5);
-        break;
-    default:
-        break;
-    }
-    for (int r = 1; r <= parameters; r++) { /* positive: 3.5 deviations is the most there is */
-        snprintf(name, sizeof name, "r%d", r);
-        random_list_vector(list, prefix, name, heads, 0.5, 0.125);
-    }
-}
-
 static void list_conv(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
     struct mixer sized = *mixer;
@@ -522,16 +444,16 @@ static void list_part(struct random_list *list, const char *prefix, const char *
         random_list_output(list, prefix, "o_proj", hidden, values);
     if (mixer->conv.width > 0)
         list_conv(list, prefix, mixer);
-    if (mixer->kind == MIXER_LINEAR) {
+    if (mixer_has(mixer, HAS_FEATURES)) {
         list_features(list, prefix, mixer);
         list_gate(list, prefix, mixer);
     }
-    if (mixer->window == WINDOW_LONG_SHORT) {
+    if (window_has(mixer->window, HAS_SEGMENTS)) {
         random_list_linear(list, prefix, "segment_proj", heads * mixer->segment_rank, hidden, 0);
         random_list_norm(list, prefix, "window_norm", NORM_LAYERNORM, heads * shapes->head_dim);
         random_list_norm(list, prefix, "segment_norm", NORM_LAYERNORM, heads * shapes->head_dim);
     }
-    list_position(list, prefix, mixer);
+    position_tables_random(list, prefix, mixer, features_of(mixer, shapes));
     blocks_random_qk_norms(list, prefix, mixer, shapes->head_dim);
     random_list_norm(list, prefix, "out_norm", mixer->output_norm.kind,
                      mixer->output_norm_scope == NORM_SCOPE_HEAD ? shapes->value_dim : values);
@@ -542,7 +464,7 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     const int64_t hidden = list->config->hidden_size, width = list->shapes->value_dim;
     int64_t values = mixer->num_heads * width;
     const struct mixer *second = mixer->second;
-    if (mixer->kind == MIXER_CONV) {
+    if (!mixer_has(mixer, HAS_HEADS)) {
         random_list_linear(list, prefix, "in_proj", 3 * width, hidden, 0);
         list_conv(list, prefix, mixer);
         random_list_output(list, prefix, "o_proj", hidden, width);

@@ -209,6 +209,7 @@ static void add_block(XXH3_state_t *hash, const struct block *block, int place, 
     for (int i = 0; i < block->num_branches; i++) {
         const struct branch *branch = &block->branches[i];
         add_placed(hash, "scale", place + i, (double)branch->scale, 1);
+        add_placed(hash, "token shift", place + i, branch->shift.width, 0);
         if (branch->mlp != NULL)
             add_placed(hash, "act", place + i, branch->mlp->act, act);
         if (branch->mlp != NULL)

@@ -70,8 +70,7 @@ struct mixer gated_delta_mixer(const struct gated_delta_sizes *sizes, enum gate_
                                float eps)
 {
     const struct norm unit = {.kind = NORM_L2, .eps = L2_EPS};
-    return (struct mixer){
-        .kind = MIXER_LINEAR,
+    struct mixer mixer = {
         .num_heads = (int)sizes->num_heads,
         .num_kv_heads = (int)sizes->num_heads,
         .num_qk_heads = (int)sizes->num_qk_heads,
@@ -80,7 +79,6 @@ struct mixer gated_delta_mixer(const struct gated_delta_sizes *sizes, enum gate_
         .features = (int)sizes->head_dim,
         .features_positioned = (int)sizes->head_dim,
         .feature_map = FEATURE_IDENTITY,
-        .gate = gate,
         .query_scale = QUERY_SCALE_SQRT_DIM,
         .dpfp_nu = 1,
         .conv = {.width = (int)sizes->conv_width, .activation = VALUE_ACTIVATION_SILU},
@@ -89,6 +87,8 @@ struct mixer gated_delta_mixer(const struct gated_delta_sizes *sizes, enum gate_
         .qk_norm_scope = NORM_SCOPE_HEAD,
         .output_norm = {.kind = NORM_RMSNORM, .eps = eps},
     };
+    mixer_make_linear(&mixer, gate);
+    return mixer;
 }
 
 static int64_t key_rows(const struct mixer *mixer)

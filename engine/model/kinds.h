@@ -24,24 +24,37 @@
     X(SOFTMAX_ACT_SOFTMAX, "softmax") \
     X(SOFTMAX_ACT_RELU, "relu")       \
     X(SOFTMAX_ACT_RELU2, "relu2")
-#define MODEL_WINDOWS(X)         \
-    X(WINDOW_FULL, "full")       \
-    X(WINDOW_BLOCK, "block")     \
-    X(WINDOW_SLIDING, "sliding") \
-    X(WINDOW_LONG_SHORT, "long_short")
-#define MODEL_POSITIONS(X)                           \
-    X(POSITION_NONE, "none")                         \
-    X(POSITION_ROPE, "rope")                         \
-    X(POSITION_LRPE_UNITARY, "lrpe_unitary")         \
-    X(POSITION_LRPE_ORTHOGONAL, "lrpe_orthogonal")   \
-    X(POSITION_LRPE_PERMUTATION, "lrpe_permutation") \
-    X(POSITION_ALIBI, "alibi")                       \
-    X(POSITION_KERPLE_LOG, "kerple_log")             \
-    X(POSITION_KERPLE_POWER, "kerple_power")         \
-    X(POSITION_KERPLE_3PARA_LOG, "kerple_3para_log") \
-    X(POSITION_KERPLE_BIAS_WHT, "kerple_bias_wht")   \
-    X(POSITION_T5, "t5")                             \
-    X(POSITION_SPE, "spe")
+/* What a window has. */
+enum window_trait {
+    KEEPS_ALL_KEYS = 1, /* of a text, in pages; the others a bounded number, in the slot */
+    HAS_SEGMENTS = 2    /* vectors of what is before the window, in pages */
+};
+#define MODEL_WINDOWS(X)                   \
+    X(WINDOW_FULL, "full", KEEPS_ALL_KEYS) \
+    X(WINDOW_BLOCK, "block", 0)            \
+    X(WINDOW_SLIDING, "sliding", 0)        \
+    X(WINDOW_LONG_SHORT, "long_short", HAS_SEGMENTS)
+/* What a position does, and how many parameters r1, r2, .. of a head it has (KERPLE). */
+enum position_trait {
+    TURNS = 1,    /* q and k, or phi of them */
+    IS_LRPE = 2,  /* it has a basis */
+    DOUBLES = 4,  /* of each feature it makes two */
+    OF_HEADS = 8, /* it has parameters of each head, or of a head's features */
+    BIASES = 16   /* scores, by distance */
+};
+#define MODEL_POSITIONS(X)                                                            \
+    X(POSITION_NONE, "none", 0, 0)                                                    \
+    X(POSITION_ROPE, "rope", TURNS, 0)                                                \
+    X(POSITION_LRPE_UNITARY, "lrpe_unitary", TURNS | IS_LRPE | DOUBLES | OF_HEADS, 0) \
+    X(POSITION_LRPE_ORTHOGONAL, "lrpe_orthogonal", TURNS | IS_LRPE | OF_HEADS, 0)     \
+    X(POSITION_LRPE_PERMUTATION, "lrpe_permutation", TURNS | IS_LRPE | OF_HEADS, 0)   \
+    X(POSITION_ALIBI, "alibi", OF_HEADS | BIASES, 0)                                  \
+    X(POSITION_KERPLE_LOG, "kerple_log", OF_HEADS | BIASES, 2)                        \
+    X(POSITION_KERPLE_POWER, "kerple_power", OF_HEADS | BIASES, 2)                    \
+    X(POSITION_KERPLE_3PARA_LOG, "kerple_3para_log", OF_HEADS | BIASES, 3)            \
+    X(POSITION_KERPLE_BIAS_WHT, "kerple_bias_wht", OF_HEADS | BIASES, 4)              \
+    X(POSITION_T5, "t5", OF_HEADS | BIASES, 0)                                        \
+    X(POSITION_SPE, "spe", TURNS | OF_HEADS, 0)
 #define MODEL_FEATURE_MAPS(X)       \
     X(FEATURE_IDENTITY, "identity") \
     X(FEATURE_RELU, "relu")         \
@@ -53,10 +66,16 @@
     X(FEATURE_HEDGEHOG, "hedgehog") \
     X(FEATURE_DPFP, "dpfp")         \
     X(FEATURE_UNIT_COS_SIN, "unit_cos_sin")
-#define MODEL_MIXERS(X)         \
-    X(MIXER_LINEAR, "linear")   \
-    X(MIXER_SOFTMAX, "softmax") \
-    X(MIXER_CONV, "conv")
+/* What a mixer has. */
+enum mixer_trait {
+    HAS_HEADS = 1,   /* q, k and v */
+    HAS_FEATURES = 2 /* phi of q and k, a gate and a recurrent state; who has heads and not these
+                        has scores and keeps keys */
+};
+#define MODEL_MIXERS(X)                                 \
+    X(MIXER_LINEAR, "linear", HAS_HEADS | HAS_FEATURES) \
+    X(MIXER_SOFTMAX, "softmax", HAS_HEADS)              \
+    X(MIXER_CONV, "conv", 0)
 
 /* What a gate does with the state s of a linear mixer (engine/README.md, "The two kernels"). */
 enum gate_does {
@@ -103,12 +122,33 @@ enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
 
 enum { CONVOLUTION_MIN_WIDTH = 2, CONVOLUTION_MAX_WIDTH = 8 }; /* tokens */
 
-#define MODEL_GATE_DOES(value, name, does) kind == value ? (does):
+#define MODEL_TRAITS(value, name, traits, ...) kind == value ? (traits):
+#define MODEL_PARAMETERS(value, name, traits, count) kind == value ? (count):
 
 /* Of enum gate_does. */
 static inline int gate_does(enum gate_kind kind)
 {
-    return MODEL_GATES(MODEL_GATE_DOES) 0;
+    return MODEL_GATES(MODEL_TRAITS) 0;
+}
+
+static inline bool window_has(enum window_kind kind, enum window_trait trait)
+{
+    return ((MODEL_WINDOWS(MODEL_TRAITS) 0) & trait) != 0;
+}
+
+static inline bool position_does(enum position_kind kind, enum position_trait trait)
+{
+    return ((MODEL_POSITIONS(MODEL_TRAITS) 0) & trait) != 0;
+}
+
+static inline int position_parameters(enum position_kind kind)
+{
+    return MODEL_POSITIONS(MODEL_PARAMETERS) 0;
+}
+
+static inline bool mixer_kind_has(enum mixer_kind kind, enum mixer_trait trait)
+{
+    return ((MODEL_MIXERS(MODEL_TRAITS) 0) & trait) != 0;
 }
 
 #endif

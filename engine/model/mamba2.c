@@ -160,9 +160,8 @@ int mamba2_parse(struct mixer_config *out, struct mamba2_config **made, struct c
                          json_string_value(json_object_get(root->object, class->act)));
     if (made)
         *made = own;
-    mixer->kind = MIXER_LINEAR;
+    mixer_make_linear(mixer, GATE_MAMBA2);
     mixer->feature_map = FEATURE_IDENTITY;
-    mixer->gate = GATE_MAMBA2;
     mixer->dpfp_nu = 1;
     mixer->position.base = 10000;
     mixer->conv.activation = VALUE_ACTIVATION_SILU;
@@ -350,7 +349,8 @@ static int bind_attention(const struct block_mixer *block, struct error *err)
 
 int mamba2_bind_mixer(const struct block_mixer *block, struct error *err)
 {
-    return block->mixer->kind == MIXER_LINEAR ? bind_mamba(block, err) : bind_attention(block, err);
+    return mixer_has(block->mixer, HAS_FEATURES) ? bind_mamba(block, err)
+                                                 : bind_attention(block, err);
 }
 
 int mamba2_bind(struct model *model, const struct config *config, struct weights *weights,
@@ -374,7 +374,7 @@ void mamba2_random_mixer(struct random_list *list, const char *prefix, const str
     const struct mamba2_config *own = list->config->own;
     char conv[WEIGHT_NAME_SIZE];
     int64_t rows[PARTS], all = 0;
-    if (mixer->kind != MIXER_LINEAR) {
+    if (!mixer_has(mixer, HAS_FEATURES)) {
         dense_random_attention(list, prefix, mixer);
         return;
     }

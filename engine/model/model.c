@@ -56,9 +56,27 @@ struct model *model_new(const char *directory, const char *name, struct error *e
     return NULL;
 }
 
+void mixer_make_linear(struct mixer *mixer, enum gate_kind gate)
+{
+    mixer->kind = MIXER_LINEAR;
+    mixer->gate = gate;
+}
+
+void mixer_make_softmax(struct mixer *mixer)
+{
+    mixer->kind = MIXER_SOFTMAX;
+}
+
+void mixer_make_conv(struct mixer *mixer, int width)
+{
+    mixer->kind = MIXER_CONV;
+    mixer->num_heads = 1;
+    mixer->conv.width = width;
+}
+
 int64_t mixer_conv_channels(const struct mixer *mixer)
 {
-    if (mixer->kind == MIXER_CONV)
+    if (!mixer_has(mixer, HAS_HEADS))
         return mixer->value_dim;
     const int64_t queries = (int64_t)mixer->num_qk_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer_key_heads(mixer) * mixer->head_dim;

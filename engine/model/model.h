@@ -115,6 +115,16 @@ struct mixer {
     struct mixer *second; /* NULL: not a pair */
 };
 
+static inline bool mixer_has(const struct mixer *mixer, enum mixer_trait trait)
+{
+    return mixer_kind_has(mixer->kind, trait);
+}
+
+/* Make a mixer that is still empty one of a kind. */
+void mixer_make_linear(struct mixer *mixer, enum gate_kind gate);
+void mixer_make_softmax(struct mixer *mixer);
+void mixer_make_conv(struct mixer *mixer, int width); /* of K tokens */
+
 /* Heads of k, of its features and of their gate: with q's or with v's, whichever are fewer. */
 static inline int mixer_key_heads(const struct mixer *mixer)
 {
@@ -128,11 +138,13 @@ struct mlp {
     float gate_scale; /* of gate_proj x */
 };
 
-/* What a block adds: a mixer or an MLP, of pre(x). */
+/* What a block adds: a mixer or an MLP, of pre(x), or of that where `shift` has mixed a part of the
+ * token before into it. */
 struct branch {
     struct norm pre;
-    float scale;         /* of its output */
-    struct mixer *mixer; /* NULL: it is the MLP */
+    struct convolution shift; /* token shift (RWKV): of 2 tokens; width 0: none */
+    float scale;              /* of its output */
+    struct mixer *mixer;      /* NULL: it is the MLP */
     struct mlp *mlp;
 };
 

@@ -2,8 +2,14 @@
 #include "engine/model/position_tables.h"
 
 #include <math.h>
+#include <stdio.h>
 
-enum { T5_BUCKETS = 32, MOST_SINES = 1024, MOST_REALIZATIONS = 1 << 20 };
+enum {
+    T5_BUCKETS = 32,
+    SPE_SINES = 1 /* of presets */,
+    MOST_SINES = 1024,
+    MOST_REALIZATIONS = 1 << 20
+};
 
 /* floor(size * pct), rounded down to even */
 static int rotary_dims(int size, double pct)
@@ -15,7 +21,7 @@ static int rotary_dims(int size, double pct)
 static int bind_rope(struct weights *weights, struct mixer *mixer, const char *prefix,
                      const struct rope *rope, struct error *err)
 {
-    const bool after = mixer->kind == MIXER_LINEAR && mixer->position.stage == ROPE_STAGE_AFTER;
+    const bool after = mixer_has(mixer, HAS_FEATURES) && mixer->position.stage == ROPE_STAGE_AFTER;
     const int size = after ? mixer->features : mixer->head_dim;
     struct rope even = *rope;
     char place[WEIGHT_NAME_SIZE];
@@ -266,25 +272,77 @@ int position_tables_bind(struct weights *weights, struct mixer *mixer, const cha
         if (bind_rope(weights, mixer, prefix, rope, err) != 0)
             return -1;
         return position->distances > 0 ? bind_distances(weights, mixer, prefix, err) : 0;
-    case POSITION_LRPE_UNITARY:
-    case POSITION_LRPE_ORTHOGONAL:
-    case POSITION_LRPE_PERMUTATION:
-        return bind_lrpe(weights, mixer, prefix, rope, err);
     case POSITION_ALIBI:
         return alibi_slopes(weights, mixer, err);
-    case POSITION_KERPLE_LOG:
-    case POSITION_KERPLE_POWER:
-        return bind_kerple(weights, mixer, prefix, 2, err);
-    case POSITION_KERPLE_3PARA_LOG:
-        return bind_kerple(weights, mixer, prefix, 3, err);
-    case POSITION_KERPLE_BIAS_WHT:
-        return bind_kerple(weights, mixer, prefix, 4, err);
     case POSITION_T5:
         return bind_buckets(weights, mixer, prefix, err);
     case POSITION_SPE:
         return bind_spe(weights, mixer, prefix, err);
-    case POSITION_NONE:
+    default:
         break;
     }
-    return 0;
+    if (position_does(position->kind, IS_LRPE))
+        return bind_lrpe(weights, mixer, prefix, rope, err);
+    return bind_kerple(weights, mixer, prefix, position_parameters(position->kind), err);
+}
+
+/* ---- of presets ---- */
+
+static void list_lrpe(struct random_list *list, const char *prefix, const struct mixer *mixer,
+                      int64_t m)
+{
+    const struct position *position = &mixer->position;
+    const int64_t longest = list->config->max_position_embeddings;
+    if (position->basis == BASIS_HOUSEHOLDER)
+        random_list_vector(list, prefix, "householder", m, 0, 1);
+    /* cosFormer; what is LRPE by itself keeps the default angles */
+    if (position->kind == POSITION_LRPE_UNITARY && mixer->feature_map == FEATURE_RELU &&
+        longest > 0)
+        random_list_vector(list, prefix, "theta", m, M_PI / (2 * (double)longest), 0);
+    if (position->kind == POSITION_LRPE_PERMUTATION) {
+        struct random_tensor spec = {.dtype = TENSOR_I32, .rank = 1, .shape = {m}};
+        weights_name(spec.name, "%s.permutation", prefix);
+        random_list_add(list, &spec);
+    }
+}
+
+/* As their released code starts; as many realizations as features. */
+static void list_spe(struct random_list *list, const char *prefix, const struct mixer *mixer,
+                     int64_t m)
+{
+    const int64_t heads = mixer->num_heads;
+    const int64_t shape[4] = {heads, m, SPE_SINES};
+    struct random_tensor freqs = {
+        .dtype = TENSOR_F32, .rank = 3, .shape = {heads, m, SPE_SINES}, .mean = -4, .deviation = 1};
+    weights_name(freqs.name, "%s.freqs", prefix);
+    random_list_add(list, &freqs);
+    random_list_array(list, prefix, "offsets", 3, shape, 1);
+    random_list_array(list, prefix, "gains", 3, shape, 2);
+    random_list_array(list, prefix, "noise", 4, (int64_t[]){heads, m, 2 * SPE_SINES, m}, 1);
+    if (!mixer->position.gated)
+        return;
+    random_list_array(list, prefix, "gate", 2, shape, 1);
+    random_list_array(list, prefix, "gate_noise", 3, (int64_t[]){heads, m, m}, 1);
+}
+
+void position_tables_random(struct random_list *list, const char *mixer_prefix,
+                            const struct mixer *mixer, int64_t m)
+{
+    const enum position_kind kind = mixer->position.kind;
+    const int64_t heads = mixer->num_heads, distances = mixer->position.distances;
+    char prefix[WEIGHT_NAME_SIZE], name[8];
+    weights_name(prefix, "%s.position", mixer_prefix);
+    if (position_does(kind, IS_LRPE))
+        list_lrpe(list, prefix, mixer, m);
+    if (kind == POSITION_SPE)
+        list_spe(list, prefix, mixer, m);
+    if (distances > 0)
+        random_list_array(list, prefix, "distance_bias", 2, (int64_t[]){distances, heads}, 0.5);
+    if (kind == POSITION_T5)
+        random_list_array(list, prefix, "bucket_bias", 2, (int64_t[]){T5_BUCKETS, heads}, 0.5);
+    for (int r = 1; r <= position_parameters(kind);
+         r++) { /* positive: 3.5 deviations is the most */
+        snprintf(name, sizeof name, "r%d", r);
+        random_list_vector(list, prefix, name, heads, 0.5, 0.125);
+    }
 }

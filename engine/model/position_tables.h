@@ -4,6 +4,7 @@
 #define ENGINE_MODEL_POSITION_TABLES_H
 
 #include "engine/model/model.h"
+#include "engine/model/random_list.h"
 #include "engine/model/rope.h"
 #include "engine/model/weights.h"
 
@@ -12,5 +13,9 @@
  * "model.layers.3.attn"; the tensors are below prefix.position. */
 int position_tables_bind(struct weights *weights, struct mixer *mixer, const char *prefix,
                          const struct rope *rope, struct error *err);
+
+/* Lists the same tensors of a preset; m: features of a head. */
+void position_tables_random(struct random_list *list, const char *prefix, const struct mixer *mixer,
+                            int64_t m);
 
 #endif

@@ -147,7 +147,7 @@ static void limit_recurrence(struct ops_limits *limits, const struct ops_recurre
 
 static void limit_attention(struct ops_limits *limits, const struct ops_attention *a)
 {
-    const int64_t keys = a->window == WINDOW_FULL ? INT64_MAX : a->window_size;
+    const int64_t keys = window_has(a->window, KEEPS_ALL_KEYS) ? INT64_MAX : a->window_size;
     limits->max_value_dim = most(limits->max_value_dim, a->value_dim);
     limits->max_key_dim = most(limits->max_key_dim, a->key_dim);
     limits->max_softmax_value_dim = most(limits->max_softmax_value_dim, a->value_dim);

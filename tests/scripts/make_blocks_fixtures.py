@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the blocks_* cases in tests/golden: native models whose config.json has `blocks`.
 
-    python make_blocks_fixtures.py ../golden       # needs torch and safetensors
+    python make_blocks_fixtures.py ../golden [case...]    # needs torch and safetensors
 
 `logits` computes what model-format.md says of these keys, in float64 and over the whole sequence at
 once. Of each case the script demands that every key counts: with another value in its place
@@ -164,6 +164,9 @@ def run_block(tensors, layer, config, block, x):
     total = 0
     for name, branch in zip(names, block["branches"]):
         y = of(branch.get("norm", usual), name + "_norm", x)
+        if branch.get("token_shift"):
+            before = torch.cat([torch.zeros_like(y[:1]), y[:-1]])
+            y = y + (before - y) * tensors(f"{layer}.{name}_token_shift", y.shape[-1])
         if "mixer" in branch:
             y = mix(tensors, f"{layer}.{name}", config, config["mixers"][branch["mixer"]], y)
         else:
@@ -261,6 +264,21 @@ CASES = {
                        "output_gate": "swish", "output_gate_scope": "head"}},
         "layer_types": ["three", "near", "four", "linear", "three"],
     },
+    # Branches that see a part of the token before, as RWKV's.
+    "token_shift": {
+        "hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 21, "norm_type": "layernorm",
+        "norm_eps": 1e-5, "hidden_act": "silu",
+        "mixers": {
+            "linear": {"kind": "linear", "feature_map": "elu+1", "gate": "scalar", "sum_norm": True,
+                       "conv": {"width": 3}},
+            "full": {"kind": "softmax", "num_kv_heads": 2, "position": {"type": "rope", "base": 500.0}}},
+        "blocks": {
+            "both": [{"branches": [{"mixer": "linear", "token_shift": True}]},
+                     {"branches": [{"mlp": {}, "token_shift": True}], "post_norm": "simple_rmsnorm"}],
+            "beside": [{"branches": [{"mixer": "full"},
+                                     {"mlp": {}, "norm": "none", "token_shift": True}]}]},
+        "layer_types": ["both", "beside", "both"],
+    },
 }
 
 
@@ -311,4 +329,6 @@ def make(folder, config, seed):
 
 
 for number, (name, config) in enumerate(CASES.items()):
+    if sys.argv[2:] and name not in sys.argv[2:]:
+        continue
     make(pathlib.Path(sys.argv[1]) / name, config, 4300 + number)

@@ -31,7 +31,10 @@ static const struct change block_changes[] = {
     {"blocks/side_by_side/0/branches/1", "\"softmax\"",
      SIDE "[0].branches[1]: expected an object, got a string"},
     {"blocks/side_by_side/0/branches/1/gate", "1",
-     SIDE "[0].branches[1]: unknown key \"gate\" (known: mixer, mlp, name, norm, scale)"},
+     SIDE "[0].branches[1]: unknown key \"gate\" (known: mixer, mlp, name, norm, scale, "
+          "token_shift)"},
+    {"blocks/side_by_side/0/branches/1/token_shift", "1",
+     SIDE "[0].branches[1].token_shift: expected true or false, got 1"},
     {"blocks/side_by_side/0/branches/1", "{}",
      SIDE "[0].branches[1]: expected either a mixer or an mlp"},
     {"blocks/side_by_side/0/branches/1/mlp", "{}",
