@@ -419,7 +419,7 @@ def test_perplexity_of_standard_input():
     (["info", HYBRID / "config.json"], "expected a model's directory or a GGUF file, got another file"),
     (["info", ""], "expected a model's directory, got \"\""),
     (["info", "--presets", HYBRID], "--presets: expected nothing beside it; usage: regla info (MODEL"),
-    (["info", HYBRID, "more"], "--json], or regla info --presets"),
+    (["info", HYBRID, "more"], "--program], or regla info --presets"),
     (["bench", "--model", GOLDEN / "sliding_parallel_learned", "--pp", 0, "--tg", 4, "--depth", 5000,
       "--batch", 3], "tg4@5000, batch 3: max_tokens: the model has 128 positions"),
     (["info", "/nowhere"], "/nowhere: cannot open: No such file or directory"),
