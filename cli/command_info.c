@@ -147,8 +147,10 @@ static int print_json(const struct engine *engine, bool program, struct error *e
         (json_int_t)info->kv_bytes_per_token, "kv", kv_format_name(info->kv),
         "kv_bytes_per_token_by_format", kv_json(engine), "kv_page_tokens", info->kv_page_tokens,
         "max_positions", (json_int_t)info->max_positions, "layers", info_layers_json(engine));
-    if (json && program)
-        json_object_set_new(json, "program", info_program_json(engine));
+    if (json && program && json_object_set_new(json, "program", info_program_json(engine)) != 0) {
+        json_decref(json);
+        json = NULL;
+    }
     if (!json || json_dumpf(json, stdout, JSON_INDENT(2)) != 0)
         return error_set(err, ERROR_NO_MEMORY, "cannot print JSON");
     putchar('\n');

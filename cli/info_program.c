@@ -300,24 +300,29 @@ int info_program_print(const struct engine *engine, struct error *err)
     return 0;
 }
 
+static json_t *operation_json(const struct program *program, int number)
+{
+    const struct operation *operation = &program->operations[number];
+    const struct cost cost = cost_of_operation(operation);
+    const bool counts = operation->weight != NULL && operation->when != WHEN_ALL_LOGITS;
+    char *text = text_of(program, number, "; ");
+    json_t *json = json_pack(
+        "{ss so ss sI sI sI}", "operation", operation_name(operation->kind), "layer",
+        operation->layer == OPERATION_OF_NO_LAYER ? json_null() : json_integer(operation->layer),
+        "text", text, "weights_bytes", (json_int_t)(counts ? operation->weight->bytes : 0),
+        "state_bytes", (json_int_t)cost.bytes, "operations", (json_int_t)cost.operations);
+    free(text);
+    return json;
+}
+
 json_t *info_program_json(const struct engine *engine)
 {
     const struct program *program = engine_program(engine);
     json_t *operations = json_array();
-    for (int i = 0; i < program->num_operations; i++) {
-        const struct operation *operation = &program->operations[i];
-        const struct cost cost = cost_of_operation(operation);
-        const bool in_layer = operation->layer != OPERATION_OF_NO_LAYER;
-        char *text = text_of(program, i, "; ");
-        json_array_append_new(
-            operations,
-            json_pack("{ss so ss* sI sI sI}", "operation", operation_name(operation->kind), "layer",
-                      in_layer ? json_integer(operation->layer) : json_null(), "text", text,
-                      "weights_bytes",
-                      (json_int_t)(operation->weight != NULL ? operation->weight->bytes : 0),
-                      "state_bytes", (json_int_t)cost.bytes, "operations",
-                      (json_int_t)cost.operations));
-        free(text);
-    }
+    for (int i = 0; operations && i < program->num_operations; i++)
+        if (json_array_append_new(operations, operation_json(program, i)) != 0) {
+            json_decref(operations);
+            return NULL;
+        }
     return operations;
 }

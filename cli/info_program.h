@@ -10,7 +10,7 @@
 
 int info_program_print(const struct engine *engine, struct error *err);
 
-/* A list with an object for each operation. */
+/* A list with an object for each operation; NULL: no memory. */
 json_t *info_program_json(const struct engine *engine);
 
 #endif

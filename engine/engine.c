@@ -199,7 +199,7 @@ _Static_assert(FOUR_BITS_OWNER_BYTES == (int)FINGERPRINT_BYTES, "blocks have a f
 
 /* Packs the weights while another thread reads them for the fingerprint. What that says of numbers
  * that are not finite comes before what packing says of them. */
-static int load_weights(struct engine *engine, const struct forward_options *options,
+static int load_weights(struct engine *engine, const struct emitter_options *options,
                         struct error *err)
 {
     struct error unreadable = ERROR_INIT;
@@ -244,7 +244,7 @@ int engine_open_model(struct engine **out, struct model *model,
     }
     if (device_open(&engine->ops, &engine->backend, &chosen, err) != 0)
         goto fail;
-    const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
+    const struct emitter_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,
                                             .kv = engine->info.kv,
                                             .weights = options->weights,

@@ -232,16 +232,10 @@ static void emit_model(struct emitter *emitter)
 }
 
 static int open_program(struct program *program, const struct model *model,
-                        const struct forward_options *options, struct error *err)
+                        const struct emitter_options *options, struct error *err)
 {
-    const struct emitter_options own = {.max_rows = options->max_rows,
-                                        .max_logits = options->max_logits,
-                                        .kv = options->kv,
-                                        .weights = options->weights,
-                                        .progress = options->progress,
-                                        .progress_context = options->progress_context};
     struct emitter emitter;
-    emitter_open(&emitter, program, model, &own);
+    emitter_open(&emitter, program, model, options);
     emit_model(&emitter);
     if (!emitter_failed(&emitter)) {
         model_all_packed(model);
@@ -254,7 +248,7 @@ static int open_program(struct program *program, const struct model *model,
 }
 
 int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
-                 struct backend *backend, const struct forward_options *options, struct error *err)
+                 struct backend *backend, const struct emitter_options *options, struct error *err)
 {
     struct forward *forward = calloc(1, sizeof *forward);
     if (forward == NULL)

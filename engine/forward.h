@@ -8,23 +8,13 @@
 #define ENGINE_FORWARD_H
 
 #include "engine/model/model.h"
-#include "engine/ops/ops.h"
-#include "engine/program/program.h"
+#include "engine/program/emitter.h"
 
 struct forward;
 
-struct forward_options {
-    int max_rows, max_logits;                         /* of a step */
-    enum kv_format kv;                                /* never auto */
-    enum weight_format weights;                       /* auto: each as in the file */
-    bool poison;                                      /* fill the workspace with NaN first */
-    void (*progress)(void *context, double fraction); /* may be NULL */
-    void *progress_context;
-};
-
 /* Borrows model, ops and backend until forward_close. */
 int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
-                 struct backend *backend, const struct forward_options *options, struct error *err);
+                 struct backend *backend, const struct emitter_options *options, struct error *err);
 void forward_close(struct forward *forward); /* NULL is allowed */
 
 const struct program *forward_program(const struct forward *forward);

@@ -10,10 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, LAYOUT = 1 /* of struct weight: another one where that changes */ };
+/* PAGE: of every system that the engine runs on, or some of its pages. LAYOUT: of struct weight;
+ * another one where that changes. */
+enum { PAGE = 65536, LAYOUT = 1 };
 static const char MAGIC[8] = "reglapak";
 
 struct file_header {
@@ -212,9 +216,9 @@ static void close_file(struct residence *base)
 {
     struct file_residence *residence = of(base);
     file_map_close(&residence->map);
-    if (residence->fd >= 0) { /* it is not whole */
-        close(residence->fd);
+    if (residence->fd >= 0) { /* it is not whole; it goes before the lock does */
         unlink(residence->partial);
+        close(residence->fd);
     }
     free(residence->entries);
     free(residence->partial);
@@ -223,6 +227,25 @@ static void close_file(struct residence *base)
 }
 
 static const struct residence_kind in_file = {place, leave, settle, close_file};
+
+/* Opens the file where it is made, which nobody else makes now, and whose beginnings nobody needs
+ * that a killed process has left. */
+static int open_partial(struct file_residence *residence, struct error *err)
+{
+    struct stat opened, there;
+    residence->fd = open(residence->partial, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (residence->fd < 0)
+        return failed(residence, err);
+    /* who made it until now may have given it its name, with the lock still to be had */
+    if (flock(residence->fd, LOCK_EX | LOCK_NB) != 0 || fstat(residence->fd, &opened) != 0 ||
+        stat(residence->partial, &there) != 0 || opened.st_ino != there.st_ino ||
+        opened.st_dev != there.st_dev) {
+        close(residence->fd);
+        residence->fd = -1;
+        return error_set(err, ERROR_IO, "%s: another process makes it now", residence->path);
+    }
+    return ftruncate(residence->fd, 0) == 0 ? 0 : failed(residence, err);
+}
 
 int residence_open_file(struct residence **out, const char *path, uint32_t number,
                         struct error *err)
@@ -236,13 +259,11 @@ int residence_open_file(struct residence **out, const char *path, uint32_t numbe
     residence->fd = -1;
     residence->end = PAGE;
     residence->path = strdup(path);
-    if (residence->path == NULL ||
-        asprintf(&residence->partial, "%s.%ld.partial", path, (long)getpid()) < 0) {
+    if (residence->path == NULL || asprintf(&residence->partial, "%s.partial", path) < 0) {
         residence->partial = NULL;
         return error_set(err, ERROR_NO_MEMORY, "%s: no memory", path);
     }
     if (file_exists(path))
         return file_map_open(&residence->map, path, err) != 0 ? -1 : check_header(residence, err);
-    residence->fd = open(residence->partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    return residence->fd < 0 ? failed(residence, err) : 0;
+    return open_partial(residence, err);
 }

@@ -65,6 +65,7 @@ template <bool DECAYS, bool FEATURES, enum erasing ERASES>
 __device__ static void recur_in_buffer(const struct recurrence_call &call,
                                        const struct piece &piece, float *buffer)
 {
+    static_assert(ERASES != ERASES_BY_ANOTHER, "its inputs are not computed before");
     const struct owner owner = owner_of(call, piece, buffer_state(call, buffer));
     struct slices<1> slices;
     if (owner.works)

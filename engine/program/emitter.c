@@ -4,7 +4,7 @@
 #include "engine/ops/packing.h"
 #include "engine/program/placing.h"
 
-#include <math.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +90,7 @@ struct rows emitter_rows(struct emitter *emitter, int64_t width)
 struct rows emitter_logits(struct emitter *emitter, int64_t width)
 {
     struct program *program = emitter->program;
+    assert(width > 0);
     program->logits = add_buffer(emitter, width, width, emitter->options->max_logits);
     if (!emitter_failed(emitter)) { /* what comes back after the operations */
         struct program_buffer *buffer = &program->buffers[program->num_buffers - 1];
@@ -157,16 +158,16 @@ void emitter_stack_add(struct emitter_stack *stack, const void *part,
 /* A matrix as the engine keeps it, without what pads it. */
 static double plain_bytes(const struct matrix *matrix, enum weight_format format)
 {
-    const int bytes = weight_format_bytes(format);
-    return bytes == 0
-               ? (double)model_matrix_bytes(matrix)
-               : (double)matrix->rows * (double)matrix->cols / weight_format_block(format) * bytes;
+    return (double)matrix->rows * (double)matrix->cols / weight_format_block(format) *
+           weight_format_bytes(format);
 }
 
 static void describe(struct program_weight *weight, const struct emitter_stack *stack,
                      enum weight_format format)
 {
     size_t used = 0;
+    if (format == WEIGHTS_AUTO)
+        format = packing_format(stack->parts, stack->count);
     for (int i = 0; i < stack->count; i++) {
         weight->rows += stack->parts[i].rows;
         weight->cols = stack->parts[i].cols;
@@ -180,11 +181,11 @@ static void describe(struct program_weight *weight, const struct emitter_stack *
 enum weight_role { ROLE_USUAL, ROLE_HEADS, ROLE_MODEL_HEAD };
 
 /* The format of a matrix where those of the model have `format`. */
-static enum weight_format format_of(enum weight_format format, enum weight_role role)
+static enum weight_format format_of(enum weight_format format, enum weight_role role, int heads)
 {
-    return role == ROLE_HEADS        ? WEIGHTS_AUTO
-           : role == ROLE_MODEL_HEAD ? weight_format_of_head(format)
-                                     : format;
+    return role == ROLE_HEADS && heads > 1 ? WEIGHTS_AUTO
+           : role == ROLE_MODEL_HEAD       ? weight_format_of_head(format)
+                                           : format;
 }
 
 static void count_packed(struct emitter *emitter, const struct emitter_stack *stack)
@@ -204,7 +205,7 @@ static const struct program_weight *pack(struct emitter *emitter, const struct e
 {
     struct program *program = emitter->program;
     const struct ops *ops = emitter->ops;
-    const enum weight_format format = format_of(emitter->options->weights, role);
+    const enum weight_format format = format_of(emitter->options->weights, role, heads);
     if (emitter_failed(emitter) ||
         !grow(emitter, (void **)&program->weights, program->num_weights, sizeof *program->weights))
         return NULL;
@@ -220,7 +221,7 @@ static const struct program_weight *pack(struct emitter *emitter, const struct e
     count_packed(emitter, stack);
     for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
         program->weights_bytes[as] +=
-            ops->weight_bytes(weight->packed, format_of((enum weight_format)as, role));
+            ops->weight_bytes(weight->packed, format_of((enum weight_format)as, role, heads));
     return weight;
 }
 
@@ -416,11 +417,26 @@ static void list_order(struct emitter *emitter)
     order[count] = order[0];
 }
 
+/* What calls point to is in their operations, which no longer move. */
+static void point_inside(struct operation *operation)
+{
+    if (operation->kind == OPERATION_MATMUL && operation->matmul.norm != NULL)
+        operation->matmul.norm = &operation->first;
+    if (operation->kind == OPERATION_RECURRENCE && operation->recurrence.phi.before != NULL)
+        operation->recurrence.phi.before = &operation->before;
+    if (operation->kind == OPERATION_RECURRENCE && operation->recurrence.phi.after != NULL)
+        operation->recurrence.phi.after = &operation->after;
+    if (operation->kind == OPERATION_ATTENTION && operation->attention.segments != NULL)
+        operation->attention.segments = &operation->vectors;
+}
+
 int emitter_finish(struct emitter *emitter, struct error *err)
 {
     struct program *program = emitter->program;
     if (!emitter_failed(emitter))
         list_order(emitter);
+    for (int i = 0; i < program->num_operations; i++)
+        point_inside(&program->operations[i]);
     if (!emitter_failed(emitter) && placing_plan(program) != 0)
         error_set(&emitter->error, ERROR_INVALID, "max_step_tokens: the workspace is too large");
     if (!emitter_failed(emitter) && emitter->ops->reserve(emitter->backend, program->memory_bytes,

@@ -15,6 +15,7 @@ struct emitter_options {
     int max_rows, max_logits;
     enum kv_format kv;                                /* never auto */
     enum weight_format weights;                       /* auto: each as in the file */
+    bool poison;                                      /* fill the workspace with NaN first */
     void (*progress)(void *context, double fraction); /* of the weights; may be NULL */
     void *progress_context;
 };

@@ -53,7 +53,7 @@ struct operation {
     enum operation_kind kind;
     enum operation_when when;
     int layer;
-    union { /* as the backend gets it, but for the number of rows and what these point to: */
+    union { /* as the backend gets it, but for the number of rows; what these point to follows: */
         OPERATIONS(OPERATION_MEMBER)
     };
     struct ops_norm first;               /* matmul.norm */

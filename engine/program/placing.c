@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 _Static_assert(sizeof(uintptr_t) == 8, "a buffer's number is in the upper half of an address");
 
@@ -46,34 +47,37 @@ struct placed {
     size_t bytes;
 };
 
-/* The largest first; of equal ones that which is used first. */
+/* Those that are used first; of these the largest. */
 static int compare(const void *a, const void *b)
 {
     const struct placed *left = a, *right = b;
-    if (left->bytes != right->bytes)
-        return left->bytes > right->bytes ? -1 : 1;
-    return left->buffer->first - right->buffer->first;
+    if (left->buffer->first != right->buffer->first)
+        return left->buffer->first < right->buffer->first ? -1 : 1;
+    return left->bytes == right->bytes ? 0 : left->bytes > right->bytes ? -1 : 1;
 }
 
-/* At the lowest offset where none of the first `count` is that is used at the same time; they stand
- * in the order of their offsets, and it is put among them. */
-static size_t place(struct placed *done, int count, struct placed next)
+/* At the lowest offset where none is that is used still. These, *count of them, stand in the order
+ * of their offsets; it is put among them, and those that are used no more leave. Returns its end.
+ */
+static size_t place(struct placed *used, int *count, struct placed next)
 {
     size_t offset = 0;
-    for (int i = 0; i < count; i++) {
-        const struct program_buffer *other = done[i].buffer;
-        if (other->last < next.buffer->first || next.buffer->last < other->first)
-            continue;
-        if (offset + next.bytes <= other->offset)
-            break;
-        if (other->offset + done[i].bytes > offset)
-            offset = other->offset + done[i].bytes;
+    int left = 0, at = -1;
+    for (int i = 0; i < *count; i++)
+        if (used[i].buffer->last >= next.buffer->first)
+            used[left++] = used[i];
+    for (int i = 0; i < left && at < 0; i++) {
+        if (offset + next.bytes <= used[i].buffer->offset)
+            at = i;
+        else
+            offset = used[i].buffer->offset + used[i].bytes;
     }
+    if (at < 0)
+        at = left;
     next.buffer->offset = offset;
-    int at = count;
-    for (; at > 0 && done[at - 1].buffer->offset > offset; at--)
-        done[at] = done[at - 1];
-    done[at] = next;
+    memmove(&used[at + 1], &used[at], (size_t)(left - at) * sizeof *used);
+    used[at] = next;
+    *count = left + 1;
     return offset + next.bytes;
 }
 
@@ -85,7 +89,7 @@ int placing_plan(struct program *program)
     struct placed *todo = calloc((size_t)count * 2 + 1, sizeof *todo), *done = todo + count;
     if (todo == NULL)
         return -1;
-    int used = 0, result = 0;
+    int found = 0, used = 0, result = 0;
     for (int i = 0; i < count && result == 0; i++) {
         struct program_buffer *buffer = &program->buffers[i];
         size_t bytes;
@@ -94,12 +98,12 @@ int placing_plan(struct program *program)
         if (!bytes_of(buffer, &bytes))
             result = -1;
         else
-            todo[used++] = (struct placed){buffer, bytes};
+            todo[found++] = (struct placed){buffer, bytes};
     }
-    qsort(todo, (size_t)used, sizeof *todo, compare);
+    qsort(todo, (size_t)found, sizeof *todo, compare);
     program->memory_bytes = 0;
-    for (int i = 0; i < used && result == 0; i++) {
-        const size_t end = place(done, i, todo[i]);
+    for (int i = 0; i < found && result == 0; i++) {
+        const size_t end = place(done, &used, todo[i]);
         if (end > program->memory_bytes)
             program->memory_bytes = end;
         if (end > SIZE_MAX / 4)

@@ -31,24 +31,6 @@ static void run_matmul(const struct program *program, const struct operation *op
     program->ops->matmul(program->backend, &call);
 }
 
-static void run_recurrence(const struct program *program, const struct operation *operation)
-{
-    struct ops_recurrence call = operation->recurrence;
-    if (call.phi.before != NULL)
-        call.phi.before = &operation->before;
-    if (call.phi.after != NULL)
-        call.phi.after = &operation->after;
-    program->ops->recurrence(program->backend, &call);
-}
-
-static void run_attention(const struct program *program, const struct operation *operation)
-{
-    struct ops_attention call = operation->attention;
-    if (call.segments != NULL)
-        call.segments = &operation->vectors;
-    program->ops->attention(program->backend, &call);
-}
-
 static void run(const struct program *program, const struct operation *operation, int num_rows)
 {
     const struct ops *ops = program->ops;
@@ -82,13 +64,13 @@ static void run(const struct program *program, const struct operation *operation
         ops->positions(backend, &operation->positions);
         break;
     case OPERATION_RECURRENCE:
-        run_recurrence(program, operation);
+        ops->recurrence(backend, &operation->recurrence);
         break;
     case OPERATION_SEGMENTS:
         ops->segments(backend, &operation->segments);
         break;
     case OPERATION_ATTENTION:
-        run_attention(program, operation);
+        ops->attention(backend, &operation->attention);
         break;
     case OPERATION_GATHER:
         ops->gather(backend, operation->gather.x, operation->gather.out, operation->gather.cols);
@@ -139,7 +121,9 @@ static void limit_recurrence(struct ops_limits *limits, const struct ops_recurre
         shared += heads * sizeof(float);
     limits->max_value_dim = most(limits->max_value_dim, a->value_dim);
     limits->max_head_dim = most(limits->max_head_dim, a->phi.head_dim);
-    limits->max_features = most(limits->max_features, most(features, a->phi.features));
+    /* erase and write are arrays as phi of q and k are */
+    limits->max_features = most(limits->max_features,
+                                most(features, a->phi.features) * (a->erase.data != NULL ? 2 : 1));
     limits->max_linear_heads = most(limits->max_linear_heads, a->num_heads);
     if (shared > limits->max_shared_state)
         limits->max_shared_state = shared;

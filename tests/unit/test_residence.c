@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #define SHIPPED REGLA_SOURCE_DIR "/models/regla-books-7.7m"
@@ -114,7 +115,7 @@ Test(residence, others_are_refused)
 {
     enum { OWNER = 16, COUNT = 32, TABLE = 40, SIZE = 48 }; /* of the header */
     const unsigned char zeros[8] = {0}, large[8] = {0, 0, 0, 0, 0, 0, 0, 0x40};
-    unsigned char header[4096];
+    unsigned char header[64];
     uint64_t table;
     struct engine *engine;
     struct error err = ERROR_INIT;
@@ -145,6 +146,24 @@ Test(residence, others_are_refused)
     expect_refused(SHIPPED, WEIGHTS_Q8, "weight 0: expected it before the table");
     cr_assert_eq(truncate(file, 100), 0);
     expect_refused(SHIPPED, WEIGHTS_Q8, "expected packed weights, got another file");
+}
+
+/* What a killed process has left is no hindrance; who makes a file now is left alone. */
+Test(residence, a_file_is_made_by_one)
+{
+    char partial[80];
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    snprintf(partial, sizeof partial, "%s.partial", file);
+    int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert(fd >= 0 && write(fd, "left", 4) == 4 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+    cr_assert(open_packed(&engine, SHIPPED, WEIGHTS_Q8, file, &err) != 0);
+    cr_expect_not_null(strstr(err.message, "another process makes it now"), "%s", err.message);
+    close(fd);
+    error_clear(&err);
+    cr_assert(open_packed(&engine, SHIPPED, WEIGHTS_Q8, file, &err) == 0, "%s", err.message);
+    engine_close(engine);
+    cr_expect(access(partial, F_OK) != 0 && access(file, F_OK) == 0);
 }
 
 Test(residence, a_file_that_cannot_be_made_is_told)
