@@ -23,20 +23,6 @@ const struct branch *layer_branch(const struct layer *layer, int i)
 const struct part_matrix mixer_matrices[] = {MIXER_MATRICES(OF_MIXER)};
 const struct part_matrix mlp_matrices[] = {MLP_MATRICES(OF_MLP)};
 
-const struct matrix *branch_matrix(const struct branch *branch, size_t i, enum matrix_use *use)
-{
-    const struct mixer *mixer = branch->mixer;
-    for (; mixer != NULL && i >= MIXER_MATRIX_COUNT; i -= MIXER_MATRIX_COUNT)
-        mixer = mixer->second;
-    const void *part = branch->mixer != NULL ? (const void *)mixer : branch->mlp;
-    const struct part_matrix *list = branch->mixer != NULL ? mixer_matrices : mlp_matrices;
-    if (part == NULL || (branch->mixer == NULL && i >= MLP_MATRIX_COUNT))
-        return NULL;
-    if (use != NULL)
-        *use = list[i].use;
-    return part_matrix_of(part, &list[i]);
-}
-
 struct model *model_new(const char *directory, const char *name, struct error *err)
 {
     struct model *model = calloc(1, sizeof *model);

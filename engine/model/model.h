@@ -168,10 +168,6 @@ struct layer {
 /* The layer's branch number i, from 0 on; NULL past the last. */
 const struct branch *layer_branch(const struct layer *layer, int i);
 
-/* The matrix number i of a branch, from 0 on, that a token is multiplied with; NULL past the last.
- * One that the branch lacks has no rows. use: how, or NULL. */
-const struct matrix *branch_matrix(const struct branch *branch, size_t i, enum matrix_use *use);
-
 /* Channels of a mixer's convolution: its own, or those of q, k and v. */
 int64_t mixer_conv_channels(const struct mixer *mixer);
 

@@ -5,10 +5,10 @@
  * with (to pack and count them), what a text keeps of it between steps (state_layout.h), and which
  * numbers the configuration says of it (a model with others is another model). So matrices and
  * numbers are lists with a row a thing, here, and the fields of struct mixer and struct mlp
- * (model.h) are made of the lists: what stands in no list is in no struct. Packing, the cost of
- * products, the longest input and the fingerprint walk a list, and name neither a kind of part nor
- * a field. A kind is named where it becomes operations (engine/mixers/), by the families that have
- * it, and still by the cost of what is no product and by what `regla info` prints.
+ * (model.h) are made of the lists: what stands in no list is in no struct. Packing and the
+ * fingerprint walk a list, and name neither a kind of part nor a field; cost and limits are those
+ * of the operations (engine/program/). A kind is named where it becomes operations
+ * (engine/mixers/); who asks what it has finds that in kinds.h.
  *
  * A new matrix is a row of MIXER_MATRICES or MLP_MATRICES, a new number one of MIXER_NUMBERS. */
 #ifndef ENGINE_MODEL_PART_H
