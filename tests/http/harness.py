@@ -395,6 +395,6 @@ def check_a_full_look(server, crowd):
     start = time.monotonic()
     for connection in crowd:
         assert RawReply(connection).head()[0] == 200
-    assert time.monotonic() - start < 20 * SLOWNESS  # else it waits until an idle one goes, after 75 s
+    assert time.monotonic() - start < 20 * SLOWNESS  # on a busy machine, too
     for connection in crowd:
         connection.close()
