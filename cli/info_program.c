@@ -289,7 +289,7 @@ int info_program_print(const struct engine *engine, struct error *err)
         print_place(program, i);
         printf("    %3d %-10s %s", i, operation_name(operation->kind), text);
         if (operation->weight != NULL)
-            printf("; %s", size_text(operation->weight->bytes, a));
+            printf("; weights %s", size_text(operation->weight->bytes, a));
         if (cost.bytes > 0)
             printf("; state %s", size_text(cost.bytes, b));
         if (cost.operations > 0)

@@ -156,7 +156,7 @@ static bool write_all(int fd, const void *bytes, size_t size, uint64_t offset)
     for (size_t done = 0; done < size;) {
         const ssize_t n =
             pwrite(fd, (const char *)bytes + done, size - done, (off_t)(offset + done));
-        if (n < 0)
+        if (n <= 0)
             return false;
         done += (size_t)n;
     }

@@ -146,12 +146,15 @@ enum {
 
 int recurrence_check(const struct ops_limits *limits, struct error *err)
 {
-    if (limits->max_features <= MOST_FEATURES)
+    const bool erased = limits->max_erased_features > MOST_ERASED_FEATURES;
+    if (limits->max_features <= MOST_FEATURES && !erased)
         return 0;
     return error_set(err, ERROR_UNSUPPORTED,
-                     "features of a linear mixer's head: expected at most %d on a CUDA device, got "
-                     "%d",
-                     MOST_FEATURES, limits->max_features);
+                     "features of a linear mixer's head: expected at most %d%s on a CUDA device, "
+                     "got %d",
+                     erased ? MOST_ERASED_FEATURES : MOST_FEATURES,
+                     erased ? " with the gate rwkv7" : "",
+                     erased ? limits->max_erased_features : limits->max_features);
 }
 
 static int ceiling(int64_t count, int64_t size)

@@ -14,6 +14,7 @@ enum {
     WIDE_WARPS = 8,                           /* most warps beside each other over the features */
     LARGEST = 2 * WIDE_WARPS * WARP_FEATURES, /* most features in registers */
     MOST_FEATURES = 4096,        /* a token's arrays then take some 84 KB; every device has 99 */
+    MOST_ERASED_FEATURES = 3072, /* the same with the arrays of erase and write */
     CHUNK_FLOATS = 48 * 1024 / 4 /* of all arrays, unless one token's take more */
 };
 

@@ -122,7 +122,7 @@ void mixer_emit(struct emitter *emitter, const struct mixer *config, const struc
         emit_part(&second);
     const struct ops_norm after = prepare_output(&mixer, pair ? &second : NULL);
     const bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
-    emitter_matmul(emitter, emitter_pack_one(emitter, "o_proj", &config->o_proj),
+    emitter_matmul(emitter, mixer_pack(emitter, config, MATRIX_LAST),
                    &(struct ops_matmul){.x = mixer.h,
                                         .y = ends->out,
                                         .accumulate = ends->accumulate,

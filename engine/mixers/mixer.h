@@ -52,6 +52,13 @@ struct mixer_build {
     struct rows h;       /* [N, H*dv]: its own columns */
 };
 
+/* Its own matrices of one use, packed. */
+static inline const struct program_weight *
+mixer_pack(struct emitter *emitter, const struct mixer *config, enum matrix_use use)
+{
+    return emitter_pack_part(emitter, config, mixer_matrices, MIXER_MATRIX_COUNT, use);
+}
+
 /* Columns of the projections. */
 static inline struct rows mixer_project(const struct mixer_build *mixer, int64_t column)
 {

@@ -19,15 +19,19 @@ static enum formula activation(enum hidden_act act)
     return FORMULA_IDENTITY;
 }
 
+static const struct program_weight *pack(struct emitter *emitter, const struct mlp *mlp,
+                                         enum matrix_use use)
+{
+    return emitter_pack_part(emitter, mlp, mlp_matrices, MLP_MATRIX_COUNT, use);
+}
+
 struct rows mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
                         const struct branch_ends *ends)
 {
     const bool gated = mlp->gate_proj.rows > 0;
-    struct emitter_stack up = {0};
-    emitter_stack_add(&up, mlp, mlp_matrices, MLP_MATRIX_COUNT, MATRIX_OF_X, NULL);
-    const struct rows hidden = emitter_rows(emitter, up.width);
+    const struct rows hidden = emitter_rows(emitter, mlp->gate_proj.rows + mlp->up_proj.rows);
     emitter_matmul(
-        emitter, emitter_pack(emitter, &up),
+        emitter, pack(emitter, mlp, MATRIX_OF_X),
         &(struct ops_matmul){.x = ends->norm != NULL ? ends->norm->y : ends->x,
                              .y = hidden,
                              .activation = gated ? FORMULA_IDENTITY : activation(mlp->act),
@@ -52,7 +56,7 @@ void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, struct rows h
                                   .y = hidden,
                                   .formula = activation(mlp->act),
                                   .gate = hidden};
-    emitter_matmul(emitter, emitter_pack_one(emitter, "down_proj", &mlp->down_proj),
+    emitter_matmul(emitter, pack(emitter, mlp, MATRIX_LAST),
                    &(struct ops_matmul){.x = hidden,
                                         .y = ends->out,
                                         .accumulate = ends->accumulate,

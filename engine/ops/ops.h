@@ -294,6 +294,7 @@ struct ops_save {
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
     int max_head_dim, max_features, max_linear_heads; /* of linear mixers: d, m and m2, H */
+    int max_erased_features; /* of those with `erase`: m2; 0: there are none */
     size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
     int64_t max_keys;  /* keys that a token of theirs sees; INT64_MAX: all before it */

@@ -237,11 +237,13 @@ static struct emitter_stack only(const char *name, const struct matrix *matrix)
         .parts = {*matrix}, .names = {name}, .count = 1, .width = matrix->rows};
 }
 
-const struct program_weight *emitter_pack_one(struct emitter *emitter, const char *name,
-                                              const struct matrix *matrix)
+const struct program_weight *emitter_pack_part(struct emitter *emitter, const void *part,
+                                               const struct part_matrix *list, int count,
+                                               enum matrix_use use)
 {
-    const struct emitter_stack stack = only(name, matrix);
-    return pack(emitter, &stack, 1, ROLE_USUAL);
+    struct emitter_stack stack = {0};
+    emitter_stack_add(&stack, part, list, count, use, NULL);
+    return emitter_pack(emitter, &stack);
 }
 
 const struct program_weight *emitter_pack_heads(struct emitter *emitter, const char *name,

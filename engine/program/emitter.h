@@ -85,8 +85,10 @@ void emitter_stack_add(struct emitter_stack *stack, const void *part,
 
 const struct program_weight *emitter_pack(struct emitter *emitter,
                                           const struct emitter_stack *stack);
-const struct program_weight *emitter_pack_one(struct emitter *emitter, const char *name,
-                                              const struct matrix *matrix);
+/* Those that a part has of one use. */
+const struct program_weight *emitter_pack_part(struct emitter *emitter, const void *part,
+                                               const struct part_matrix *list, int count,
+                                               enum matrix_use use);
 /* A feature map's, of so many heads, in the file's format. */
 const struct program_weight *emitter_pack_heads(struct emitter *emitter, const char *name,
                                                 const struct matrix *matrix, int heads);

@@ -31,6 +31,12 @@ static void run_matmul(const struct program *program, const struct operation *op
     program->ops->matmul(program->backend, &call);
 }
 
+/* Of operations whose calls say nothing of the number of rows: backends know it from the batch. */
+#define AS_IT_IS(kind, name)                  \
+    case kind:                                \
+        ops->name(backend, &operation->name); \
+        break;
+
 static void run(const struct program *program, const struct operation *operation, int num_rows)
 {
     const struct ops *ops = program->ops;
@@ -38,9 +44,13 @@ static void run(const struct program *program, const struct operation *operation
     struct ops_norm norm;
     struct ops_map map;
     switch (operation->kind) {
-    case OPERATION_EMBED:
-        ops->embed(backend, &operation->embed);
-        break;
+        AS_IT_IS(OPERATION_EMBED, embed)
+        AS_IT_IS(OPERATION_CONV, conv)
+        AS_IT_IS(OPERATION_ANGLES, angles)
+        AS_IT_IS(OPERATION_POSITIONS, positions)
+        AS_IT_IS(OPERATION_RECURRENCE, recurrence)
+        AS_IT_IS(OPERATION_SEGMENTS, segments)
+        AS_IT_IS(OPERATION_ATTENTION, attention)
     case OPERATION_NORM:
         norm = operation->norm;
         norm.num_rows = num_rows;
@@ -53,24 +63,6 @@ static void run(const struct program *program, const struct operation *operation
         map = operation->map;
         map.num_rows = num_rows;
         ops->map(backend, &map);
-        break;
-    case OPERATION_CONV:
-        ops->conv(backend, &operation->conv);
-        break;
-    case OPERATION_ANGLES:
-        ops->angles(backend, &operation->angles);
-        break;
-    case OPERATION_POSITIONS:
-        ops->positions(backend, &operation->positions);
-        break;
-    case OPERATION_RECURRENCE:
-        ops->recurrence(backend, &operation->recurrence);
-        break;
-    case OPERATION_SEGMENTS:
-        ops->segments(backend, &operation->segments);
-        break;
-    case OPERATION_ATTENTION:
-        ops->attention(backend, &operation->attention);
         break;
     case OPERATION_GATHER:
         ops->gather(backend, operation->gather.x, operation->gather.out, operation->gather.cols);
@@ -121,9 +113,9 @@ static void limit_recurrence(struct ops_limits *limits, const struct ops_recurre
         shared += heads * sizeof(float);
     limits->max_value_dim = most(limits->max_value_dim, a->value_dim);
     limits->max_head_dim = most(limits->max_head_dim, a->phi.head_dim);
-    /* erase and write are arrays as phi of q and k are */
-    limits->max_features = most(limits->max_features,
-                                most(features, a->phi.features) * (a->erase.data != NULL ? 2 : 1));
+    limits->max_features = most(limits->max_features, most(features, a->phi.features));
+    if (a->erase.data != NULL)
+        limits->max_erased_features = most(limits->max_erased_features, features);
     limits->max_linear_heads = most(limits->max_linear_heads, a->num_heads);
     if (shared > limits->max_shared_state)
         limits->max_shared_state = shared;

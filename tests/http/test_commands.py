@@ -176,7 +176,8 @@ def test_info_says_of_each_layer_what_it_is_and_costs():
 def test_info_prints_the_program():
     text = regla("info", HYBRID, "--program").stdout
     assert "layer 3\n" in text and "behind the layers\n" in text
-    assert "b0 += o_proj [48, 48] x rmsnorm(b3), in 4 parts; 9216 bytes; 0.005 million operations\n" in text
+    assert ("b0 += o_proj [48, 48] x rmsnorm(b3), in 4 parts; weights 9216 bytes; "
+            "0.005 million operations\n") in text
     assert "a = refined_gate(b2+144, b2+192); state 6144 bytes" in text and "linear: " not in text
     told = json.loads(regla("info", HYBRID, "--json", "--program").stdout)
     program, layers = told["program"], told["layers"]

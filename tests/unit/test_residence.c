@@ -64,7 +64,8 @@ static bool is_mapped(void)
     char line[512];
     bool found = false;
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
+    cr_assert_not_null(maps);
+    while (fgets(line, sizeof line, maps) != NULL)
         found |= strstr(line, file) != NULL;
     fclose(maps);
     return found;
