@@ -422,6 +422,21 @@ static int parse_ids(const json_t *fields, const char *name, int32_t vocab_size,
                : drop_repeats(ids, count, vocab_size, err);
 }
 
+static int parse_drafts(const json_t *fields, struct completion_request *request,
+                        const struct completion_limits *limits, struct api_error *err)
+{
+    const json_t *list = request_field(fields, PARAMETER_OF_TESTS);
+    if (!list)
+        return 0;
+    if (!limits->drafts)
+        return api_error_set(err, API_UNSUPPORTED, PARAMETER_OF_TESTS,
+                             PARAMETER_OF_TESTS " is for tests of this server alone");
+    if (!json_is_array(list))
+        return request_wrong_type(err, PARAMETER_OF_TESTS, "a list of token ids", list);
+    return request_token_ids(list, PARAMETER_OF_TESTS, limits->vocab_size,
+                             &request->draft_token_ids, &request->num_draft_token_ids, err);
+}
+
 static int parse_id_lists(const json_t *fields, struct completion_request *request,
                           int32_t vocab_size, struct api_error *err)
 {
@@ -545,6 +560,7 @@ static int parse_fields(const json_t *fields, struct completion_request *request
         parse_words(fields, request, limits, err) != 0 ||
         parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
         parse_id_lists(fields, request, limits->vocab_size, err) != 0 ||
+        parse_drafts(fields, request, limits, err) != 0 ||
         parse_constraint(fields, request, limits, err) != 0 ||
         parse_names(fields, request, err) != 0 || check_session(request, err) != 0)
         return -1;
@@ -644,6 +660,7 @@ void completion_request_clear(struct completion_request *request)
     free_strings(request->bad_words, request->num_bad_words);
     free(request->stop_token_ids);
     free(request->logprob_token_ids);
+    free(request->draft_token_ids);
     free((void *)request->sampling.logit_bias);
     free((void *)request->sampling.allowed);
     constraint_clear(&request->constraint);

@@ -53,6 +53,8 @@ struct completion_request {
     int prompt_logprobs;         /* the same */
     int32_t *logprob_token_ids;  /* [num_logprob_token_ids]: instead of the best; each once */
     size_t num_logprob_token_ids;
+    int32_t *draft_token_ids; /* [num_draft_token_ids]: guesses of the reply (limits->drafts) */
+    size_t num_draft_token_ids;
     bool echo;
     struct completion_string *stops; /* [num_stops] */
     size_t num_stops;
@@ -98,6 +100,7 @@ struct completion_limits {
     bool reasoning;                         /* reasoning is split off */
     const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
     bool content_tokens;    /* special tokens in what the clients of chats wrote are such */
+    bool drafts;            /* for tests: requests may guess their replies */
     const char *session_id; /* of the request's X-Session-Id, valid; NULL: it has none */
     struct reply_warnings *warnings; /* where those of the request go; NULL: nowhere */
 };

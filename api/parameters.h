@@ -17,6 +17,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* In no table: only tests of this server may have it. */
+#define PARAMETER_OF_TESTS "draft_token_ids"
+
 /* Checks the fields of a request against the table. Refused: API_UNSUPPORTED with its name. Warns
  * of those that the table has not. */
 int parameters_check(const json_t *fields, struct reply_warnings *warnings, struct api_error *err);

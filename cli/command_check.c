@@ -17,7 +17,7 @@ enum {
     STEP_TOKENS = 512,
     COMPANIONS = 7,
     COMPANION_SPAN = 5, /* most tokens of a companion in a step */
-    MAX_CHUNK = STEP_TOKENS - COMPANIONS * COMPANION_SPAN,
+    MAX_CHUNK = STEP_TOKENS - COMPANIONS * COMPANION_SPAN - ENGINE_MOST_KEPT,
     MAX_DIRECTORIES = 4096,
 };
 
@@ -32,7 +32,8 @@ static const struct option items[] = {
     {"reproducibility", OPTION_FLAG, offsetof(struct check_options, reproducibility), NULL, "false",
      0, 0, NULL,
      "also run each case in chunks of 1, 3 and 7, and of as many tokens as a\n      convolution "
-     "keeps, beside 7 other texts, on 1, 2 and 3 threads, and demand\n      the same bits"},
+     "keeps, beside 7 other texts, on 1, 2 and 3 threads, and with wrong\n      tokens behind the "
+     "right ones, which are taken back; and demand the same bits"},
     {"bits-only", OPTION_FLAG, offsetof(struct check_options, bits_only), NULL, "false", 0, 0, NULL,
      "only the same bits in all those runs, whatever expected.json says: for formats\n      that "
      "round numbers (--weights, --kv, --activations) more than its tolerance allows"},
@@ -60,6 +61,7 @@ const struct options command_check_options = {
 /* How a case is run. Whatever it is, the logits must be the same bits. */
 struct manner {
     int threads, chunk, company;
+    int drafts; /* wrong tokens behind each step's own, over which the text goes back */
 };
 
 /* What a run gave. */
@@ -76,11 +78,18 @@ struct companion {
     int64_t room;
 };
 
+/* What the checked text takes in a step. */
+struct chunk {
+    int32_t tokens[MAX_CHUNK + ENGINE_MOST_KEPT];
+    int count, drafts;
+};
+
 struct run {
     struct engine *engine;
     const struct expected *expected;
     struct manner manner;
     struct companion companions[COMPANIONS];
+    struct chunk chunk;
     struct state *state;
     int64_t steps;
     struct transcript *out;
@@ -112,7 +121,40 @@ static int add_companion(struct run *run, int i, struct span *span, struct error
     *span = (struct span){.state = companion->state,
                           .tokens = companion->tokens,
                           .num_tokens = count,
-                          .num_logits = i % 2};
+                          .num_logits = i % 2,
+                          .num_kept = run->manner.drafts > 0 ? i % count : 0};
+    return 0;
+}
+
+/* The tokens, and drafts behind them of which none is right. More is kept than will be taken back.
+ */
+static void add_own(struct run *run, const int32_t *tokens, int count, struct span *span)
+{
+    struct chunk *chunk = &run->chunk;
+    const int32_t vocab_size = engine_info(run->engine)->vocab_size;
+    const int64_t room = state_reserved(run->state) - state_position(run->state) - count;
+    memcpy(chunk->tokens, tokens, (size_t)count * sizeof *tokens);
+    chunk->count = count;
+    chunk->drafts = room < run->manner.drafts ? (int)room : run->manner.drafts;
+    for (int i = 0; i < chunk->drafts; i++)
+        chunk->tokens[count + i] = (tokens[i % count] + 1 + i) % vocab_size;
+    int kept = chunk->drafts + count - 1;
+    kept = kept < ENGINE_MOST_KEPT ? kept : ENGINE_MOST_KEPT;
+    *span = (struct span){.state = run->state,
+                          .tokens = chunk->tokens,
+                          .num_tokens = count + chunk->drafts,
+                          .num_logits = count + chunk->drafts,
+                          .num_kept = chunk->drafts > 0 ? kept : 0};
+}
+
+/* All texts that have kept tokens go back, companions over one. */
+static int go_back(struct run *run, const struct span *spans, int num_spans, struct error *err)
+{
+    for (int i = 0; i < num_spans; i++) {
+        const int drafts = spans[i].state == run->state ? run->chunk.drafts : 1;
+        if (spans[i].num_kept > 0 && engine_go_back(run->engine, spans[i].state, drafts, err) != 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -125,8 +167,7 @@ static int advance(struct run *run, const int32_t *tokens, int count, struct err
     for (int i = 0; i <= run->manner.company; i++) {
         struct span *span = &spans[num_spans++];
         if (i == own)
-            *span = (struct span){
-                .state = run->state, .tokens = tokens, .num_tokens = count, .num_logits = count};
+            add_own(run, tokens, count, span);
         else if (add_companion(run, i < own ? i : i - 1, span, err) != 0)
             return -1;
     }
@@ -136,7 +177,7 @@ static int advance(struct run *run, const int32_t *tokens, int count, struct err
            (size_t)count * vocab_size * sizeof(float));
     run->out->num_rows += (size_t)count;
     run->steps++;
-    return 0;
+    return go_back(run, spans, num_spans, err);
 }
 
 static int go(struct run *run, struct error *err)
@@ -145,7 +186,11 @@ static int go(struct run *run, struct error *err)
     int32_t vocab_size = engine_info(run->engine)->vocab_size;
     size_t chunk = run->manner.chunk > 0 ? (size_t)run->manner.chunk : MAX_CHUNK;
     int64_t tokens = (int64_t)(expected->num_prompt + expected->num_greedy);
-    if (state_create(&run->state, run->engine, tokens - 1, err) != 0)
+    const int64_t limit = engine_info(run->engine)->max_positions;
+    int64_t most = tokens - 1 + run->manner.drafts;
+    if (limit > 0 && most > limit)
+        most = limit > tokens - 1 ? limit : tokens - 1;
+    if (state_create(&run->state, run->engine, most, err) != 0)
         return -1;
     for (size_t at = 0; at < expected->num_prompt; at += chunk) {
         size_t left = expected->num_prompt - at;
@@ -275,6 +320,7 @@ static int open_engine(struct check_case *c, int threads, struct error *err)
     options.threads = threads;
     options.instruction_set = c->options->instruction_set;
     options.max_step_tokens = options.max_step_logits = STEP_TOKENS;
+    options.max_step_kept = (COMPANIONS + 1) * ENGINE_MOST_KEPT;
     return engine_open(&c->engine, c->directory, &options, err);
 }
 
@@ -289,8 +335,9 @@ static int repeat(struct check_case *c, struct manner manner, struct error *err)
     for (size_t i = 0; result == 0 && i < again.num_rows && !c->verdict.problem[0]; i++)
         if (memcmp((char *)again.logits + i * row, (char *)c->first.logits + i * row, row) != 0)
             snprintf(c->verdict.problem, sizeof c->verdict.problem,
-                     "other bits after token %zu with chunk %d, company %d, threads %d", i,
-                     manner.chunk, manner.company, manner.threads);
+                     "other bits after token %zu with chunk %d, company %d, threads %d, %d drafts "
+                     "taken back",
+                     i, manner.chunk, manner.company, manner.threads, manner.drafts);
     transcript_clear(&again);
     c->runs++;
     return result;
@@ -316,8 +363,13 @@ static int reproduce(struct check_case *c, struct error *err)
     for (int threads = 1; threads <= (on_threads ? 3 : 1); threads++)
         for (int i = 0; i < count; i++)
             for (int company = 0; company <= COMPANIONS; company += COMPANIONS)
-                if (repeat(c, (struct manner){threads, chunks[i], company}, err) != 0)
+                if (repeat(c, (struct manner){threads, chunks[i], company, 0}, err) != 0)
                     return -1;
+    for (int company = 0; company <= COMPANIONS; company += COMPANIONS)
+        if (repeat(c, (struct manner){on_threads ? 2 : 1, 1, company, ENGINE_MOST_KEPT}, err) !=
+                0 ||
+            repeat(c, (struct manner){on_threads ? 3 : 1, 7, company, 3}, err) != 0)
+            return -1;
     return 0;
 }
 

@@ -48,6 +48,9 @@ struct serve_options {
     const char *log_level, *log_format, *metrics_compat;
 };
 
+/* For tests: requests may guess their replies (draft_token_ids). */
+#define DRAFTS_OF_REQUESTS "REGLA_TEST_DRAFTS"
+
 #define FIELD(member) offsetof(struct serve_options, member)
 
 static const struct option ITEMS[] = {
@@ -418,6 +421,7 @@ static struct server_options server_options(const struct serve_options *options)
         .idempotency_bytes = options->idempotency_memory,
         .vllm_names = strcmp(options->metrics_compat, "vllm") == 0,
         .content_tokens = strcmp(options->content_tokens, "tokens") == 0,
+        .drafts = getenv(DRAFTS_OF_REQUESTS) != NULL,
         .reasoning = strcmp(options->reasoning, "auto") == 0,
     };
     server.engine.max_step_tokens = (int)options->max_step_tokens;

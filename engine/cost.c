@@ -113,7 +113,8 @@ static void add_operation(struct cost *text, const struct operation *operation, 
                           double tokens, double logits)
 {
     const double rows = operation->when == WHEN_ALWAYS ? tokens : logits;
-    if (operation->when == WHEN_ALL_LOGITS) /* instead of one that counts */
+    if (operation->when == WHEN_ALL_LOGITS || /* instead of one that counts */
+        operation->when == WHEN_HIDDEN)
         return;
     switch (operation->kind) {
     case OPERATION_MATMUL:

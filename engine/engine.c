@@ -3,6 +3,7 @@
 
 #include "engine/device.h"
 #include "engine/forward.h"
+#include "engine/kept.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/four_bits.h"
 #include "engine/model/model_load.h"
@@ -45,7 +46,9 @@ struct engine {
     struct draw **draws;      /* [max_step_logits] */
     int32_t *token_draws;     /* [max_step_tokens] */
     struct batch_span *spans; /* [max_step_tokens]: every span has a token */
-    const void **seen;        /* hash table [seen_size] of the states and samplers of a step */
+    struct kept kept;
+    float *hidden;     /* [max_step_tokens, hidden_size], of the last step; NULL: without */
+    const void **seen; /* hash table [seen_size] of the states and samplers of a step */
     size_t seen_size;
     struct flight flights[2]; /* [num_flights], the older first */
     int num_flights;
@@ -56,6 +59,7 @@ struct engine {
 static int allocate_step(struct engine *engine, struct error *err)
 {
     size_t tokens = (size_t)engine->info.max_step_tokens;
+    const bool hidden = forward_program(engine->forward)->hidden.data != NULL;
     engine->seen_size = 16;
     while (engine->seen_size < 2 * (tokens + (size_t)engine->info.max_step_logits))
         engine->seen_size *= 2;
@@ -66,9 +70,11 @@ static int allocate_step(struct engine *engine, struct error *err)
     engine->token_draws = calloc(tokens, sizeof *engine->token_draws);
     engine->spans = calloc(tokens, sizeof *engine->spans);
     engine->seen = calloc(engine->seen_size, sizeof *engine->seen);
-    if (engine->tokens == NULL || engine->positions == NULL || engine->logit_rows == NULL ||
-        engine->draws == NULL || engine->token_draws == NULL || engine->spans == NULL ||
-        engine->seen == NULL)
+    if (hidden)
+        engine->hidden = calloc(tokens * (size_t)engine->model->hidden_size, sizeof(float));
+    if ((hidden && engine->hidden == NULL) || engine->tokens == NULL || engine->positions == NULL ||
+        engine->logit_rows == NULL || engine->draws == NULL || engine->token_draws == NULL ||
+        engine->spans == NULL || engine->seen == NULL)
         return error_set(err, ERROR_NO_MEMORY, "max_step_tokens: no memory for %zu", tokens);
     return 0;
 }
@@ -86,6 +92,11 @@ static int check_options(const struct engine_options *options, struct engine_inf
     if (info->max_step_logits < 1 || info->max_step_logits > MOST_STEP_TOKENS)
         return error_set(err, ERROR_INVALID, "max_step_logits: expected 1 to %d, got %d",
                          MOST_STEP_TOKENS, info->max_step_logits);
+    if (options->max_step_kept < 0)
+        return error_set(err, ERROR_INVALID, "max_step_kept: expected 0 or more, got %d",
+                         options->max_step_kept);
+    info->max_step_kept = options->max_step_kept < info->max_step_tokens ? options->max_step_kept
+                                                                         : info->max_step_tokens;
     return 0;
 }
 
@@ -128,6 +139,7 @@ static void fill_info(struct engine *engine)
     for (int i = 0; i < WEIGHT_FORMAT_COUNT; i++)
         info->weights_bytes_as[i] = program->weights_bytes[i];
     info->workspace_bytes = program->memory_bytes;
+    info->workspace_bytes += (size_t)info->max_step_kept * program->kept_bytes;
     if (engine->ops->taken != NULL) {
         engine->ops->taken(engine->backend, &info->workspace_bytes, &info->second_bytes,
                            &info->pinned_bytes);
@@ -246,12 +258,16 @@ int engine_open_model(struct engine **out, struct model *model,
         goto fail;
     const struct emitter_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,
+                                            .max_kept = engine->info.max_step_kept,
+                                            .hidden = options->hidden,
                                             .kv = engine->info.kv,
                                             .weights = options->weights,
                                             .poison = options->poison,
                                             .progress = options->progress,
                                             .progress_context = options->progress_context};
-    if (load_weights(engine, &forward, err) != 0 || allocate_step(engine, err) != 0)
+    if (load_weights(engine, &forward, err) != 0 || allocate_step(engine, err) != 0 ||
+        kept_open(&engine->kept, forward_program(engine->forward), &engine->info, options->poison,
+                  err) != 0)
         goto fail;
     fill_info(engine);
     engine->info.refused_set = device_refused_set(options);
@@ -273,6 +289,7 @@ void engine_close(struct engine *engine)
     if (engine == NULL)
         return;
     state_memory_free(engine->memory);
+    kept_close(&engine->kept);
     forward_close(engine->forward);
     if (engine->measured != NULL)
         engine->ops->release(engine->backend, engine->measured, engine->measured_bytes);
@@ -285,6 +302,7 @@ void engine_close(struct engine *engine)
     free(engine->draws);
     free(engine->token_draws);
     free(engine->spans);
+    free(engine->hidden);
     free(engine->seen);
     free(engine);
 }
@@ -427,6 +445,20 @@ static bool wants_logits(const struct span *spans, int num_spans)
     return false;
 }
 
+static int check_hidden(const struct engine *engine, const struct span *span, int index,
+                        struct error *err)
+{
+    if (span->num_hidden < 0 || span->num_hidden > span->num_tokens)
+        return error_set(err, ERROR_INVALID, "spans[%d]: %d hidden rows of %d tokens", index,
+                         span->num_hidden, span->num_tokens);
+    if (span->num_hidden > 0 && engine->hidden == NULL)
+        return error_set(err, ERROR_INVALID, "spans[%d]: the engine was opened without hidden rows",
+                         index);
+    if (span->num_hidden > 0 && engine->num_flights > 0)
+        return error_set(err, ERROR_INVALID, "a step beside another has no hidden rows");
+    return 0;
+}
+
 static int check_step(struct engine *engine, const struct span *spans, int num_spans,
                       struct error *err)
 {
@@ -452,9 +484,12 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
             info->max_step_tokens, info->max_step_logits, (long long)tokens, (long long)logits);
     if (engine->num_flights > 0 && wants_logits(spans, num_spans))
         return error_set(err, ERROR_INVALID, "a step beside another has draws only, no logits");
+    if (kept_check(&engine->kept, spans, num_spans, engine->num_flights == 0, err) != 0)
+        return -1;
     memset(engine->seen, 0, engine->seen_size * sizeof *engine->seen);
     for (int i = 0; i < num_spans; i++) {
-        if (check_span(engine, &spans[i], i, err) != 0)
+        if (check_span(engine, &spans[i], i, err) != 0 ||
+            check_hidden(engine, &spans[i], i, err) != 0)
             return -1;
         pages += state_pages(spans[i].state, spans[i].state->position + spans[i].num_tokens);
     }
@@ -518,7 +553,11 @@ static void fill_batch(struct engine *engine, const struct span *spans, int num_
                             .tokens = engine->tokens,
                             .positions = engine->positions,
                             .spans = engine->spans};
+    for (int i = 0; i < num_spans; i++)
+        batch->wants_hidden |= spans[i].num_hidden > 0;
     fill_logit_rows(engine, spans, num_spans, batch);
+    if (engine->kept.max_rows > 0)
+        kept_begin(&engine->kept, spans, batch);
 }
 
 /* Which draws of the step under way give the spans without tokens theirs. */
@@ -571,12 +610,41 @@ static void drop_ended(const struct flight *flight, const struct flight *after)
     }
 }
 
+/* The hidden rows that spans asked for. */
+static void collect_hidden(struct engine *engine, const struct flight *flight)
+{
+    const struct rows hidden = forward_program(engine->forward)->hidden;
+    const size_t size = (size_t)engine->model->hidden_size;
+    int row = 0;
+    for (int i = 0; i < flight->num_spans; i++) {
+        struct span *span = &flight->spans[i];
+        row += span->num_tokens;
+        if (span->num_hidden == 0)
+            continue;
+        const int first = row - span->num_hidden;
+        engine->ops->copy_out(engine->backend, engine->hidden + (size_t)first * size,
+                              hidden.data + first * hidden.stride,
+                              (size_t)span->num_hidden * size * sizeof(float));
+        span->hidden = engine->hidden + (size_t)first * size;
+    }
+}
+
+int engine_go_back(struct engine *engine, struct state *state, int tokens, struct error *err)
+{
+    if (engine->num_flights > 0)
+        return error_set(err, ERROR_INVALID, "a step is under way, and must be collected first");
+    if (kept_go_back(&engine->kept, state, tokens, err) != 0)
+        return -1;
+    return engine->ops->status(engine->backend, err);
+}
+
 int engine_collect(struct engine *engine, struct error *err)
 {
     if (engine->num_flights == 0)
         return error_set(err, ERROR_INVALID, "no step is under way");
     struct flight flight = engine->flights[0];
     const float *logits = forward_collect(engine->forward);
+    collect_hidden(engine, &flight);
     if (engine->ops->status(engine->backend, err) != 0) {
         for (; engine->num_flights > 0; engine->num_flights--)
             for (int i = 0; i < engine->flights[engine->num_flights - 1].num_spans; i++)

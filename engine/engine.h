@@ -15,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/engine_types.h"
 #include "engine/ops/formats.h"
+#include "engine/span.h"
 #include "engine/state.h"
 #include "engine/state_save.h"
 
@@ -25,7 +26,6 @@
 struct engine;
 struct state_layout;
 struct model;
-struct draw; /* sampler.h */
 
 /* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
 int engine_open(struct engine **out, const char *model_directory,
@@ -64,17 +64,6 @@ size_t state_image_bytes(const struct engine *engine, int64_t position);
 int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,
                   int64_t max_tokens, struct error *err);
 
-/* Consecutive tokens of one text in a step. */
-struct span {
-    struct state *state;   /* no two spans of a step may share one */
-    const int32_t *tokens; /* [num_tokens], each in [0, vocab_size); NULL: engine_submit */
-    int num_tokens;        /* >= 1 */
-    int num_logits;        /* the last num_logits positions want logits; 0..num_tokens */
-    const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
-    struct draw *draw;     /* NULL, or: draw the token after these. num_logits must be 0 then,
-                            * and no two draws of a step may share a sampler */
-};
-
 /* Advances every span's text by its tokens. On an error (bad arguments, past the reservation, a
  * device that failed) no state has moved and nothing was drawn. A draw that is impossible concerns
  * only its own text (draw_check). Allocates nothing. */
@@ -90,6 +79,13 @@ int engine_step(struct engine *engine, struct span *spans, int num_spans, struct
  * it. An error of engine_collect ends both steps. */
 int engine_submit(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 int engine_collect(struct engine *engine, struct error *err);
+
+/* Takes the text back over the last `tokens` tokens of its span in the step that was collected
+ * last, at most its num_kept: its state has the bits that it had before them. Once a step, before
+ * anything else is done with the state. Drafts are checked so: the logits of all positions are
+ * asked for, and tokens behind a draft that was not drawn are taken back. A step with kept tokens
+ * does not overlap with others. */
+int engine_go_back(struct engine *engine, struct state *state, int tokens, struct error *err);
 
 /* The seconds that the device has worked on the steps collected so far. The rest of a caller's
  * waiting time is the host's part. */

@@ -38,6 +38,8 @@ struct engine_options {
     void *budget_context;
     int max_step_tokens;         /* most tokens of a step, over all spans; 0: 512 */
     int max_step_logits;         /* most positions of a step with logits or draws; 0: 128 */
+    int max_step_kept;           /* most tokens of a step that texts may go back over; 0: none */
+    bool hidden;                 /* spans may ask for hidden rows */
     const char *instruction_set; /* of the CPU: "amx", "avx512vnni", "avx512", "avx2", "generic";
                                     NULL: the best there is; for tests "amx_emulated" */
     bool poison;                 /* for tests: fill all memory with NaN before its first use */
@@ -58,7 +60,7 @@ struct engine_info {
     enum activation_format activations; /* never auto */
     enum products products;
     int threads;
-    int max_step_tokens, max_step_logits;
+    int max_step_tokens, max_step_logits, max_step_kept;
     int64_t max_step_pages; /* most KV pages of all texts of a step together */
     int64_t max_positions;  /* limit of learned positions; 0: none */
     size_t weights_bytes;   /* as packed for the device */

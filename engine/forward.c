@@ -186,6 +186,16 @@ static void emit_layer(struct emitter *emitter, const struct layer *layer, struc
     }
 }
 
+/* What the head reads, of all rows. */
+static void emit_hidden(struct emitter *emitter, struct rows x)
+{
+    const struct norm *last = &emitter->model->final_norm;
+    const struct rows hidden = emitter_hidden(emitter, emitter->model->hidden_size);
+    emitter->when = WHEN_HIDDEN;
+    const struct ops_norm norm = norm_of(emitter, last, x, hidden);
+    emitter_norm(emitter, &norm);
+}
+
 /* The logits of the rows that want them, which are picked first where they are not all rows. */
 static void emit_head(struct emitter *emitter, struct rows x)
 {
@@ -228,6 +238,8 @@ static void emit_model(struct emitter *emitter)
         emitter_place(emitter, "layer", i);
     }
     emitter->layer = OPERATION_OF_NO_LAYER;
+    if (emitter->options->hidden)
+        emit_hidden(emitter, x);
     emit_head(emitter, x);
 }
 
@@ -264,6 +276,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     struct ops_limits limits = program_limits(program);
     limits.max_rows = options->max_rows;
     limits.max_logits = options->max_logits;
+    limits.max_kept = options->max_kept;
     limits.vocab_size = model->vocab_size;
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;

@@ -16,6 +16,7 @@
 #include "server/log.h"
 #include "server/memory.h"
 #include "server/own_tokens.h"
+#include "server/schedule/drafts.h"
 #include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
 #include "server/server_memory.h"
@@ -203,7 +204,8 @@ static int take_model(struct server *server, const struct model *model, struct e
         .syntax = service->syntax,
         .reasoning = options->reasoning,
         .sampling = options->sampling,
-        .content_tokens = options->content_tokens};
+        .content_tokens = options->content_tokens,
+        .drafts = options->drafts};
     return 0;
 }
 
@@ -332,6 +334,7 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
     options.progress_context = &progress;
     options.budget = server_memory_share;
     options.budget_context = &server->memory;
+    options.max_step_kept = service->limits.drafts ? DRAFTS_OF_STEP : 0;
     /* A GPU's weights come to it in pieces. */
     if (device_is_cpu(options.device) && server_memory_check_weights(model, &options, err))
         return -1;

@@ -50,7 +50,7 @@ struct server_options {
     bool token_ids_only;                    /* the tokenizer is one without tokens */
     bool reasoning;                         /* of chats is split off */
     const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
-    bool content_tokens;                    /* as struct completion_limits has it */
+    bool content_tokens, drafts;            /* as struct completion_limits has them */
     int tokenizer_threads;
     struct admission_limits limits;          /* max_running: texts that are advanced at once */
     int prefill_chunk;                       /* most tokens of one prompt in a step; 0: any */

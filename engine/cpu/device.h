@@ -21,7 +21,9 @@ struct backend {
     struct threads *threads;
     struct residence *residence; /* of the weights */
     int64_t share_elements;      /* an operation with fewer elements uses one thread */
-    const struct batch *batch;
+    const struct batch *batch;   /* all of it, or a part */
+    const struct batch *whole;
+    struct batch part;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
     float *arranged; /* [max_rows, max_input]: x of a product, as kernels->arrange has it */

@@ -19,13 +19,15 @@ enum { EARLY_LISTS_BYTES = 64 << 10 };
 /* Page tables of a decode step that are read before their length is known, at most. */
 enum { SURE_PAGES_BYTES = 4 << 10 };
 enum { PIECE = sizeof(int4), ALIGNED = 64 };
+enum { MOST_PARTS_OF_BATCH = 17 }; /* spans without kept rows, and 16 of these */
 
 struct step_images {
     char *host[2], *mapped[2];     /* the same memory, for the host and for kernels */
     cudaEvent_t began[2], done[2]; /* of each step, without a copy of its batch: its time */
     char *device;
-    float *logits;        /* pinned: [max_logits, vocab_size] */
-    const float *sent[2]; /* what each step's receive gives */
+    float *logits;                                         /* pinned: [max_logits, vocab_size] */
+    const float *sent[2];                                  /* what each step's receive gives */
+    struct device_batch whole, parts[MOST_PARTS_OF_BATCH]; /* of the step that begins */
 };
 
 /* The places of a step's arrays in its image, behind an arrival_header. They are packed, so that a
@@ -69,12 +71,23 @@ static bool has_pages(const struct ops_limits *limits)
     return limits->max_keys == INT64_MAX;
 }
 
+/* What the parts of a batch take at most: their spans, one of nobody for each, and row_span. */
+static size_t parts_most(const struct ops_limits *limits)
+{
+    const size_t rows = (size_t)limits->max_rows;
+    if (limits->max_kept == 0)
+        return 0;
+    return align((rows + MOST_PARTS_OF_BATCH) * sizeof(struct device_span)) +
+           MOST_PARTS_OF_BATCH * align(rows * sizeof(int32_t)) + ALIGNED;
+}
+
 static int open_images(struct backend *backend, struct step_images *images, struct error *err)
 {
     const struct ops_limits *limits = &backend->limits;
     size_t logits = (size_t)limits->max_logits;
     size_t bytes = lay_out((size_t)limits->max_rows, logits, logits).pages +
-                   (has_pages(limits) ? MOST_PAGES * sizeof(char *) : 0) + EARLY_LISTS_BYTES;
+                   (has_pages(limits) ? MOST_PAGES * sizeof(char *) : 0) + EARLY_LISTS_BYTES +
+                   parts_most(limits);
     void *memory, *mapped;
     if (device_allocate(backend, bytes, "a step's batch", &memory, err) != 0)
         return -1;
@@ -156,6 +169,15 @@ template <typename T> static T *on_device(const struct image *image, size_t at)
     return reinterpret_cast<T *>(image->device + at);
 }
 
+/* A span has so many rows. */
+static void count_rows(struct device_batch *batch, int rows)
+{
+    if (rows > batch->max_span_rows)
+        batch->max_span_rows = rows;
+    if (rows < FEW_TOKENS && rows > batch->max_few_rows)
+        batch->max_few_rows = rows;
+}
+
 /* Page tables behind the other arrays; returns the bytes of all. */
 static size_t fill_spans(const struct image *image, const struct batch *batch)
 {
@@ -173,6 +195,59 @@ static size_t fill_spans(const struct image *image, const struct batch *batch)
         at += bytes;
     }
     return at;
+}
+
+/* A part's spans and row_span, from byte `at` on; returns where they end. Rows that are not in the
+ * part are those of a span of nobody, as padding is. */
+static size_t fill_part(const struct image *image, const struct batch *batch,
+                        const struct batch_part *part, size_t at, struct device_batch *out)
+{
+    const struct device_span *all = on_host<struct device_span>(image, image->layout->spans);
+    const int32_t *row_span = on_host<int32_t>(image, image->layout->row_span);
+    const size_t rows_at = align(at + (size_t)(part->num_spans + 1) * sizeof(struct device_span));
+    struct device_span *spans = on_host<struct device_span>(image, at);
+    int32_t *rows = on_host<int32_t>(image, rows_at);
+    for (int r = 0; r < batch->num_rows; r++)
+        rows[r] = part->num_spans;
+    spans[part->num_spans] = {0, 1, 0, NULL, NULL};
+    out->spans = on_device<const struct device_span>(image, at);
+    out->row_span = on_device<const int32_t>(image, rows_at);
+    out->num_spans = part->num_spans;
+    out->max_span_rows = 1;
+    out->max_few_rows = 0;
+    for (int i = 0; i < part->num_spans; i++) {
+        const struct batch_span *span = &part->spans[i];
+        spans[i] = all[row_span[span->first_row]];
+        spans[i].first_row = span->first_row;
+        spans[i].num_rows = span->num_rows;
+        spans[i].position = span->position;
+        for (int j = 0; j < span->num_rows; j++)
+            rows[span->first_row + j] = i;
+        count_rows(out, span->num_rows);
+    }
+    return align(rows_at + (size_t)batch->num_rows * sizeof(int32_t));
+}
+
+/* Behind all else of the image, which has `bytes`; returns its bytes. */
+static size_t fill_parts(struct step_images *images, const struct image *image,
+                         const struct batch *batch, const struct device_batch *whole, size_t bytes)
+{
+    images->whole = *whole;
+    if (batch->num_parts == 0)
+        return bytes;
+    assert(batch->num_parts <= MOST_PARTS_OF_BATCH);
+    bytes = align(bytes);
+    for (int i = 0; i < batch->num_parts; i++) {
+        images->parts[i] = *whole;
+        bytes = fill_part(image, batch, &batch->parts[i], bytes, &images->parts[i]);
+    }
+    return bytes;
+}
+
+static void cuda_part(struct backend *backend, int part)
+{
+    const struct step_images *images = backend->images;
+    backend->batch = part < 0 ? images->whole : images->parts[part];
 }
 
 /* Rows from the batch's to `rows`: texts that are not there. */
@@ -234,10 +309,7 @@ static struct device_batch describe(const struct image *image, const struct batc
     };
     for (int i = 0; i < batch->num_spans; i++) {
         const struct batch_span *span = &batch->spans[i];
-        if (span->num_rows > out.max_span_rows)
-            out.max_span_rows = span->num_rows;
-        if (span->num_rows < FEW_TOKENS && span->num_rows > out.max_few_rows)
-            out.max_few_rows = span->num_rows;
+        count_rows(&out, span->num_rows);
         while (out.max_end < span->position + span->num_rows && out.max_end < reach)
             out.max_end *= 2;
     }
@@ -296,6 +368,7 @@ static size_t write_batch(struct backend *backend, const struct image *image,
                                             align(bytes) - layout->asked);
         backend->batch.asked = on_device<const sampling_text>(image, layout->asked);
     }
+    bytes = fill_parts(backend->images, image, batch, &backend->batch, bytes);
     on_host<struct arrival_header>(image, 0)->pieces =
         (uint32_t)((bytes - layout->positions + PIECE - 1) / PIECE);
     return bytes;
@@ -389,6 +462,7 @@ static double cuda_busy_seconds(const struct backend *backend)
 void step_operations(struct ops *ops)
 {
     ops->begin = cuda_begin;
+    ops->part = cuda_part;
     ops->draw = cuda_draw;
     ops->send = cuda_send;
     ops->receive = cuda_receive;

@@ -51,6 +51,15 @@ struct batch_span {
     char *slot;         /* the text's recurrent memory, on the device */
     char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
     int64_t num_pages;
+    char *kept; /* where a kept row puts what it changes in the slot, as it was; else NULL */
+};
+
+/* Kept rows are those that a text may go back over: the last ones of a span. Operations that change
+ * slots then work in parts: first on all spans without their kept rows, then on the first kept row
+ * of each, which is a span of one row, on the second, and so on (ops->part). */
+struct batch_part {
+    const struct batch_span *spans; /* [num_spans] */
+    int num_spans;
 };
 
 struct batch {
@@ -58,8 +67,11 @@ struct batch {
     const int32_t *tokens;          /* [num_rows] */
     const int64_t *positions;       /* [num_rows] */
     const struct batch_span *spans; /* [num_spans] */
-    const int32_t *logit_rows;      /* [num_logits]: the rows that want logits */
-    struct draw *const *draws;      /* [num_draws]: for the last of logit_rows */
+    const struct batch_part *parts; /* [num_parts]; none where no row is kept */
+    int num_parts;
+    bool wants_hidden;         /* rows behind the last norm come back, too */
+    const int32_t *logit_rows; /* [num_logits]: the rows that want logits */
+    struct draw *const *draws; /* [num_draws]: for the last of logit_rows */
     /* [num_rows]: -1, or which draw of the step before, which still runs, gives the row its token.
      * If that token ends the text (draw_ends), the row's text stays unchanged. NULL: all are -1. */
     const int32_t *token_draws;
@@ -293,6 +305,7 @@ struct ops_save {
 /* The limits of a step, known before the first one. */
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
+    int max_kept; /* rows of a step that texts may go back over */
     int max_head_dim, max_features, max_linear_heads; /* of linear mixers: d, m and m2, H */
     int max_erased_features; /* of those with `erase`: m2; 0: there are none */
     size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */
@@ -356,6 +369,8 @@ struct ops {
 
     /* A step: begin, operations, send, receive. The batch must stay valid until send. */
     void (*begin)(struct backend *, const struct batch *);
+    /* The operations that follow change slots, and work on this part of the batch; -1: on all. */
+    void (*part)(struct backend *, int part);
     void (*embed)(struct backend *, const struct ops_embed *);
     void (*norm)(struct backend *, const struct ops_norm *);
     void (*matmul)(struct backend *, const struct ops_matmul *);

@@ -87,17 +87,32 @@ struct rows emitter_rows(struct emitter *emitter, int64_t width)
                       all ? options->max_rows : options->max_logits);
 }
 
+/* What comes back after the operations. */
+static void keep_buffer(struct emitter *emitter)
+{
+    struct program *program = emitter->program;
+    if (emitter_failed(emitter))
+        return;
+    struct program_buffer *buffer = &program->buffers[program->num_buffers - 1];
+    buffer->first = 0;
+    buffer->last = INT32_MAX;
+}
+
 struct rows emitter_logits(struct emitter *emitter, int64_t width)
 {
     struct program *program = emitter->program;
     assert(width > 0);
     program->logits = add_buffer(emitter, width, width, emitter->options->max_logits);
-    if (!emitter_failed(emitter)) { /* what comes back after the operations */
-        struct program_buffer *buffer = &program->buffers[program->num_buffers - 1];
-        buffer->first = 0;
-        buffer->last = INT32_MAX;
-    }
+    keep_buffer(emitter);
     return program->logits;
+}
+
+struct rows emitter_hidden(struct emitter *emitter, int64_t width)
+{
+    struct program *program = emitter->program;
+    program->hidden = add_buffer(emitter, width, width, emitter->options->max_rows);
+    keep_buffer(emitter);
+    return program->hidden;
 }
 
 size_t emitter_state(struct emitter *emitter, struct state_part part)
@@ -419,6 +434,29 @@ static void list_order(struct emitter *emitter)
     order[count] = order[0];
 }
 
+/* What each operation changes in slots, one after the other in a kept row. */
+static void list_regions(struct emitter *emitter)
+{
+    enum { LINE = 64 };
+    struct program *program = emitter->program;
+    program->regions = calloc((size_t)program->num_operations * OPERATION_MAX_REGIONS + 1,
+                              sizeof *program->regions);
+    if (program->regions == NULL) {
+        emitter_no_memory(emitter, "program");
+        return;
+    }
+    for (int i = 0; i < program->num_operations; i++) {
+        struct operation_region regions[OPERATION_MAX_REGIONS];
+        const int count = operation_regions(&program->operations[i], regions);
+        for (int j = 0; j < count; j++) {
+            program->regions[program->num_regions++] = (struct program_region){
+                .operation = i, .region = regions[j], .at = program->kept_bytes};
+            program->kept_bytes +=
+                ((size_t)regions[j].count * regions[j].bytes + LINE - 1) / LINE * LINE;
+        }
+    }
+}
+
 /* What calls point to is in their operations, which no longer move. */
 static void point_inside(struct operation *operation)
 {
@@ -437,6 +475,8 @@ int emitter_finish(struct emitter *emitter, struct error *err)
     struct program *program = emitter->program;
     if (!emitter_failed(emitter))
         list_order(emitter);
+    if (!emitter_failed(emitter))
+        list_regions(emitter);
     for (int i = 0; i < program->num_operations; i++)
         point_inside(&program->operations[i]);
     if (!emitter_failed(emitter) && placing_plan(program) != 0)

@@ -12,7 +12,8 @@
 #include "engine/program/program.h"
 
 struct emitter_options {
-    int max_rows, max_logits;
+    int max_rows, max_logits, max_kept;
+    bool hidden;                                      /* steps may ask for hidden rows */
     enum kv_format kv;                                /* never auto */
     enum weight_format weights;                       /* auto: each as in the file */
     bool poison;                                      /* fill the workspace with NaN first */
@@ -59,6 +60,8 @@ void emitter_place(struct emitter *emitter, const char *what, int number);
 struct rows emitter_rows(struct emitter *emitter, int64_t width);
 /* The last one, dense, which nothing else shares: [L, V]. */
 struct rows emitter_logits(struct emitter *emitter, int64_t width);
+/* Likewise for hidden rows. */
+struct rows emitter_hidden(struct emitter *emitter, int64_t width);
 
 /* What a part keeps of a text, in the layer at hand: its offset in the slot or in a page. */
 size_t emitter_state(struct emitter *emitter, struct state_part part);

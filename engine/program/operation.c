@@ -120,6 +120,58 @@ void operation_each_rows(struct operation *operation, operation_visit *each, voi
     }
 }
 
+static struct operation_region whole(size_t offset, size_t bytes)
+{
+    return (struct operation_region){.offset = offset, .bytes = bytes, .count = 1};
+}
+
+static struct operation_region ring(const struct ops_attention *a)
+{
+    const size_t tile = ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+    const size_t tiles = ((size_t)a->window_size + OPS_TILE - 1) / OPS_TILE;
+    return (struct operation_region){.offset = a->offset,
+                                     .bytes = tile,
+                                     .stride = tiles * tile,
+                                     .count = a->num_kv_heads,
+                                     .window = a->window_size};
+}
+
+int operation_regions(const struct operation *operation,
+                      struct operation_region regions[OPERATION_MAX_REGIONS])
+{
+    const struct ops_recurrence *recurrence = &operation->recurrence;
+    int count = 0;
+    switch (operation->kind) {
+    case OPERATION_CONV:
+        regions[count++] = whole(operation->conv.state_offset,
+                                 ops_conv_bytes(operation->conv.width, operation->conv.channels));
+        break;
+    case OPERATION_RECURRENCE:
+        regions[count++] =
+            whole(recurrence->state_offset,
+                  (size_t)recurrence->num_heads *
+                      ops_recurrent_bytes(
+                          recurrence->value_dim, recurrence->sum_norm,
+                          ops_state_features(recurrence->features, recurrence->chunk_size)));
+        if (formula_is_exponential(recurrence->phi.map))
+            regions[count++] = whole(recurrence->phi.maxima_offset,
+                                     (size_t)ops_recurrence_key_heads(recurrence) * sizeof(float));
+        break;
+    case OPERATION_SEGMENTS:
+        regions[count++] = whole(operation->segments.sums_offset,
+                                 (size_t)operation->segments.num_heads *
+                                     ops_segment_sums_bytes(&operation->segments));
+        break;
+    case OPERATION_ATTENTION:
+        if (!window_has(operation->attention.window, KEEPS_ALL_KEYS))
+            regions[count++] = ring(&operation->attention);
+        break;
+    default:
+        break;
+    }
+    return count;
+}
+
 const char *operation_name(enum operation_kind kind)
 {
 #define OPERATION_NAME(kind, name) #name,

@@ -34,7 +34,8 @@ enum operation_when {
     WHEN_ALWAYS,      /* all rows of the step; the others work on those that want logits, */
     WHEN_LOGITS,      /* if there are any: */
     WHEN_SOME_LOGITS, /* not all rows, which are picked first; or */
-    WHEN_ALL_LOGITS   /* every row of the step, in order */
+    WHEN_ALL_LOGITS,  /* every row of the step, in order */
+    WHEN_HIDDEN       /* all rows of a step of which some come back as hidden rows */
 };
 
 enum { OPERATION_OF_NO_LAYER = -1, WEIGHT_NAME_BYTES = 96 };
@@ -69,6 +70,18 @@ enum operation_access { ACCESS_READS = 1, ACCESS_WRITES = 2 };
  * the same for each row of a step, are not among them. */
 typedef void operation_visit(void *context, struct rows *rows, int access);
 void operation_each_rows(struct operation *operation, operation_visit *visit, void *context);
+
+/* What an operation changes in a text's slot when the text takes a row: `count` pieces of `bytes`
+ * each, `stride` apart, from `offset` on. With a window they are the tiles of a ring of so many
+ * keys of each head, and a piece is the tile that has the row's place. */
+struct operation_region {
+    size_t offset, bytes, stride;
+    int count, window;
+};
+enum { OPERATION_MAX_REGIONS = 2 };
+/* Returns how many there are. */
+int operation_regions(const struct operation *operation,
+                      struct operation_region regions[OPERATION_MAX_REGIONS]);
 
 /* "matmul" */
 const char *operation_name(enum operation_kind kind);

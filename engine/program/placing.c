@@ -127,4 +127,6 @@ void placing_apply(struct program *program)
     for (int i = 0; i < program->num_operations; i++)
         operation_each_rows(&program->operations[i], apply, program);
     apply(program, &program->logits, ACCESS_READS);
+    if (program->hidden.data != NULL)
+        apply(program, &program->hidden, ACCESS_READS);
 }

@@ -20,6 +20,14 @@ struct program_buffer {
     size_t offset;         /* in the program's memory, in bytes */
 };
 
+/* A region of operation number `operation`, and where a kept row (struct batch_part) has what was
+ * in it: from byte `at` on. */
+struct program_region {
+    int operation;
+    struct operation_region region;
+    size_t at;
+};
+
 struct program {
     const struct ops *ops;
     struct backend *backend;
@@ -33,7 +41,11 @@ struct program {
     /* [num_weights + 2] of a step's products in their order, the first again, NULL */
     const struct weight **order;
     struct rows logits; /* [max_logits, V], dense */
+    struct rows hidden; /* [max_rows, D]: behind the last norm; of programs that have hidden rows */
     struct state_layout layout;
+    struct program_region *regions; /* [num_regions]: in the order of their operations */
+    int num_regions;
+    size_t kept_bytes;                         /* of a kept row: of all regions */
     size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and in each format */
 
     struct arena arena; /* of the weights' descriptions */
@@ -47,12 +59,17 @@ struct program {
 /* Queues the operations of a step, between the backend's begin and send. */
 void program_run(const struct program *program, const struct batch *batch);
 
+/* A text that is behind a kept row goes back to before it: its slot becomes what it was there.
+ * position: the row's. Between steps. */
+void program_go_back(const struct program *program, char *slot, int64_t position, const char *kept);
+
 /* The number of the buffer that rows of operation i lie in, and the first column of it that they
  * have. */
 int program_buffer_of(const struct program *program, int i, const struct rows *rows,
                       int64_t *column);
 
-/* What the operations need of a device; of max_rows, max_logits and vocab_size nothing is set. */
+/* What the operations need of a device; of max_rows, max_logits, max_kept and vocab_size nothing is
+ * set. */
 struct ops_limits program_limits(const struct program *program);
 
 void program_clear(struct program *program);

@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "server/log.h"
+#include "server/schedule/drafts.h"
 #include "server/schedule/session_job.h"
 
 #include <stdlib.h>
@@ -23,13 +24,14 @@ int batch_init(struct batch *batch, struct service *service, struct inbox *inbox
         .tree = service->tree,
         .inbox = inbox,
         .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk,
-                   info->max_step_pages},
+                   info->max_step_pages, info->max_step_kept},
     };
     for (int i = 0; i < (info->overlaps ? 2 : 1); i++) {
         struct step *step = &batch->steps[i];
         step->spans = calloc((size_t)info->max_step_tokens, sizeof *step->spans);
         step->stepped = calloc((size_t)info->max_step_tokens, sizeof *step->stepped);
-        if (!step->spans || !step->stepped)
+        step->tokens = calloc((size_t)info->max_step_tokens, sizeof *step->tokens);
+        if (!step->spans || !step->stepped || !step->tokens)
             return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
     }
     return batch_reserve(batch, (size_t)max_texts, (size_t)max_texts, err);
@@ -44,6 +46,7 @@ void batch_clear(struct batch *batch)
     for (int i = 0; i < 2; i++) {
         free(batch->steps[i].spans);
         free(batch->steps[i].stepped);
+        free(batch->steps[i].tokens);
     }
 }
 
@@ -277,6 +280,8 @@ static void make_row(struct batch *batch, struct sequence *sequence, double now,
     row->pages = most_pages(batch, sequence, row->prefill);
     if (row->prefill)
         row->until = prefix_until(batch->tree, sequence);
+    else
+        row->drafts = drafts_most(batch->tree, sequence);
 }
 
 /* The tokens that the text takes next of those that it has. */
@@ -301,6 +306,7 @@ static void make_plan(struct batch *batch, struct step *step)
         stop_for(batch, batch->aside[i]);
     const struct plan_time time = pace_plan(&batch->pace);
     plan_step(batch->rows, batch->num_running, &batch->limits, &time, &batch->turn);
+    int32_t *tokens = step->tokens;
     step->num_spans = 0;
     step->prompt_s = 0;
     for (size_t i = 0; i < batch->num_running; i++) {
@@ -310,7 +316,13 @@ static void make_plan(struct batch *batch, struct step *step)
         if (!row->tokens)
             continue;
         struct span span = {.state = sequence->state, .num_tokens = row->tokens};
-        if (row->prefill == 0) {
+        if (row->prefill == 0 && row->tokens > 1) {
+            drafts_write(sequence, row->tokens - 1, tokens);
+            span.tokens = tokens;
+            span.num_logits = row->logits;
+            span.num_kept = row->tokens - 1;
+            tokens += row->tokens;
+        } else if (row->prefill == 0) {
             span.tokens = &sequence->next_token;
             span.draw = sequence_draw(sequence, false);
         } else {
@@ -468,12 +480,13 @@ static int take_result(struct batch *batch, struct sequence *sequence, const str
                        double now, struct error *err)
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
-    if (sequence->decoding && !span->draw) {
+    if (sequence->decoding && !span->draw && span->num_kept == 0) {
         prefix_keep(batch->tree, sequence, NULL);
         return 0;
     }
     if (sequence->decoding) {
-        if (sequence_take(sequence, now, &batch->generated, err))
+        if (span->num_kept > 0 ? drafts_take(sequence, span, now, &batch->generated, err)
+                               : sequence_take(sequence, now, &batch->generated, err))
             return -1;
         if (sequence->choice->finish == FINISH_NONE)
             prefix_keep(batch->tree, sequence, NULL);
@@ -525,9 +538,13 @@ static void take_results(struct batch *batch, const struct step *step)
         if (sequence->choice->finish != FINISH_NONE)
             continue;
         tokens += step->spans[i].num_tokens;
-        of_prompts += step->spans[i].draw ? 0 : step->spans[i].num_tokens;
+        of_prompts +=
+            step->spans[i].draw || step->spans[i].num_kept > 0 ? 0 : step->spans[i].num_tokens;
         sequence->job->run.tenant->served += step->spans[i].num_tokens;
-        if (!sequence->job->failed && take_result(batch, sequence, &step->spans[i], now, &err))
+        const struct span *span = &step->spans[i];
+        if (sequence->job->failed && span->draw == NULL && sequence->decoding)
+            drafts_drop(sequence, span, &err);
+        else if (!sequence->job->failed && take_result(batch, sequence, span, now, &err))
             job_fail_engine(sequence->job, &err);
     }
     atomic_fetch_add(&metrics->steps, 1);

@@ -16,13 +16,14 @@
 #include "server/service.h"
 
 /* After so many overlapping steps the scheduler looks around. */
-enum { BATCH_MOST_STEPS = 16 };
+enum { BATCH_MOST_STEPS = SEQUENCE_ROOM };
 
 /* One call of the engine. */
 struct step {
     struct span *spans;        /* [max_tokens]: a span has at least one token */
     struct sequence **stepped; /* [max_tokens]: whose span it is */
     size_t num_spans;
+    int32_t *tokens; /* [max_tokens]: of spans with drafts */
     double prompt_s; /* what its prompts should take (pace.h) */
 };
 

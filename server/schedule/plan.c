@@ -231,6 +231,23 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *
         plan_tenant(rows, count, oldest, false, 0, budget);
 }
 
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static void plan_drafts(struct plan_row *rows, size_t count, int most, struct budget *budget)
+{
+    most = least(most, least(budget->tokens, budget->logits));
+    for (size_t i = 0; i < count && most > 0; i++) {
+        const int drafts = rows[i].prefill == 0 && rows[i].tokens > 0 ? rows[i].drafts : 0;
+        const int given = least(drafts, most);
+        rows[i].tokens += given;
+        rows[i].logits += given;
+        most -= given;
+    }
+}
+
 /* Whether a text takes part that is not slow. */
 static bool others_run(const struct plan_row *rows, size_t count, const struct plan_time *time)
 {
@@ -285,6 +302,7 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
     budget.pages += kept.pages;
     if (oldest)
         plan_prefills(rows, count, slow, &budget);
+    plan_drafts(rows, count, limits->max_drafts, &budget);
     turn->rests = slow && slow->tokens > 0;
     if (turn->rests)
         turn->slow = (size_t)(slow - rows) + 1;

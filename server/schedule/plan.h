@@ -2,10 +2,11 @@
 /* Decides what goes into one step of the engine. It is a pure function, so that tests can check its
  * fairness.
  *
- * Texts that decode go first, one token each. The rest of the budget goes to prompts, in chunks.
- * Where there is not enough for all, tenants share: of the texts that decode, one of the tenant
- * that has had the least goes next, and of its texts the one that has waited longest. Prompts of
- * each tenant get an equal part of the rest, and of what others leave.
+ * Texts that decode go first, one token each; drafts get what all others leave. The rest of the
+ * budget goes to prompts, in chunks. Where there is not enough for all, tenants share: of the texts
+ * that decode, one of the tenant that has had the least goes next, and of its texts the one that
+ * has waited longest. Prompts of each tenant get an equal part of the rest, and of what others
+ * leave.
  *
  * While prompts wait, decoding leaves them a part of the budget. Of KV pages that is what the
  * oldest prompt needs; a text that does not fit together with it alternates with it, step by step.
@@ -36,10 +37,12 @@ struct plan_row {
     int64_t until;    /* prefill: a step takes at most so many of them; 0: any number */
     bool wants_all;   /* prefill: logits of every position (echo with logprobs) */
     bool wants_none;  /* prefill: no logits at all, not even the last position's */
+    int drafts;       /* decode: most guesses of what comes next that the step may check */
     int64_t pages;    /* most KV pages at the end of the step; <= the limit */
     uint64_t stepped; /* when it last decoded, by turn.taken: in, and out */
     int tokens;       /* out: tokens to take in this step */
-    int logits;       /* out: positions that ask for logits, the last ones */
+    int logits;       /* out: positions that ask for logits, the last ones; as many as tokens
+                         where some of these are drafts */
     bool asked;       /* plan_step's own */
 };
 
@@ -47,6 +50,7 @@ struct plan_limits {
     int max_tokens, max_logits; /* of a step; >= 2 each */
     int max_chunk;              /* tokens of one prompt in a step; 0: no limit */
     int64_t max_pages;          /* of KV, of all that take part in a step */
+    int max_drafts;             /* of all texts of a step */
 };
 
 /* In seconds. */

@@ -287,6 +287,13 @@ int64_t prefix_until(const struct state_tree *tree, const struct sequence *seque
     return end - taken;
 }
 
+int64_t prefix_room(const struct state_tree *tree, const struct sequence *sequence)
+{
+    const int64_t interval = state_tree_interval(tree);
+    return sequence->prefix.keeps ? interval - state_position(sequence->state) % interval
+                                  : INT64_MAX;
+}
+
 bool prefix_due(const struct state_tree *tree, const struct sequence *sequence)
 {
     if (!sequence->prefix.keeps)

@@ -42,6 +42,8 @@ void prefix_reached(struct sequence *sequence);
 
 /* Tokens of the prompt that a step may take before a checkpoint is due; >= 1. */
 int64_t prefix_until(const struct state_tree *tree, const struct sequence *sequence);
+/* Tokens that a text that decodes may take then; >= 1. */
+int64_t prefix_room(const struct state_tree *tree, const struct sequence *sequence);
 /* After a step: keeps a checkpoint if one is due. logits: those after the prompt's last token, or
  * NULL. */
 void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float *logits);

@@ -14,6 +14,9 @@
 #include "server/schedule/bad_words.h"
 #include "server/schedule/job.h"
 
+/* Tokens that a text that decodes has memory for, in a step and those that overlap it. */
+enum { SEQUENCE_ROOM = 16 };
+
 /* What the text shares with others (prefix.h). */
 struct prefix {
     struct space *space;

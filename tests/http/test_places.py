@@ -56,6 +56,8 @@ def test_who_has_nothing_at_work_makes_room(server_factory, crowd, how):
         for connection in others:
             with contextlib.suppress(ConnectionError):  # it had to go already
                 connection.sendall({"silent": b"", "served once": HEALTH, **HALF}[how])
+        # All have begun by then: threads begin them, so one may begin behind one that came later.
+        wait_for_few(others, 15)
         began = time.monotonic()
         with server.connect() as late:
             assert ask(late) == 200

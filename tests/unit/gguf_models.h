@@ -31,7 +31,8 @@ static inline float *logits_of(struct model *model, enum weight_format weights, 
         tokens[i] = 1 + i * 7;
     cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
     cr_assert(state_create(&state, engine, TOKENS, &err) == 0, "%s", err.message);
-    struct span span = {state, tokens, TOKENS, TOKENS, NULL, NULL};
+    struct span span = {
+        .state = state, .tokens = tokens, .num_tokens = TOKENS, .num_logits = TOKENS};
     cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
     *size = TOKENS * (size_t)engine_info(engine)->vocab_size * sizeof(float);
     float *logits = malloc(*size);

@@ -40,7 +40,7 @@ static inline const float *take_text(struct engine *engine, struct state *state,
                                      int64_t end)
 {
     int32_t tokens[64];
-    struct span span = {state, tokens, 0, 1, NULL, NULL};
+    struct span span = {.state = state, .tokens = tokens, .num_tokens = 0, .num_logits = 1};
     while (state_position(state) < end) {
         int64_t at = state_position(state);
         struct error err = ERROR_INIT;

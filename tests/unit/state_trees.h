@@ -138,7 +138,7 @@ static inline const float *feed(struct state *state, const int32_t *tokens, int 
     struct error err = ERROR_INIT;
     while (count) {
         int now = count < 500 ? count : 500;
-        span = (struct span){state, tokens, now, 1, NULL, NULL};
+        span = (struct span){.state = state, .tokens = tokens, .num_tokens = now, .num_logits = 1};
         cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
         tokens += now;
         count -= now;

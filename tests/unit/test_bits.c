@@ -104,7 +104,7 @@ static void run(struct engine *engine, struct state *state, const int32_t *token
                 uint64_t *hash)
 {
     struct error err = ERROR_INIT;
-    struct span span = {state, tokens, count, count, NULL, NULL};
+    struct span span = {.state = state, .tokens = tokens, .num_tokens = count, .num_logits = count};
     cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
     add(hash, span.logits, (size_t)count * (size_t)engine_info(engine)->vocab_size * sizeof(float));
 }

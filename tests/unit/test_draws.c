@@ -86,8 +86,10 @@ Test(draws, are_those_of_the_logits_whatever_shares_the_step)
                 else
                     span->num_logits = 1;
             }
-            spans[e][3] = (struct span){states[e][TEXTS], prompt, 3, 2, NULL, NULL};
-            spans[e][4] = (struct span){states[e][TEXTS + 1], prompt, 2, 0, NULL, NULL};
+            spans[e][3] = (struct span){
+                .state = states[e][TEXTS], .tokens = prompt, .num_tokens = 3, .num_logits = 2};
+            spans[e][4] =
+                (struct span){.state = states[e][TEXTS + 1], .tokens = prompt, .num_tokens = 2};
             cr_assert(engine_step(engines[e], spans[e], TEXTS + 2, NULL) == 0);
         }
         cr_expect(memcmp(spans[0][3].logits, spans[1][3].logits, 2 * vocab * sizeof(float)) == 0);

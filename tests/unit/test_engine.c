@@ -58,7 +58,7 @@ Test(engine, the_inputs_of_a_whole_step_fit_in_q8)
     struct engine *engine = open_golden("gpt_neox_tf5", &options);
     struct state *state = new_state(engine, 32);
     int32_t tokens[32] = {0};
-    struct span span = {state, tokens, 32, 0, NULL, NULL};
+    struct span span = {.state = state, .tokens = tokens, .num_tokens = 32};
     struct error err = ERROR_INIT;
     cr_expect(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
     cr_expect(state_position(state) == 32);
@@ -75,30 +75,48 @@ Test(engine, a_wrong_step_is_refused_and_moves_nothing)
     int32_t vocab = engine_info(engine)->vocab_size;
     int32_t tokens[64] = {1, 2, 3}, negative[] = {1, -1}, large[] = {1, vocab},
             largest[] = {INT32_MAX}, smallest[] = {INT32_MIN};
-    struct span span = {state, tokens, 1, 0, NULL, NULL};
+    struct span span = {.state = state, .tokens = tokens, .num_tokens = 1};
 
     refuse(engine, &span, 0, "num_spans");
     refuse(engine, &span, -1, "num_spans");
     refuse(engine, &span, INT_MAX, "num_spans");
-    refuse(engine, &(struct span){state, tokens, 0, 0, NULL, NULL}, 1, "0 logits of 0 tokens");
-    refuse(engine, &(struct span){state, tokens, -5, 0, NULL, NULL}, 1, "of -5 tokens");
-    refuse(engine, &(struct span){state, tokens, INT_MAX, 0, NULL, NULL}, 1, "at most 32 tokens");
-    refuse(engine, &(struct span){state, tokens, 2, 3, NULL, NULL}, 1, "3 logits of 2 tokens");
-    refuse(engine, &(struct span){state, tokens, 2, -1, NULL, NULL}, 1, "-1 logits");
-    refuse(engine, &(struct span){other, tokens, 9, 9, NULL, NULL}, 1, "8 logits");
-    refuse(engine, &(struct span){state, tokens, 21, 0, NULL, NULL}, 1, "reserved for 20");
-    refuse(engine, &(struct span){state, negative, 2, 0, NULL, NULL}, 1, "got -1");
-    refuse(engine, &(struct span){state, large, 2, 0, NULL, NULL}, 1, "tokens[1]");
-    refuse(engine, &(struct span){state, largest, 1, 0, NULL, NULL}, 1, "tokens[0]");
-    refuse(engine, &(struct span){state, smallest, 1, 0, NULL, NULL}, 1, "tokens[0]");
-    refuse(engine, &(struct span){NULL, tokens, 1, 0, NULL, NULL}, 1, "no state");
-    refuse(engine, &(struct span){state, NULL, 1, 0, NULL, NULL}, 1, "no tokens");
-    refuse(engine, &(struct span){foreign, tokens, 1, 0, NULL, NULL}, 1, "another engine");
-    struct span twice[2] = {{state, tokens, 1, 0, NULL, NULL}, {state, tokens, 1, 0, NULL, NULL}};
+    refuse(engine, &(struct span){.state = state, .tokens = tokens, .num_tokens = 0}, 1,
+           "0 logits of 0 tokens");
+    refuse(engine, &(struct span){.state = state, .tokens = tokens, .num_tokens = -5}, 1,
+           "of -5 tokens");
+    refuse(engine, &(struct span){.state = state, .tokens = tokens, .num_tokens = INT_MAX}, 1,
+           "at most 32 tokens");
+    refuse(engine,
+           &(struct span){.state = state, .tokens = tokens, .num_tokens = 2, .num_logits = 3}, 1,
+           "3 logits of 2 tokens");
+    refuse(engine,
+           &(struct span){.state = state, .tokens = tokens, .num_tokens = 2, .num_logits = -1}, 1,
+           "-1 logits");
+    refuse(engine,
+           &(struct span){.state = other, .tokens = tokens, .num_tokens = 9, .num_logits = 9}, 1,
+           "8 logits");
+    refuse(engine, &(struct span){.state = state, .tokens = tokens, .num_tokens = 21}, 1,
+           "reserved for 20");
+    refuse(engine, &(struct span){.state = state, .tokens = negative, .num_tokens = 2}, 1,
+           "got -1");
+    refuse(engine, &(struct span){.state = state, .tokens = large, .num_tokens = 2}, 1,
+           "tokens[1]");
+    refuse(engine, &(struct span){.state = state, .tokens = largest, .num_tokens = 1}, 1,
+           "tokens[0]");
+    refuse(engine, &(struct span){.state = state, .tokens = smallest, .num_tokens = 1}, 1,
+           "tokens[0]");
+    refuse(engine, &(struct span){.state = NULL, .tokens = tokens, .num_tokens = 1}, 1, "no state");
+    refuse(engine, &(struct span){.state = state, .tokens = NULL, .num_tokens = 1}, 1, "no tokens");
+    refuse(engine, &(struct span){.state = foreign, .tokens = tokens, .num_tokens = 1}, 1,
+           "another engine");
+    struct span twice[2] = {{.state = state, .tokens = tokens, .num_tokens = 1},
+                            {.state = state, .tokens = tokens, .num_tokens = 1}};
     refuse(engine, twice, 2, "twice");
-    struct span second[2] = {{state, tokens, 1, 0, NULL, NULL}, {other, large, 2, 0, NULL, NULL}};
+    struct span second[2] = {{.state = state, .tokens = tokens, .num_tokens = 1},
+                             {.state = other, .tokens = large, .num_tokens = 2}};
     refuse(engine, second, 2, "spans[1].tokens[1]");
-    struct span many[2] = {{other, tokens, 20, 0, NULL, NULL}, {state, tokens, 13, 0, NULL, NULL}};
+    struct span many[2] = {{.state = other, .tokens = tokens, .num_tokens = 20},
+                           {.state = state, .tokens = tokens, .num_tokens = 13}};
     refuse(engine, many, 2, "at most 32 tokens");
 
     state_free(state);
@@ -118,10 +136,12 @@ Test(engine, after_a_refused_step_the_text_goes_on_as_if_nothing_had_been)
     for (int refused = 0; refused < 2; refused++) {
         struct state *state = new_state(engine, 10), *other = new_state(engine, 10);
         struct error err = ERROR_INIT;
-        struct span first = {state, tokens, 2, 0, NULL, NULL},
-                    rest = {state, tokens + 2, 2, 1, NULL, NULL};
+        struct span first = {.state = state, .tokens = tokens, .num_tokens = 2},
+                    rest = {.state = state, .tokens = tokens + 2, .num_tokens = 2, .num_logits = 1};
         cr_assert(engine_step(engine, &first, 1, &err) == 0);
-        struct span wrong[2] = {{state, tokens, 4, 1, NULL, NULL}, {other, bad, 2, 0, NULL, NULL}};
+        struct span wrong[2] = {
+            {.state = state, .tokens = tokens, .num_tokens = 4, .num_logits = 1},
+            {.state = other, .tokens = bad, .num_tokens = 2}};
         if (refused == 1)
             cr_assert(engine_step(engine, wrong, 2, NULL) == -1);
         cr_assert(engine_step(engine, &rest, 1, &err) == 0);
@@ -179,7 +199,7 @@ Test(engine, the_callers_denormals_are_its_own_again_after_a_step)
     struct engine *engine = open_golden("regla", &small);
     struct state *state = new_state(engine, 4);
     int32_t token = 3;
-    struct span span = {state, &token, 1, 1, NULL, NULL};
+    struct span span = {.state = state, .tokens = &token, .num_tokens = 1, .num_logits = 1};
     cr_assert(engine_step(engine, &span, 1, NULL) == 0);
     volatile float tiny = FLT_MIN;
     volatile float half = tiny * 0.5f;
@@ -212,9 +232,9 @@ Test(engine, logits_of_a_span_are_its_last_positions)
     int32_t tokens[] = {9, 8, 7, 6, 5};
     struct state *all = new_state(engine, 5), *last = new_state(engine, 5),
                  *none = new_state(engine, 5);
-    struct span spans[3] = {{none, tokens, 5, 0, NULL, NULL},
-                            {all, tokens, 5, 5, NULL, NULL},
-                            {last, tokens, 5, 2, NULL, NULL}};
+    struct span spans[3] = {{.state = none, .tokens = tokens, .num_tokens = 5},
+                            {.state = all, .tokens = tokens, .num_tokens = 5, .num_logits = 5},
+                            {.state = last, .tokens = tokens, .num_tokens = 5, .num_logits = 2}};
     cr_assert(engine_step(engine, spans, 3, NULL) == 0);
     cr_expect(spans[0].logits == NULL);
     cr_expect(memcmp(spans[1].logits + 3 * vocab, spans[2].logits, 2 * vocab * sizeof(float)) == 0);
@@ -266,10 +286,11 @@ Test(engine, default_angles_of_lrpe_are_those_of_rope_at_any_distance)
         cr_assert(engine_open(&engine, directory, &small, &err) == 0, "%s", err.message);
         struct state *state = new_state(engine, FAR + 1);
         int32_t tokens[2] = {17, 101};
-        struct span span = {state, tokens, 1, 0, NULL, NULL};
+        struct span span = {.state = state, .tokens = tokens, .num_tokens = 1};
         cr_assert(engine_step(engine, &span, 1, NULL) == 0);
         state->position = FAR; /* the same state as if all between had been nothing */
-        span = (struct span){state, tokens + 1, 1, 1, NULL, NULL};
+        span =
+            (struct span){.state = state, .tokens = tokens + 1, .num_tokens = 1, .num_logits = 1};
         cr_assert(engine_step(engine, &span, 1, NULL) == 0);
         vocab = engine_info(engine)->vocab_size;
         memcpy(logits[i], span.logits, (size_t)vocab * sizeof(float));
@@ -297,7 +318,8 @@ Test(engine, a_text_of_ten_thousand_tokens_stays_finite)
         for (int step = 0; step < steps; step++) {
             for (int j = 0; j < 512; j++)
                 tokens[j] = (step * 512 + j) * 31 % engine_info(engine)->vocab_size;
-            struct span span = {state, tokens, 512, 1, NULL, NULL};
+            struct span span = {
+                .state = state, .tokens = tokens, .num_tokens = 512, .num_logits = 1};
             cr_assert(engine_step(engine, &span, 1, NULL) == 0);
             for (int v = 0; v < engine_info(engine)->vocab_size; v++)
                 cr_assert(isfinite(span.logits[v]), "%s at %d", names[i], step * 512);

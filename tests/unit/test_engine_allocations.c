@@ -87,8 +87,9 @@ Test(engine_allocations, a_step_allocates_nothing)
         long before = atomic_load(&allocations);
         int result = 0;
         for (int j = 0; j < length && result == 0; j++) {
-            struct span spans[2] = {{states[0], tokens + j, 1, 0, NULL, &draw},
-                                    {states[1], tokens, length, 1, NULL, NULL}};
+            struct span spans[2] = {
+                {.state = states[0], .tokens = tokens + j, .num_tokens = 1, .draw = &draw},
+                {.state = states[1], .tokens = tokens, .num_tokens = length, .num_logits = 1}};
             result = engine_step(engine, spans, j == 0 ? 2 : 1, NULL);
         }
         long after = atomic_load(&allocations);

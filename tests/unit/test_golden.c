@@ -47,7 +47,8 @@ static double worst_error(struct engine *engine, const struct expected *expected
     struct error err = ERROR_INIT;
     cr_assert(state_create(&state, engine, (int64_t)(n + expected->num_greedy), &err) == 0, "%s",
               err.message);
-    struct span span = {state, expected->prompt, (int)n, (int)n, NULL, NULL};
+    struct span span = {
+        .state = state, .tokens = expected->prompt, .num_tokens = (int)n, .num_logits = (int)n};
     cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s: %s", name, err.message);
     for (size_t i = 0; i < n; i++) {
         const float *logits = span.logits + i * (size_t)vocab;
@@ -67,7 +68,8 @@ static double worst_error(struct engine *engine, const struct expected *expected
         logprobs_top(last, vocab, 0, 1, &best);
         cr_expect(best.id == expected->greedy[i], "%s: greedy[%zu]: expected %d, got %d", name, i,
                   expected->greedy[i], best.id);
-        struct span next = {state, &expected->greedy[i], 1, 1, NULL, NULL};
+        struct span next = {
+            .state = state, .tokens = &expected->greedy[i], .num_tokens = 1, .num_logits = 1};
         cr_assert(engine_step(engine, &next, 1, &err) == 0, "%s: %s", name, err.message);
         last = next.logits;
     }
@@ -194,8 +196,10 @@ static void run_text(struct engine *engine, int length, int chunk, int others, f
                 text->length - text->done < text->chunk ? text->length - text->done : text->chunk;
             if (n == 0)
                 continue;
-            spans[count] = (struct span){
-                text->state, text->tokens + text->done, n, which == 0 ? n : step % 2, NULL, NULL};
+            spans[count] = (struct span){.state = text->state,
+                                         .tokens = text->tokens + text->done,
+                                         .num_tokens = n,
+                                         .num_logits = which == 0 ? n : step % 2};
             owners[count++] = which;
         }
         cr_assert(engine_step(engine, spans, count, &err) == 0, "%s", err.message);
@@ -536,7 +540,8 @@ static void go_on(struct state *state, struct engine *engine, struct text *text,
 {
     struct error err = ERROR_INIT;
     size_t vocab = (size_t)engine_info(engine)->vocab_size;
-    struct span span = {state, text->tokens + first, count, count, NULL, NULL};
+    struct span span = {
+        .state = state, .tokens = text->tokens + first, .num_tokens = count, .num_logits = count};
     if (count == 0)
         return;
     cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
@@ -562,7 +567,7 @@ static void check_clones(const char *path, const char *name)
         int cut = cuts[c], rest = length - cut;
         start_text(&text, engine, 0, length, length);
         start_text(&other, engine, 9, length, length);
-        struct span span = {text.state, text.tokens, cut, 0, NULL, NULL};
+        struct span span = {.state = text.state, .tokens = text.tokens, .num_tokens = cut};
         cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
         struct state *clones[2];
         for (int i = 0; i < 2; i++)
@@ -573,7 +578,7 @@ static void check_clones(const char *path, const char *name)
         int half = rest / 2;
         for (int i = 0; i < 2; i++)
             go_on(both[i], engine, &text, cut, half, expected, name);
-        struct span astray = {clones[1], other.tokens, rest, 0, NULL, NULL};
+        struct span astray = {.state = clones[1], .tokens = other.tokens, .num_tokens = rest};
         cr_assert(engine_step(engine, &astray, 1, &err) == 0, "%s", err.message);
         for (int i = 0; i < 2; i++) {
             go_on(both[i], engine, &text, cut + half, rest - half, expected, name);

@@ -26,7 +26,7 @@ static double read_prompt(struct pace *pace, int64_t end, double *last)
 {
     double longest = 0;
     struct plan_turn turn = {0};
-    const struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    const struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     int step = 0;
     for (int64_t at = 0; at < end; step++) {
         struct plan_row rows[2] = {{.prefill = end - at, .position = at}, {0}};

@@ -21,7 +21,7 @@ static void sums(const struct plan_row *rows, size_t count, int *tokens, int *lo
 Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
 {
     struct plan_row rows[4] = {{0}, {.prefill = 1000}, {0}, {0}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 4, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 1);
@@ -34,7 +34,7 @@ Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
 Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
 {
     struct plan_row rows[1] = {{.prefill = 10}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 1, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 10);
@@ -48,7 +48,7 @@ Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
 Test(scheduler_plan, all_logits_are_bounded_by_the_step)
 {
     struct plan_row rows[2] = {{.prefill = 100, .wants_all = true}, {0}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 2, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 15);
@@ -59,7 +59,7 @@ Test(scheduler_plan, all_logits_are_bounded_by_the_step)
 Test(scheduler_plan, a_chunk_has_its_own_limit)
 {
     struct plan_row rows[2] = {{.prefill = 100}, {.prefill = 5}};
-    struct plan_limits limits = {64, 16, 3, INT64_MAX};
+    struct plan_limits limits = {64, 16, 3, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 2, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 3);
@@ -69,7 +69,7 @@ Test(scheduler_plan, a_chunk_has_its_own_limit)
 Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
 {
     struct plan_row rows[2] = {{.prefill = 100, .until = 7}, {.prefill = 10, .until = 10}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 2, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 7);
@@ -81,7 +81,7 @@ Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
 Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
 {
     struct plan_row rows[3] = {{.prefill = 100000}, {.prefill = 20}, {.prefill = 40}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 3, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 32);
@@ -93,7 +93,7 @@ Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
 Test(scheduler_plan, idle_rows_take_no_part)
 {
     struct plan_row rows[2] = {{.prefill = 10, .idle = true}, {.idle = true}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     int tokens, logits;
     plan_step(rows, 2, &limits, &any, &turn);
@@ -107,7 +107,7 @@ Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
     enum { COUNT = 50, STEPS = 100 };
     struct plan_row rows[COUNT];
     int got[COUNT] = {0};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     memset(rows, 0, sizeof rows);
     for (int step = 0; step < STEPS; step++) {
@@ -126,7 +126,7 @@ Test(scheduler_plan, a_prompt_is_not_starved_by_decoding)
     struct plan_row rows[COUNT];
     memset(rows, 0, sizeof rows);
     rows[COUNT - 1].prefill = 30;
-    struct plan_limits limits = {64, 64, 0, INT64_MAX};
+    struct plan_limits limits = {64, 64, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, COUNT, &limits, &any, &turn);
     cr_assert_eq(rows[COUNT - 1].tokens, 16);
@@ -143,7 +143,7 @@ Test(scheduler_plan, texts_whose_pages_do_not_fit_take_turns)
     static const int64_t pages[COUNT] = {10, 4, 4, 2, 9};
     struct plan_row rows[COUNT] = {{0}};
     int got[COUNT] = {0};
-    struct plan_limits limits = {64, 16, 0, 10};
+    struct plan_limits limits = {64, 16, 0, 10, 0};
     struct plan_turn turn = {0};
     for (int i = 0; i < COUNT; i++)
         rows[i].pages = pages[i];
@@ -161,7 +161,7 @@ Test(scheduler_plan, a_prompt_has_the_pages_it_needs)
 {
     struct plan_row rows[4] = {
         {.pages = 3}, {.prefill = 100, .pages = 8}, {.pages = 2}, {.prefill = 9, .pages = 1}};
-    struct plan_limits limits = {64, 16, 0, 10};
+    struct plan_limits limits = {64, 16, 0, 10, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 4, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 0);
@@ -186,7 +186,7 @@ Test(scheduler_plan, nobody_waits_for_pages_until_another_has_ended)
                                    {.prefill = 99, .pages = 6},
                                    {.prefill = 100, .pages = 1}};
     int got[COUNT] = {0};
-    struct plan_limits limits = {64, 16, 0, 10};
+    struct plan_limits limits = {64, 16, 0, 10, 0};
     struct plan_turn turn = {0};
     for (int step = 0; step < STEPS; step++) {
         plan_step(rows, COUNT, &limits, &any, &turn);
@@ -207,14 +207,17 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
         size_t count = (size_t)rand_r(&seed) % 24;
         struct plan_limits limits = {2 + rand_r(&seed) % 60, 2 + rand_r(&seed) % 20,
                                      rand_r(&seed) % 3 ? 0 : 1 + rand_r(&seed) % 9,
-                                     rand_r(&seed) % 4 ? 1 + rand_r(&seed) % 50 : INT64_MAX};
+                                     rand_r(&seed) % 4 ? 1 + rand_r(&seed) % 50 : INT64_MAX,
+                                     rand_r(&seed) % 20};
         int64_t most = limits.max_pages < 50 ? limits.max_pages : 50, pages = 0;
+        int drafts = 0;
         bool work = false;
         for (size_t i = 0; i < count; i++) {
             rows[i] = (struct plan_row){.prefill = rand_r(&seed) % 2 ? rand_r(&seed) % 200 : 0,
                                         .wants_all = rand_r(&seed) % 5 == 0,
                                         .wants_none = rand_r(&seed) % 7 == 0,
                                         .idle = rand_r(&seed) % 9 == 0,
+                                        .drafts = rand_r(&seed) % 17,
                                         .position = rand_r(&seed) % 3 ? 0 : rand_r(&seed) % 9999,
                                         .pages = rand_r(&seed) % (most + 1)};
             work = work || !rows[i].idle;
@@ -239,8 +242,10 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
                            : ends && !row->wants_none ? 1
                                                       : 0;
             cr_assert_eq(row->logits, expected);
-            cr_assert_leq(row->tokens, row->prefill ? row->prefill : 1);
+            cr_assert_leq(row->tokens, row->prefill ? row->prefill : 1 + row->drafts);
+            drafts += row->prefill == 0 && row->tokens > 0 ? row->tokens - 1 : 0;
         }
+        cr_assert_leq(drafts, limits.max_drafts);
     }
 }
 
@@ -252,7 +257,7 @@ static const struct plan_time by_time = {.token = 1, .position = 1e-3, .most = 1
 Test(scheduler_plan, prompts_take_as_long_as_they_should)
 {
     struct plan_row rows[2] = {{.prefill = 5000}, {0}};
-    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 2, &limits, &by_time, &turn);
     cr_assert_eq(rows[1].tokens, 1);
@@ -268,7 +273,7 @@ Test(scheduler_plan, prompts_take_as_long_as_they_should)
 Test(scheduler_plan, short_prompts_share_the_time_with_a_long_one)
 {
     struct plan_row rows[3] = {{.prefill = 5000}, {.prefill = 300}, {.prefill = 20}};
-    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 3, &limits, &by_time, &turn);
     cr_assert_eq(rows[2].tokens, 20);
@@ -282,7 +287,7 @@ Test(scheduler_plan, short_prompts_share_the_time_with_a_long_one)
 /* At a depth where 16 tokens take too long, the long prompt and the others alternate. */
 Test(scheduler_plan, beyond_that_a_prompt_gets_every_other_step)
 {
-    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     for (int step = 0; step < 6; step++) {
         struct plan_row rows[3] = {{.prefill = 1000000, .position = 20000}, {.prefill = 40}, {0}};
@@ -302,7 +307,7 @@ Test(scheduler_plan, beyond_that_a_prompt_gets_every_other_step)
 /* Two of them take turns, and nobody else waits for both. */
 Test(scheduler_plan, slow_prompts_take_turns)
 {
-    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     for (int step = 0; step < 8; step++) {
         struct plan_row rows[3] = {
@@ -318,7 +323,7 @@ Test(scheduler_plan, slow_prompts_take_turns)
  * one: none waits for another's end. */
 Test(scheduler_plan, a_slow_prompt_holds_up_nobody_and_is_not_held_up)
 {
-    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     struct plan_row rows[3] = {
         {.prefill = 50000}, {.prefill = 100, .position = 60000}, {.prefill = 200}};
@@ -342,7 +347,7 @@ Test(scheduler_plan, a_slow_prompt_holds_up_nobody_and_is_not_held_up)
 Test(scheduler_plan, a_prompt_shorter_than_the_least_chunk_is_no_long_one)
 {
     struct plan_row rows[2] = {{.prefill = 2, .position = 20000}, {0}};
-    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {.rests = true};
     plan_step(rows, 2, &limits, &by_time, &turn);
     cr_assert_eq(rows[0].tokens, 2);
@@ -354,7 +359,7 @@ Test(scheduler_plan, tenants_that_decode_share_what_does_not_hold_all)
     enum { FIRST = 100, COUNT = 110, ROOM = 20, STEPS = 100 };
     struct plan_row rows[COUNT];
     int tokens[COUNT] = {0};
-    struct plan_limits limits = {64, ROOM, 0, INT64_MAX};
+    struct plan_limits limits = {64, ROOM, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     memset(rows, 0, sizeof rows);
     for (int i = FIRST; i < COUNT; i++)
@@ -372,7 +377,7 @@ Test(scheduler_plan, tenants_that_decode_share_what_does_not_hold_all)
 Test(scheduler_plan, who_had_less_goes_first)
 {
     struct plan_row rows[3] = {{.served = 50}, {.served = 50}, {.tenant = 1, .served = 10}};
-    struct plan_limits limits = {64, 2, 0, INT64_MAX};
+    struct plan_limits limits = {64, 2, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 3, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 1);
@@ -387,7 +392,7 @@ Test(scheduler_plan, prompts_of_tenants_get_equal_parts_and_what_others_leave)
                                {.prefill = 20},
                                {.prefill = 1000, .tenant = 1},
                                {.prefill = 7, .tenant = 2}};
-    struct plan_limits limits = {90, 16, 0, INT64_MAX};
+    struct plan_limits limits = {90, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     plan_step(rows, 5, &limits, &any, &turn);
     cr_assert_eq(rows[4].tokens, 7);
@@ -407,7 +412,7 @@ Test(scheduler_plan, the_slow_prompt_of_who_had_less_has_its_turn)
 {
     const struct plan_time slow = {.token = 1, .most = 2};
     struct plan_row rows[3] = {{.prefill = 500, .served = 9}, {.prefill = 500, .served = 9}, {0}};
-    struct plan_limits limits = {64, 16, 0, INT64_MAX};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX, 0};
     struct plan_turn turn = {0};
     rows[2] = (struct plan_row){.prefill = 500, .tenant = 1, .served = 3};
     plan_step(rows, 3, &limits, &slow, &turn);

@@ -27,7 +27,7 @@ static void feed(struct engine *engine, struct state *state, int count)
 {
     for (int i = 0; i < count; i++) {
         int32_t token = (int32_t)(state_position(state) * 31 + 7) % 200;
-        struct span span = {state, &token, 1, 0, NULL, NULL};
+        struct span span = {.state = state, .tokens = &token, .num_tokens = 1};
         struct error err = ERROR_INIT;
         cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
     }
@@ -144,7 +144,7 @@ Test(state, a_reservation_shrinks_and_grows)
     cr_expect(state_reserve(state, 65, &err) == 0);
     cr_expect(memory_of(engine).kv_reserved_bytes == 2 * page);
     int32_t tokens[64] = {0};
-    struct span span = {state, tokens, 1, 0, NULL, NULL};
+    struct span span = {.state = state, .tokens = tokens, .num_tokens = 1};
     cr_expect(engine_step(engine, &span, 1, &err) == -1 && err.code == ERROR_INVALID);
     error_clear(&err);
     cr_assert(state_create(&other, engine, 64, &err) == 0, "%s", err.message);
@@ -283,7 +283,7 @@ static void step_together(struct engine *engine, const struct twin *twins, int c
         if (state == NULL || state_position(state) >= state->max_tokens)
             continue;
         tokens[num] = (int32_t)(state_position(state) * 31 + i) % 200;
-        spans[num] = (struct span){state, &tokens[num], 1, 0, NULL, NULL};
+        spans[num] = (struct span){.state = state, .tokens = &tokens[num], .num_tokens = 1};
         num++;
     }
     if (num > 0)
@@ -427,7 +427,10 @@ Test(state, results_do_not_depend_on_what_was_in_memory)
             struct state *state;
             cr_assert(state_create(&state, engines[run], length, NULL) == 0);
             /* run 2 is another text, whose memory run 3 gets */
-            struct span span = {state, tokens[run == 2], length, length, NULL, NULL};
+            struct span span = {.state = state,
+                                .tokens = tokens[run == 2],
+                                .num_tokens = length,
+                                .num_logits = length};
             cr_assert(engine_step(engines[run], &span, 1, NULL) == 0);
             size_t bytes = (size_t)length * vocab * sizeof(float);
             if (run == 0)

@@ -52,7 +52,10 @@ static void draw_tokens(struct walk *walk, int64_t from)
 /* Takes n tokens; the last one's logits. */
 static const float *take(struct walk *walk, struct state *state, int n)
 {
-    struct span span = {state, walk->tokens + state_position(state), n, 1, NULL, NULL};
+    struct span span = {.state = state,
+                        .tokens = walk->tokens + state_position(state),
+                        .num_tokens = n,
+                        .num_logits = 1};
     struct error err = ERROR_INIT;
     cr_assert(engine_step(walk->engine, &span, 1, &err) == 0, "%s", err.message);
     return span.logits;
@@ -181,9 +184,15 @@ static void move_beside(struct walk *walk)
         take(walk, others[i], 1 + below(walk, 5));
     }
     struct span spans[3] = {
-        {others[0], walk->tokens + 3, 1 + below(walk, 7), 0, NULL, NULL},
-        {walk->state, walk->tokens + state_position(walk->state), chunk(walk, 11), 1, NULL, NULL},
-        {others[1], walk->tokens + 1, 1 + below(walk, 7), 1, NULL, NULL}};
+        {.state = others[0], .tokens = walk->tokens + 3, .num_tokens = 1 + below(walk, 7)},
+        {.state = walk->state,
+         .tokens = walk->tokens + state_position(walk->state),
+         .num_tokens = chunk(walk, 11),
+         .num_logits = 1},
+        {.state = others[1],
+         .tokens = walk->tokens + 1,
+         .num_tokens = 1 + below(walk, 7),
+         .num_logits = 1}};
     cr_assert(engine_step(walk->engine, spans, 3, &err) == 0, "%s", err.message);
     for (int i = 0; i < 2; i++)
         state_free(others[i]);
