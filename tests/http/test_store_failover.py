@@ -92,11 +92,13 @@ def test_scripts_go_by_their_sums(own_redis, server_factory):
         assert server.post("/v1/completions", {"session_id": "summed", "prompt": [5], "max_tokens": 4},
                            headers=headers).status_code == 200
         assert server.get("/v1/sessions").status_code == 200
-    use()
-    use()
-    by_text, by_sum = calls(b"eval"), calls(b"evalsha")
-    use()
-    assert calls(b"eval") == by_text and calls(b"evalsha") >= by_sum + 4
+
+    def goes_by_sums():
+        by_text, by_sum = calls(b"eval"), calls(b"evalsha")
+        use()
+        return calls(b"eval") == by_text and calls(b"evalsha") >= by_sum + 4
+    # What the server does by itself, such as to renew a lease, has a first time of its own.
+    wait_until(goes_by_sums, lambda: f"{calls(b'eval')} scripts by their text")
     own_redis.ask("SCRIPT", "FLUSH")
     ended = [in_background(lambda i=i: turn(server, f"flushed-{i}")) for i in range(8)]
     assert all(end().status_code == 200 for end in ended)
