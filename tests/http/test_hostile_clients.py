@@ -206,3 +206,46 @@ def test_what_a_stream_is_behind_does_not_stall_the_event_loop(server_factory):
     while len(waits) < 3 and min(waits, default=1) >= 0.5:
         waits.append(slowest_beside_a_reader(server, f"long {len(waits)}"))
     assert min(waits) < 0.5, waits
+
+
+def test_bodies_that_never_end_do_not_end_texts_that_run(server_factory):
+    server = server_factory(max_body_memory="16M")
+    clients = []
+    for _ in range(4):
+        clients.append(server.connect())
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        clients[-1].sendall(f"{head}Content-Length: {8 << 20}\r\n\r\n".encode())
+        try:
+            clients[-1].settimeout(5 * SLOWNESS)
+            clients[-1].sendall(b" " * ((8 << 20) - 1))
+        except (TimeoutError, ConnectionError):
+            pass  # refused
+    wait_until(lambda: server.metric("regla_request_body_bytes") >= 8 << 20, "they are read")
+
+    def complete():
+        """None while so much of them is being read that a body, however short, is refused."""
+        reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 2000, "n": 2,
+                                                "ignore_eos": True, "logprobs": 2, "seed": 1})
+        if reply.status_code == 429:
+            check_error(reply, 429, code="queue_full")
+            return None
+        return reply
+
+    reply = wait_until(complete, "it is served")
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["usage"]["completion_tokens"] == 4000
+    for client in clients:
+        client.close()
+    wait_for_bodies(server)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"],
+                                       ["info", str(GOLDEN / "hybrid_regla")],
+                                       ["check", str(GOLDEN / "hybrid_regla")]])
+def test_output_that_is_lost_is_a_failure(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BINARY, *arguments], stdout=full, stderr=subprocess.PIPE,
+                              timeout=60 * SLOWNESS)
+    assert done.returncode == 1 and b"standard output" in done.stderr
+    assert subprocess.run([BINARY, *arguments], stdout=subprocess.DEVNULL,
+                          timeout=60 * SLOWNESS).returncode == 0
