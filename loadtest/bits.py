@@ -5,7 +5,8 @@
 Both serve every checkpoint of tests/golden and the shipped model, in all formats of weights with all
 of activations, and every preset. Of each, both score the same text: log-probabilities of each token
 and of the five best, of a prompt and of what they generate. Then they export the text's state, whose
-head has the model's fingerprint. The new build goes on from its own state and from the old one's.
+head has the model's fingerprint. The new build goes on from its own state and from the old one's:
+from its export, and from the sessions that it left in a directory (--state-dir).
 
 Says where the builds differ first, for each model and formats, and then ends with 1. With --print,
 says what the new one has, in hex. OLD and NEW are commits, folders of sources (`.`: this tree), or
@@ -20,6 +21,7 @@ import os
 import re
 import struct
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +54,7 @@ class Found(NamedTuple):
     lines: list        # of the text: token, the bits of its log-probability and of the best ones
     continued: list    # of what follows its own state
     imported: list     # of what follows the old build's; the old one has none
+    stored: list       # likewise, from its directory
     export: bytes
 
 
@@ -86,21 +89,34 @@ def complete(server, session, prompt, count):
                                          logprobs=5, ignore_eos=True, session_id=session)))
 
 
-def ask(program, case, formats, old_export):
-    """None where this processor refuses the formats."""
+def put(server, session, export):
+    """What is wrong with it; none."""
+    taken = server.http.put(f"/v1/sessions/{session}/state", content=export)
+    return [] if taken.status_code == 201 else [f"{taken.status_code}: {taken.text}"]
+
+
+def ask(program, case, formats, folder, old_export):
+    """folder: where sessions are. The old build leaves one there. None where this processor refuses
+    the formats."""
     weights, kv, activations = formats.split()
-    flags = {"threads": 2, "weights": weights, "kv": kv, "activations": activations, **case.flags}
+    flags = {"threads": 2, "weights": weights, "kv": kv, "activations": activations,
+             "state_dir": folder, **case.flags}
     try:
         with serving(program, **flags) as server:
             lines = complete(server, "own", case.prompt, case.generated)
             reply = server.get("/v1/sessions/own/state")
             assert reply.status_code == 200, reply.text
-            imported = []
-            if old_export:
-                taken = server.http.put("/v1/sessions/old/state", content=old_export)
-                imported = ([f"{taken.status_code}: {taken.text}"] if taken.status_code != 201 else
-                            complete(server, "old", [1], CONTINUED))
-            return Found(lines, complete(server, "own", [1], CONTINUED), imported, reply.content)
+            continued = complete(server, "own", [1], CONTINUED)
+            if not old_export:
+                wrong = put(server, "left", reply.content)
+                assert not wrong, wrong
+                assert server.http.delete("/v1/sessions/own").status_code == 204
+                return Found(lines, continued, [], [], reply.content)
+            imported = put(server, "old", old_export) or complete(server, "old", [1], CONTINUED)
+            left = server.get("/v1/sessions/left")
+            stored = ([f"{left.status_code}: {left.text}"] if left.status_code != 200 else
+                      complete(server, "left", [1], CONTINUED))
+            return Found(lines, continued, imported, stored, reply.content)
     except AssertionError as failed:
         if re.search("^regla serve: .*activations", str(failed), re.MULTILINE):
             return None
@@ -160,15 +176,17 @@ def differences(old, new):
     # a state of another fingerprint is refused, as it must be
     texts = [("the text", old.lines, new.lines), ("behind its own state", old.continued, new.continued)]
     if prints[0] == prints[1]:
-        texts.append(("behind the old build's state", old.continued, new.imported))
+        texts += [("behind the old build's state", old.continued, new.imported),
+                  ("behind what it left in its directory", old.continued, new.stored)]
     yield from filter(None, (differ_lines(*each) for each in texts))
 
 
 def compare_one(programs, case, formats):
     """(new's Found or None, what differs)"""
     try:
-        old = ask(programs[0], case, formats, None)
-        new = ask(programs[1], case, formats, old and old.export)
+        with tempfile.TemporaryDirectory() as folder:
+            old = ask(programs[0], case, formats, folder, None)
+            new = ask(programs[1], case, formats, folder, old and old.export)
     except Failure as failure:
         return None, [str(failure)]
     if old is None or new is None:
@@ -203,7 +221,7 @@ def compare(options):
                 continue
             prints.add(fingerprint(found.export))
             digest.update(fingerprint(found.export).encode())
-            for line in [*found.lines, *found.continued, *found.imported]:
+            for line in [*found.lines, *found.continued, *found.imported, *found.stored]:
                 digest.update(line.encode())
                 tokens += 1
                 numbers += len(re.findall("=[0-9a-f]{8}(?= |$)", line))
