@@ -55,9 +55,9 @@ static void print_weights(const struct engine *engine)
     if (info->refused_set != NULL)
         printf("                   %s\n", info->refused_set);
     printf("  by --weights    ");
-    for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++)
+    for (int format = WEIGHT_FORMAT_FIRST; format < WEIGHT_FORMAT_COUNT; format++)
         if (info->weights_bytes_as[format] > 0)
-            printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
+            printf("%s %s %s", format == WEIGHT_FORMAT_FIRST ? "" : ",", weight_format_name(format),
                    size_text((double)engine_info(engine)->weights_bytes_as[format], a));
     printf("\nactivations        multiplied as %s (--activations), by %s\n"
            "products           %s (--products)\n"
@@ -108,7 +108,7 @@ static int print_text(const struct engine *engine, bool program, double seconds,
 static json_t *weights_json(const struct engine *engine)
 {
     json_t *formats = json_object();
-    for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++) {
+    for (int format = WEIGHT_FORMAT_FIRST; format < WEIGHT_FORMAT_COUNT; format++) {
         json_int_t bytes = (json_int_t)engine_info(engine)->weights_bytes_as[format];
         if (bytes == 0)
             continue;

@@ -86,7 +86,7 @@ static enum activation_format activations_of(const struct engine_options *engine
     if (engine->activations != ACTIVATIONS_AUTO)
         return engine->activations;
     return device_activations(engine->device, NULL,
-                              engine->weights == WEIGHTS_AUTO ? WEIGHTS_F32 : engine->weights);
+                              engine->weights == WEIGHTS_AUTO ? WEIGHTS_EXACT : engine->weights);
 }
 
 static int run_study(const struct study_flags *flags, const struct study_axes *axes,

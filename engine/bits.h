@@ -19,7 +19,7 @@
 /* Formats of an opened engine: never auto, but for weights that the file has in several. */
 static inline int engine_bits(enum weight_format weights, enum activation_format activations)
 {
-    return weights == WEIGHTS_Q4 ? 3 : activations == ACTIVATIONS_8BIT ? 2 : 1;
+    return weight_format_minimum(weights) ? 3 : activations == ACTIVATIONS_8BIT ? 2 : 1;
 }
 
 #endif

@@ -109,7 +109,7 @@ static int choose_formats(const struct engine_options *options, const struct mod
         info->weights = packing_dtype_format(model->dtype);
     info->kv = options->kv;
     if (info->kv == KV_AUTO)
-        info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
+        info->kv = info->weights == WEIGHTS_EXACT ? KV_F32 : KV_F16;
     info->activations = options->activations;
     if (info->activations == ACTIVATIONS_AUTO)
         info->activations =
@@ -153,9 +153,9 @@ static void fill_info(struct engine *engine)
     info->device = engine->ops->device;
     info->instruction_set = engine->ops->instruction_set(engine->backend);
     const bool tells = engine->ops->unit != NULL;
-    info->unit = tells                          ? engine->ops->unit(engine->backend, info->weights)
-                 : info->weights == WEIGHTS_F32 ? "f32"
-                                                : "tensor cores";
+    info->unit = tells ? engine->ops->unit(engine->backend, info->weights)
+                 : info->weights == WEIGHTS_EXACT ? "f32"
+                                                  : "tensor cores";
     info->measured_unit =
         tells ? engine->ops->measured_unit(engine->backend, info->weights) : "f32";
 }
@@ -223,7 +223,7 @@ static int load_weights(struct engine *engine, const struct emitter_options *opt
     if (fingerprint != NULL && fingerprint_finish(fingerprint) == 0) {
         if (result == 0)
             result = device_weights_settle(engine->ops, engine->backend, engine->fingerprint, err);
-        if (result == 0 && options->weights == WEIGHTS_Q4)
+        if (result == 0 && options->weights == PACKING_FOUR_BITS)
             result =
                 four_bits_check(engine->model, engine->fingerprint, &engine->info.q4_blocks, err);
         return result;
@@ -248,7 +248,7 @@ int engine_open_model(struct engine **out, struct model *model,
     struct engine_options chosen = *options;
     chosen.weights = engine->info.weights;
     chosen.activations = engine->info.activations;
-    if (options->packed_weights != NULL && engine->info.weights == WEIGHTS_Q4 &&
+    if (options->packed_weights != NULL && engine->info.weights == PACKING_FOUR_BITS &&
         model->storage->beside != NULL) {
         error_set(err, ERROR_UNSUPPORTED,
                   "packed_weights: not with a model that has " FOUR_BITS_FILE);

@@ -306,13 +306,14 @@ static int check_activations(const struct backend *backend, enum weight_format w
         instruction_set_rounds(backend->kernels, weights))
         return 0;
     const bool blocks = weight_format_block(weights) > 1;
+    const bool wide = weight_format_has(weights, HAS_WIDE_EXPONENT);
 #if defined(__aarch64__)
-    const char *needed = weights == WEIGHTS_Q6    ? "AVX-512 VNNI of x86-64"
-                         : weights == WEIGHTS_F16 ? "AMX of x86-64"
-                         : blocks                 ? "SDOT"
-                                                  : "BFMMLA";
+    const char *needed = weight_format_has(weights, HAS_FACTORS) ? "AVX-512 VNNI of x86-64"
+                         : blocks                                ? "SDOT"
+                         : wide                                  ? "BFMMLA"
+                                                                 : "AMX of x86-64";
 #else
-    const char *needed = blocks ? "AVX-512 VNNI" : weights == WEIGHTS_F16 ? "AMX" : "AVX-512 BF16";
+    const char *needed = blocks ? "AVX-512 VNNI" : wide ? "AVX-512 BF16" : "AMX";
 #endif
     return error_set(err, ERROR_UNSUPPORTED,
                      "activations: %s with weights in %s needs %s, expected f32 where there is %s "

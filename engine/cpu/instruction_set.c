@@ -132,7 +132,7 @@ bool instruction_set_rounds(const struct kernels *kernels, enum weight_format we
 #else
     const bool pairs = kernels == kernels_neonmm;
 #endif
-    return pairs && weights == WEIGHTS_BF16;
+    return pairs && weight_format_has(weights, HAS_WIDE_EXPONENT);
 }
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
@@ -164,7 +164,9 @@ const char *instruction_set_unit(const struct kernels *kernels, enum weight_form
 #endif
     if (fixed)
         return integers;
-    return weights == WEIGHTS_BF16 && activations == ACTIVATIONS_16BIT ? pairs : UNIT_F32;
+    const bool rounds =
+        weight_format_has(weights, HAS_WIDE_EXPONENT) && activations == ACTIVATIONS_16BIT;
+    return rounds ? pairs : UNIT_F32;
 }
 
 const char *cpu_refused_set(void)
@@ -185,7 +187,7 @@ enum activation_format cpu_activations(const char *instruction_set, enum weight_
     /* q6 has no wide fours, so there 8bit costs a model's words three times as much as elsewhere:
      * loadtest/FIGURES.md, "Inputs in 8 bits" */
     if (activation_format_fits(ACTIVATIONS_8BIT, weights))
-        return weights == WEIGHTS_Q6 ? ACTIVATIONS_16BIT : ACTIVATIONS_8BIT;
+        return weight_format_has(weights, HAS_FACTORS) ? ACTIVATIONS_16BIT : ACTIVATIONS_8BIT;
     /* One tile product takes the place of three, with f16 two that of six. Without tiles products
      * of bf16 with bf16 take longer than those with f32 on Intel's cores. */
     const bool fewer_or_faster =

@@ -10,13 +10,20 @@
 
 enum { CHECKED_IN = 352, CHECKED_OUT = 2 * PANEL, CHECKED_ROWS = 19 };
 
-static const struct {
-    enum weight_format weights;
-    enum activation_format activations;
-} checked[] = {{WEIGHTS_BF16, ACTIVATIONS_F32},
-               {WEIGHTS_BF16, ACTIVATIONS_16BIT},
-               {WEIGHTS_F16, ACTIVATIONS_F32},
-               {WEIGHTS_Q8, ACTIVATIONS_F32}};
+/* Tiles of all blocks of integers add up alike: the plainest stands for them. */
+static bool is_checked(enum weight_format format, enum activation_format activations)
+{
+    const bool rounds = activations != ACTIVATIONS_F32;
+    switch (weight_format_kind(format)) {
+    case WEIGHT_HALVES:
+        return !rounds ||
+               (activations == ACTIVATIONS_16BIT && weight_format_has(format, HAS_WIDE_EXPONENT));
+    case WEIGHT_INTEGERS:
+        return !rounds && !weight_format_has(format, HAS_FACTORS | HAS_MINIMUM);
+    default:
+        return false;
+    }
+}
 
 struct check {
     _Alignas(64) unsigned char w[CHECKED_IN * CHECKED_OUT * 2];
@@ -47,11 +54,11 @@ static void fill(struct check *check, enum weight_format format)
         check->x[i] = any_number(&seed);
     for (size_t i = 0; i < sizeof check->w; i += 2) {
         uint16_t bits = (uint16_t)(bits_of_float(any_number(&seed)) >> 16);
-        if (format == WEIGHTS_F16)
+        if (!weight_format_has(format, HAS_WIDE_EXPONENT))
             bits = (uint16_t)(next_number(&seed) & 0xbfff); /* under 2, some denormal */
         memcpy(check->w + i, &bits, sizeof bits);
     }
-    for (size_t i = 0; format == WEIGHTS_Q8 && i < sizeof check->w; i++)
+    for (size_t i = 0; weight_format_kind(format) == WEIGHT_INTEGERS && i < sizeof check->w; i++)
         check->w[i] = (unsigned char)(next_number(&seed) & 63); /* as a scale a finite number */
 }
 
@@ -70,30 +77,37 @@ static void multiply(const struct kernels *kernels, const struct weight *weight,
                                        .activation = FORMULA_IDENTITY});
 }
 
+static bool agree_on(const struct kernels *one, const struct kernels *other, struct check *check,
+                     enum weight_format format, enum activation_format activations)
+{
+    const size_t panel_bytes = (size_t)panel_rows_of(format, CHECKED_IN) * row_bytes(format);
+    const struct weight weight = {.format = format,
+                                  .activations = activations,
+                                  .in = CHECKED_IN,
+                                  .out = CHECKED_OUT,
+                                  .heads = 1,
+                                  .panels = CHECKED_OUT / PANEL,
+                                  .panel_bytes = panel_bytes,
+                                  .data = check->w,
+                                  .bytes = panel_bytes * CHECKED_OUT / PANEL};
+    const unsigned saved = threads_flush_denormals();
+    fill(check, format);
+    multiply(one, &weight, check, check->y[0]);
+    multiply(other, &weight, check, check->y[1]);
+    threads_restore_float(saved);
+    const void *bits = check->y[0], *expected = check->y[1];
+    return memcmp(bits, expected, sizeof check->y[0]) == 0;
+}
+
 bool tiles_agree(const struct kernels *one, const struct kernels *other)
 {
     struct check *check = aligned_alloc(64, (sizeof *check + 63) / 64 * 64);
     bool same = check != NULL;
-    for (size_t i = 0; same && i < sizeof checked / sizeof *checked; i++) {
-        const enum weight_format format = checked[i].weights;
-        const size_t panel_bytes = (size_t)panel_rows_of(format, CHECKED_IN) * row_bytes(format);
-        const struct weight weight = {.format = format,
-                                      .activations = checked[i].activations,
-                                      .in = CHECKED_IN,
-                                      .out = CHECKED_OUT,
-                                      .heads = 1,
-                                      .panels = CHECKED_OUT / PANEL,
-                                      .panel_bytes = panel_bytes,
-                                      .data = check->w,
-                                      .bytes = panel_bytes * CHECKED_OUT / PANEL};
-        const unsigned saved = threads_flush_denormals();
-        fill(check, format);
-        multiply(one, &weight, check, check->y[0]);
-        multiply(other, &weight, check, check->y[1]);
-        threads_restore_float(saved);
-        const void *bits = check->y[0], *expected = check->y[1];
-        same = memcmp(bits, expected, sizeof check->y[0]) == 0;
-    }
+    for (int format = WEIGHT_FORMAT_FIRST; same && format < WEIGHT_FORMAT_COUNT; format++)
+        for (int activations = 0; same && activations < ACTIVATIONS_AUTO; activations++)
+            if (is_checked((enum weight_format)format, (enum activation_format)activations))
+                same = agree_on(one, other, check, (enum weight_format)format,
+                                (enum activation_format)activations);
     free(check);
     return same;
 }

@@ -55,13 +55,14 @@ static bool pack_floats(enum weight_format format, void *to, int64_t n, numbers 
 
 static bool pack_halves(enum weight_format format, void *to, int64_t n, numbers from)
 {
+    const bool pairs = weight_format_has(format, HAS_WIDE_EXPONENT);
     bool fits = true;
     uint16_t bits[PANEL][PACKING_BLOCK], *row = to;
     for (int j = 0; j < PANEL; j++)
         fits = packing_halves(format, from[j], bits[j]) && fits;
     for (int64_t i = 0; i < n; i++, row += PANEL_PAIR * PANEL)
         for (int j = 0; j < PANEL; j++)
-            row[format == WEIGHTS_BF16 ? j % 16 * 2 + j / 16 : j] = bits[j][i];
+            row[pairs ? j % 16 * 2 + j / 16 : j] = bits[j][i];
     return fits;
 }
 
@@ -110,13 +111,20 @@ static void pack_q4(void *to, const struct quantized_integers *w)
     }
 }
 
-static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {
-    [WEIGHTS_F32] = pack_floats, [WEIGHTS_BF16] = pack_halves, [WEIGHTS_F16] = pack_halves};
+#define NUMBERS_OF_FLOATS pack_floats
+#define NUMBERS_OF_HALVES pack_halves
+#define NUMBERS_OF_INTEGERS NULL
+#define PACKER(value, name, end, kind, ...) [value] = NUMBERS_OF_##kind,
+static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {WEIGHT_FORMATS(PACKER)};
 
 /* 32 outputs of a block as integers become a row of a panel. */
 typedef void pack_block_function(void *to, const struct quantized_integers *w);
+#define BLOCKS_OF_FLOATS(end) NULL
+#define BLOCKS_OF_HALVES(end) NULL
+#define BLOCKS_OF_INTEGERS(end) pack_##end
+#define BLOCK_PACKER(value, name, end, kind, ...) [value] = BLOCKS_OF_##kind(end),
 static pack_block_function *const block_packers[WEIGHT_FORMAT_COUNT] = {
-    [WEIGHTS_Q8] = pack_q8, [WEIGHTS_Q6] = pack_q6, [WEIGHTS_Q4] = pack_q4};
+    WEIGHT_FORMATS(BLOCK_PACKER)};
 
 /* n inputs from k on of `rows` outputs, the first `row`. False: a number is too large. */
 static bool pack_inputs(const struct packing *packing, int64_t row, int64_t rows, int64_t k,

@@ -235,7 +235,7 @@ int cuda_open(struct backend **out, const struct cuda_options *options, struct e
         return error_set(err, ERROR_UNSUPPORTED,
                          "activations: expected f32 or 16bit on a GPU, got %s",
                          activation_format_name(options->activations));
-    if (options->activations != ACTIVATIONS_F32 && options->weights == WEIGHTS_F16)
+    if (options->activations != ACTIVATIONS_F32 && is_f16(options->weights))
         return error_set(err, ERROR_UNSUPPORTED,
                          "activations: expected f32 with weights in f16 on a GPU, got %s",
                          activation_format_name(options->activations));

@@ -5,7 +5,7 @@
 /* Whether x is split once, before a product with few rows but more than 8. */
 static bool splits(const struct backend *backend, const struct weight *weight, int num_rows)
 {
-    return weight->format != WEIGHTS_F32 && num_rows > MOST_NORMED_ROWS &&
+    return weight_format_kind(weight->format) != WEIGHT_FLOATS && num_rows > MOST_NORMED_ROWS &&
            num_rows <= backend->streamed_rows && switch_on(backend, CUDA_SWITCH_SPLIT);
 }
 
@@ -13,10 +13,9 @@ template <enum weight_format format, int numbers>
 static void multiply(struct backend *backend, const struct product_call *call,
                      const struct weight *weight)
 {
-    const enum weight_format as = HAS_SCALES<format> ? WEIGHTS_BF16 : format;
     struct product_call own = *call;
     if (splits(backend, weight, call->num_rows))
-        product_split<as, numbers>(backend, &own, weight->heads);
+        product_split<SPLIT_AS<format>, numbers>(backend, &own, weight->heads);
     if (call->num_rows <= backend->streamed_rows)
         product_stream<format, numbers>(backend, &own, weight->heads);
     else
@@ -77,7 +76,7 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     const int numbers = weight->rounded ? 1 : 2;
     if (a->norm == NULL && cublaslt_takes(backend, a))
         cublaslt_product(backend, weight, &call);
-    else if (weight->format == WEIGHTS_F32)
+    else if (weight_format_kind(weight->format) == WEIGHT_FLOATS)
         product_f32(backend, &call, weight->heads);
 #define MULTIPLY(kind, of) \
     else if (weight->format == kind && numbers == of) multiply<kind, of>(backend, &call, weight);

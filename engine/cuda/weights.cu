@@ -154,28 +154,22 @@ static bool pack_f32(enum weight_format, numbers from, unsigned char *block)
 
 /* Writes a block in its format. False: a number is too large for the format. */
 typedef bool pack_function(enum weight_format format, numbers from, unsigned char *block);
-static const struct {
-    enum weight_format format;
-    pack_function *pack;
-} packers[] = {{WEIGHTS_F32, pack_f32}, {WEIGHTS_BF16, pack_halves}, {WEIGHTS_F16, pack_halves}};
-
 /* NULL: there is none. */
 static pack_function *packer_of(enum weight_format format)
 {
-    for (const auto &packer : packers)
-        if (packer.format == format)
-            return packer.pack;
-    return NULL;
+    static pack_function *const packers[] = {pack_f32, pack_halves, NULL}; /* of enum weight_kind */
+    return packers[weight_format_kind(format)];
 }
 
 /* The same of a block as integers [FRAGMENT_OUTPUTS]. */
 typedef void pack_integers(const struct quantized_integers *w, unsigned char *block);
 static pack_integers *block_packer_of(enum weight_format format)
 {
-    return format == WEIGHTS_Q8   ? pack_q8
-           : format == WEIGHTS_Q6 ? pack_q6
-           : format == WEIGHTS_Q4 ? pack_q4
-                                  : NULL;
+#define BLOCKS_OF_FLOATS(end) NULL
+#define BLOCKS_OF_HALVES(end) NULL
+#define BLOCKS_OF_INTEGERS(end) pack_##end
+#define BLOCK_PACKER(value, name, end, kind, ...) format == value ? BLOCKS_OF_##kind(end):
+    return WEIGHT_FORMATS(BLOCK_PACKER) NULL;
 }
 
 /* ---- a piece: blocks [first, first + count) of a matrix ---- */
@@ -375,7 +369,7 @@ int cuda_weight_create(struct backend *backend, struct weight **out, const struc
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory");
     weight->format = format == WEIGHTS_AUTO ? packing_format(parts, num_parts) : format;
     weight->rounded = backend->activations == ACTIVATIONS_16BIT &&
-                      weight->format != WEIGHTS_F16 && /* whose x is two numbers in f16 */
+                      !is_f16(weight->format) && /* whose x is two numbers in f16 */
                       activation_format_fits(ACTIVATIONS_16BIT, weight->format);
     weight->in = parts[0].cols;
     weight->heads = heads;

@@ -52,9 +52,15 @@ struct weight {
     struct weight_chunk *chunk;
 };
 
+constexpr bool is_f16(enum weight_format format)
+{
+    return weight_format_kind(format) == WEIGHT_HALVES &&
+           !weight_format_has(format, HAS_WIDE_EXPONENT);
+}
+
 constexpr int panel_outputs(enum weight_format format)
 {
-    return format == WEIGHTS_F32 ? F32_OUTPUTS : FRAGMENT_OUTPUTS;
+    return weight_format_kind(format) == WEIGHT_FLOATS ? F32_OUTPUTS : FRAGMENT_OUTPUTS;
 }
 
 /* A multiple of 32: the sectors of a load are full. */
@@ -63,10 +69,6 @@ constexpr size_t block_bytes(enum weight_format format)
     return (size_t)(panel_outputs(format) * (BLOCK_INPUTS / weight_format_block(format)) *
                     weight_format_bytes(format));
 }
-
-static_assert(block_bytes(WEIGHTS_Q8) == Q8_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
-static_assert(block_bytes(WEIGHTS_Q6) == Q6_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
-static_assert(block_bytes(WEIGHTS_Q4) == Q4_MINIMA + FRAGMENT_OUTPUTS * 2, "quants and minima");
 
 /* Sums of a long row run beside each other in as many warps, a power of two; of two blocks or more
  * each. */

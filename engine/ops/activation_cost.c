@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/activation_cost.h"
 
+#define COST(may, ...) \
+    {                  \
+        __VA_ARGS__    \
+    }
+#define TO_16BIT(value, name, end, kind, traits, block, bytes, to_16bit, to_8bit) \
+    [value] = COST to_16bit,
+#define TO_8BIT(value, name, end, kind, traits, block, bytes, to_16bit, to_8bit) \
+    [value] = COST to_8bit,
+
 /* By `regla compare MODEL f32-activations others wiki.test.txt --context 512`, with KV in f32, of
- * SmolLM2-135M-Instruct; q4: of its file in Q4_1, as it is. A new row of cpu_activations needs one
- * here. */
+ * SmolLM2-135M-Instruct; q4: of its file in Q4_1, as it is. What cpu_activations chooses needs one.
+ */
 static const struct activation_cost costs[][WEIGHT_FORMAT_COUNT] = {
-    [ACTIVATIONS_16BIT] = {[WEIGHTS_BF16] = {8.64e-5, 0.9941},
-                           [WEIGHTS_Q8] = {5.34e-8, 1},
-                           [WEIGHTS_Q6] = {5.36e-8, 1},
-                           [WEIGHTS_Q4] = {5.45e-8, 1}},
-    [ACTIVATIONS_8BIT] = {[WEIGHTS_Q8] = {4.64e-4, 0.9856},
-                          [WEIGHTS_Q6] = {1.58e-3, 0.9749},
-                          [WEIGHTS_Q4] = {4.71e-4, 0.9849}},
+    [ACTIVATIONS_16BIT] = {WEIGHT_FORMATS(TO_16BIT)},
+    [ACTIVATIONS_8BIT] = {WEIGHT_FORMATS(TO_8BIT)},
 };
 
 const struct activation_cost *activation_cost(enum activation_format activations,

@@ -53,7 +53,10 @@ const char *weight_format_names(char *text, size_t size)
 
 bool activation_format_fits(enum activation_format activations, enum weight_format weights)
 {
-#define ROUNDS(value, name, block, bytes, rounds) [value] = 1 << ACTIVATIONS_F32 | (rounds),
+#define MAY(may, ...) may
+#define ROUNDS(value, name, end, kind, traits, block, bytes, to_16bit, to_8bit) \
+    [value] = 1 << ACTIVATIONS_F32 | MAY to_16bit << ACTIVATIONS_16BIT |        \
+              MAY to_8bit << ACTIVATIONS_8BIT,
     static const unsigned rounds[WEIGHT_FORMAT_COUNT] = {WEIGHT_FORMATS(ROUNDS)};
     return rounds[weights] >> activations & 1;
 }

@@ -28,19 +28,34 @@
     X(ACTIVATIONS_8BIT, "8bit")   \
     X(ACTIVATIONS_AUTO, "auto")
 
-/* Of the matrices that are multiplied with: value, name, weights of a row that share a scale (1: no
- * scale), bytes of so many weights, and bits of the activations beside f32 that its products may
- * round to on some device.
+/* Of the matrices that are multiplied with: value, name, the end of what is named after it, kind,
+ * traits, weights of a row that share a scale (1: no scale), bytes of so many weights, and whether
+ * products may round to 16bit and to 8bit on some device, and what that does to a model's words
+ * (activation_cost.h; 0: not measured).
  *   q8: int8, with one f16 scale per 32 weights of a row
  *   q6: six bits, with an f16 scale per 32 weights of a row and an 8-bit factor of it per 16
  *   q4: four bits, with an f16 scale and an f16 minimum per 32 weights of a row; the head is q6 */
-#define WEIGHT_FORMATS(X)                                                       \
-    X(WEIGHTS_F32, "f32", 1, 4, 0)                                              \
-    X(WEIGHTS_BF16, "bf16", 1, 2, 1 << ACTIVATIONS_16BIT)                       \
-    X(WEIGHTS_F16, "f16", 1, 2, 1 << ACTIVATIONS_16BIT)                         \
-    X(WEIGHTS_Q8, "q8", 32, 34, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
-    X(WEIGHTS_Q6, "q6", 32, 28, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT) \
-    X(WEIGHTS_Q4, "q4", 32, 20, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT)
+/* clang-format off */
+#define WEIGHT_FORMATS(X)                                                                          \
+    X(WEIGHTS_F32, "f32", f32, FLOATS, 0, 1, 4, (0, 0, 0), (0, 0, 0))                              \
+    X(WEIGHTS_BF16, "bf16", bf16, HALVES, HAS_WIDE_EXPONENT, 1, 2, (1, 8.64e-5, 0.9941), (0, 0, 0)) \
+    X(WEIGHTS_F16, "f16", f16, HALVES, 0, 1, 2, (1, 0, 0), (0, 0, 0))                              \
+    X(WEIGHTS_Q8, "q8", q8, INTEGERS, 0, 32, 34, (1, 5.34e-8, 1), (1, 4.64e-4, 0.9856))            \
+    X(WEIGHTS_Q6, "q6", q6, INTEGERS, HAS_FACTORS, 32, 28, (1, 5.36e-8, 1), (1, 1.58e-3, 0.9749))  \
+    X(WEIGHTS_Q4, "q4", q4, INTEGERS, HAS_MINIMUM, 32, 20, (1, 5.45e-8, 1), (1, 4.71e-4, 0.9849))
+/* clang-format on */
+
+/* What a row of weights is made of, which decides what packs it. */
+enum weight_kind {
+    WEIGHT_FLOATS,  /* f32, which hold any number of a file as it is */
+    WEIGHT_HALVES,  /* two bytes each */
+    WEIGHT_INTEGERS /* in blocks with a scale */
+};
+enum weight_trait {
+    HAS_WIDE_EXPONENT = 1, /* halves with the exponent of f32 */
+    HAS_FACTORS = 2,       /* blocks with a factor of the scale for each half */
+    HAS_MINIMUM = 4        /* blocks with a minimum beside the scale */
+};
 
 /* The last column in words, for help and messages; f16 needs AMX. */
 #define WEIGHTS_OF_16BIT "bf16, f16, q8, q6 or q4"
@@ -63,7 +78,7 @@
 #define WEIGHTS_OF_CUBLASLT "bf16 or f16"
 
 #define FORMATS_VALUE(value, ...) value,
-#define FORMATS_SIZES(value, name, block, bytes, rounds) \
+#define FORMATS_SIZES(value, name, end, kind, traits, block, bytes, ...) \
     value##_BLOCK = (block), value##_BYTES = (bytes),
 
 enum activation_format { ACTIVATION_FORMATS(FORMATS_VALUE) };
@@ -76,7 +91,11 @@ enum products { PRODUCTS_LIST(FORMATS_VALUE) };
 enum { WEIGHT_FORMATS(FORMATS_SIZES) }; /* WEIGHTS_Q8_BLOCK and so on */
 
 #define FORMATS_ONE(...) +1
-enum { WEIGHT_FORMAT_COUNT = 1 WEIGHT_FORMATS(FORMATS_ONE) }; /* with auto */
+enum {
+    WEIGHT_FORMAT_COUNT = 1 WEIGHT_FORMATS(FORMATS_ONE), /* with auto */
+    WEIGHT_FORMAT_FIRST = WEIGHTS_AUTO + 1
+};
+#define WEIGHTS_EXACT WEIGHTS_F32 /* holds every number of a file */
 
 /* The choices of a flag: "auto|f32|bf16|f16|q8|q6|q4", and the same behind a list's beginning. */
 #define FORMATS_CHOICE(value, name, ...) "|" name
@@ -89,8 +108,10 @@ enum { WEIGHT_FORMAT_COUNT = 1 WEIGHT_FORMATS(FORMATS_ONE) }; /* with auto */
 #else
 #define FORMATS_CONSTANT static inline __attribute__((always_inline))
 #endif
-#define FORMATS_BLOCK(value, name, block, bytes, rounds) format == value ? (block):
-#define FORMATS_BYTES(value, name, block, bytes, rounds) format == value ? (bytes):
+#define FORMATS_BLOCK(value, name, end, kind, traits, block, ...) format == value ? (block):
+#define FORMATS_BYTES(value, name, end, kind, traits, block, bytes, ...) format == value ? (bytes):
+#define FORMATS_KIND(value, name, end, kind, ...) format == value ? WEIGHT_##kind:
+#define FORMATS_TRAITS(value, name, end, kind, traits, ...) format == value ? (traits):
 
 /* Weights of a row that share a scale, 1 where each stands alone; not of auto. A constant where the
  * format is one. */
@@ -105,6 +126,17 @@ FORMATS_CONSTANT int weight_format_bytes(enum weight_format format)
     return WEIGHT_FORMATS(FORMATS_BYTES) 0;
 }
 
+FORMATS_CONSTANT enum weight_kind weight_format_kind(enum weight_format format)
+{
+    return WEIGHT_FORMATS(FORMATS_KIND) WEIGHT_FLOATS;
+}
+
+/* Any of these traits. */
+FORMATS_CONSTANT bool weight_format_has(enum weight_format format, int traits)
+{
+    return ((WEIGHT_FORMATS(FORMATS_TRAITS) 0) & traits) != 0;
+}
+
 /* The format of the head, the matrix that makes logits, where the other matrices have this one: of
  * all kinds of matrices it loses most in four bits (loadtest/FIGURES.md, "Number formats"). */
 FORMATS_CONSTANT enum weight_format weight_format_of_head(enum weight_format format)
@@ -112,10 +144,9 @@ FORMATS_CONSTANT enum weight_format weight_format_of_head(enum weight_format for
     return format == WEIGHTS_Q4 ? WEIGHTS_Q6 : format;
 }
 
-/* Whether a block of 32 weights has a minimum beside its scale. */
 FORMATS_CONSTANT bool weight_format_minimum(enum weight_format format)
 {
-    return format == WEIGHTS_Q4;
+    return weight_format_has(format, HAS_MINIMUM);
 }
 
 const char *weight_format_name(enum weight_format format);

@@ -139,14 +139,15 @@ static inline bool to_f16(float value, uint16_t *bits)
 
 bool packing_half(enum weight_format format, float value, uint16_t *bits)
 {
-    return format == WEIGHTS_BF16 ? to_bf16(value, bits) : to_f16(value, bits);
+    return weight_format_has(format, HAS_WIDE_EXPONENT) ? to_bf16(value, bits)
+                                                        : to_f16(value, bits);
 }
 
 bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
                     uint16_t bits[PACKING_BLOCK])
 {
     unsigned fits = 1;
-    if (format == WEIGHTS_BF16)
+    if (weight_format_has(format, HAS_WIDE_EXPONENT))
         for (int i = 0; i < PACKING_BLOCK; i++)
             fits &= to_bf16(from[i], &bits[i]);
     else
@@ -387,7 +388,7 @@ static bool quantize_q6(const float *from, struct quantized_integers *out)
 float packing_quant_value(enum weight_format format, const struct quantized_integers *block, int i)
 {
     const float scale = f16_to_f32(block->scale), quant = (float)block->quants[i];
-    if (format == WEIGHTS_Q6)
+    if (weight_format_has(format, HAS_FACTORS))
         return quant * ((float)block->factors[i / (PACKING_BLOCK / 2)] * scale);
     return weight_format_minimum(format) ? quant * scale + f16_to_f32(block->minimum)
                                          : quant * scale;
@@ -396,9 +397,12 @@ float packing_quant_value(enum weight_format format, const struct quantized_inte
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK], int64_t n,
                       struct quantized_integers *out)
 {
-    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *,
-                                                         struct quantized_integers *) = {
-        [WEIGHTS_Q8] = quantize_q8, [WEIGHTS_Q6] = quantize_q6, [WEIGHTS_Q4] = quantize_q4};
+#define OF_FLOATS(end) NULL
+#define OF_HALVES(end) NULL
+#define OF_INTEGERS(end) quantize_##end
+#define QUANTIZER(value, name, end, kind, ...) [value] = OF_##kind(end),
+    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(
+        const float *, struct quantized_integers *) = {WEIGHT_FORMATS(QUANTIZER)};
     float numbers[PACKING_BLOCK];
     if (n == PACKING_BLOCK)
         return quantizers[format](from, out);
@@ -413,7 +417,7 @@ static bool keep_block(enum weight_format format, const struct matrix *matrix, i
 {
     const struct tensor_order *columns = &matrix->columns;
     const int64_t first = model_matrix_row(matrix, row) * matrix->cols;
-    const bool beside = format == WEIGHTS_Q4 && matrix->q4 != NULL;
+    const bool beside = format == PACKING_FOUR_BITS && matrix->q4 != NULL;
     const enum dtype dtype = beside ? DTYPE_Q4_1 : matrix->dtype;
     const void *data = beside ? matrix->q4 : matrix->data;
     if (n < PACKING_BLOCK || dtype_block(dtype) == 1 || packing_dtype_format(dtype) != format)

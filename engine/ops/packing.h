@@ -9,6 +9,8 @@
 #include "engine/ops/ops.h"
 
 enum { PACKING_BLOCK = 32 }; /* inputs that are packed together: whole blocks of every format */
+/* The format of blocks beside a model (engine/model/four_bits.h). */
+#define PACKING_FOUR_BITS WEIGHTS_Q4
 
 /* Checks matrices that are packed as one: equal widths, whole heads. *rows: rows of all together.
  * *biased: whether one has a bias. */

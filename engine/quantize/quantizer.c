@@ -95,7 +95,8 @@ static int add_inputs(struct quantizer *q, const struct product *product,
             transposed[i * n + t] = a->x.data[t * a->x.stride + i];
     const struct matrix matrix = {.rows = in, .cols = n, .dtype = DTYPE_F32, .data = transposed};
     struct weight *weight;
-    int result = cpu_ops.weight_create(q->backend, &weight, &matrix, 1, 1, WEIGHTS_F32, &q->failed);
+    int result =
+        cpu_ops.weight_create(q->backend, &weight, &matrix, 1, 1, WEIGHTS_EXACT, &q->failed);
     for (int64_t i = 0; result == 0 && i < in; i += q->options.max_step_tokens) {
         const int64_t left = in - i, most = q->options.max_step_tokens;
         cpu_ops.matmul(q->backend,
@@ -127,7 +128,7 @@ int quantizer_open(struct quantizer **out, const struct quantizer_options *optio
     struct quantizer *q = calloc(1, sizeof *q);
     if (q == NULL)
         return error_set(err, ERROR_NO_MEMORY, "quantizer: no memory");
-    const struct cpu_options cpu = {.threads = options->threads, .weights = WEIGHTS_F32};
+    const struct cpu_options cpu = {.threads = options->threads, .weights = WEIGHTS_EXACT};
     const struct ops_limits limits = {.max_rows = options->max_step_tokens,
                                       .max_input = (options->max_step_tokens + 31) / 32 * 32};
     q->options = *options;

@@ -54,7 +54,8 @@ static void set_error(const struct row *row, int64_t j, float error)
 static void set_errors(const struct row *row, int64_t k, const struct quantized_integers *block)
 {
     for (int c = 0; c < PACKING_BLOCK; c++)
-        set_error(row, k + c, row->weights[k + c] - packing_quant_value(WEIGHTS_Q4, block, c));
+        set_error(row, k + c,
+                  row->weights[k + c] - packing_quant_value(PACKING_FOUR_BITS, block, c));
 }
 
 /* The scale and the minimum. Where f16's nearest are not better, those before come back. */
@@ -102,7 +103,7 @@ static void requant(const struct row *row, int64_t k, struct quantized_integers 
         if ((int)quant == block->quants[c])
             continue;
         block->quants[c] = (int8_t)(int)quant;
-        set_error(row, j, row->weights[j] - packing_quant_value(WEIGHTS_Q4, block, c));
+        set_error(row, j, row->weights[j] - packing_quant_value(PACKING_FOUR_BITS, block, c));
     }
 }
 

@@ -99,7 +99,7 @@ static double round_block(const struct turn *t, struct quantized_integers *block
         const float wanted = t->weights[c] + sums[c] / row[c];
         const float quant = scale > 0.0f ? rintf((wanted - minimum) / scale) : 0.0f;
         block->quants[c] = (int8_t)(int)fminf(fmaxf(quant, 0.0f), 15.0f);
-        const float value = packing_quant_value(WEIGHTS_Q4, block, c);
+        const float value = packing_quant_value(PACKING_FOUR_BITS, block, c);
         const double left = (double)(wanted - value) * (double)row[c];
         error += left * left;
         for (int b = 0; b < c; b++)
@@ -196,7 +196,7 @@ static void round_row(const struct rounding *r, int64_t row, const struct room *
         room->blocks[k / PACKING_BLOCK] = turn.best;
         for (int c = 0; c < PACKING_BLOCK; c++)
             room->errors[k + c] =
-                room->weights[k + c] - packing_quant_value(WEIGHTS_Q4, &turn.best, c);
+                room->weights[k + c] - packing_quant_value(PACKING_FOUR_BITS, &turn.best, c);
     }
     refining_run(&r->refining, room->weights, room->blocks, room->scratch);
     for (int64_t k = 0; k < n; k += PACKING_BLOCK)
@@ -263,6 +263,7 @@ int rounding_run(const struct matrix *matrix, const float *factor, struct thread
     }
     free(rooms);
     free(diagonal);
-    return result == 0 && too_large ? packing_too_large(matrix, matrix->rows, WEIGHTS_Q4, err)
-                                    : result;
+    return result == 0 && too_large
+               ? packing_too_large(matrix, matrix->rows, PACKING_FOUR_BITS, err)
+               : result;
 }
