@@ -74,16 +74,16 @@ struct q6_block {
 _Static_assert(sizeof(struct q6_block) == PANEL * WEIGHTS_Q6_BYTES, "a block of a panel's rows");
 
 /* Where q8 multiplies x in f32, quants count 2^24 times, since they lie in the highest byte of a
- * dword, and x counts Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
+ * dword, and x counts WEIGHTS_Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
  * 0, and no block's sum of finite x overflows. */
-#define Q8_INPUT 0x1p-36f
+#define WEIGHTS_Q8_INPUT 0x1p-36f
 #define Q8_SCALE 0x1p12f
-/* There x counts Q4_INPUT times with q4, and scales and minima compensate it too: no block's sum of
+/* There x counts WEIGHTS_Q4_INPUT times with q4, and scales and minima compensate it too: no block's sum of
  * finite x overflows. */
-#define Q4_INPUT 0x1p-12f
+#define WEIGHTS_Q4_INPUT 0x1p-12f
 #define Q4_SCALE 0x1p12f
-/* And Q6_INPUT times with q6, whose quants count their factors times. */
-#define Q6_INPUT 0x1p-20f
+/* And WEIGHTS_Q6_INPUT times with q6, whose quants count their factors times. */
+#define WEIGHTS_Q6_INPUT 0x1p-20f
 #define Q6_SCALE 0x1p20f
 
 /* The number of panels whose rows alternate. */
@@ -181,7 +181,7 @@ struct kernels {
     void (*product)(const struct product *);
     /* Writes inputs [first, end) of x [rows, in] to out [rows, arranged_row] in the order in which
      * `product` reads them: by tiles of rows, then by inputs. Formats with scales: by blocks of
-     * inputs first, times a factor (q8: Q8_INPUT) or in fixed point; with minima a block's inputs
+     * inputs first, times a factor (q8: WEIGHTS_Q8_INPUT) or in fixed point; with minima a block's inputs
      * are followed by their sums. x rounded to bf16: by pairs of inputs. rows is at most
      * BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,

@@ -95,9 +95,11 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
 }
 
 /* What products of a format multiply x with beforehand. */
-static const float input_factors[WEIGHT_FORMAT_COUNT] = {
-    [WEIGHTS_F32] = 1.0f,    [WEIGHTS_BF16] = 1.0f,   [WEIGHTS_F16] = 1.0f,
-    [WEIGHTS_Q8] = Q8_INPUT, [WEIGHTS_Q6] = Q6_INPUT, [WEIGHTS_Q4] = Q4_INPUT};
+#define INPUT_OF_FLOATS(format) 1.0f
+#define INPUT_OF_HALVES(format) 1.0f
+#define INPUT_OF_INTEGERS(format) format##_INPUT
+#define INPUT_OF(value, name, ending, kind, ...) [value] = INPUT_OF_##kind(value),
+static const float input_factors[WEIGHT_FORMAT_COUNT] = {WEIGHT_FORMATS(INPUT_OF)};
 
 /* out [m] = the sums over n inputs of a tile x [n, m]: each of four sums of every fourth input. */
 static void sum_tile(const float *x, int m, int64_t n, float *out)
@@ -208,23 +210,18 @@ static inline __attribute__((always_inline)) void quant_sums(const enum weight_f
         }
 }
 
-static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
-                    int64_t panel, float *sums)
-{
-    quant_sums(WEIGHTS_Q8, panel_rows_scales, weight, rows, x, k, end, panel, sums);
-}
-
-static void q6_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
-                    int64_t panel, float *sums)
-{
-    quant_sums(WEIGHTS_Q6, panel_rows_scales, weight, rows, x, k, end, panel, sums);
-}
-
-static void q4_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
-                    int64_t panel, float *sums)
-{
-    quant_sums(WEIGHTS_Q4, panel_rows_minima, weight, rows, x, k, end, panel, sums);
-}
+/* NAME_sums of each format in blocks. */
+#define SUMS_OF_FLOATS(format, name)
+#define SUMS_OF_HALVES(format, name)
+#define SUMS_OF_INTEGERS(format, name)                                                            \
+    static void name##_sums(const struct weight *weight, int rows, const float *x, int64_t k,     \
+                            int64_t end, int64_t panel, float *sums)                              \
+    {                                                                                             \
+        quant_sums(format, weight_format_minimum(format) ? panel_rows_minima : panel_rows_scales, \
+                   weight, rows, x, k, end, panel, sums);                                         \
+    }
+#define SUMS_OF(value, name, ending, kind, ...) SUMS_OF_##kind(value, ending)
+WEIGHT_FORMATS(SUMS_OF)
 
 /* How rows of x meet panels of a format. */
 struct product_way {
@@ -362,12 +359,11 @@ static inline __attribute__((always_inline)) void finish_sums(const struct produ
                 finish_sums(p, panel + i, &rows[i]);                                     \
         }                                                                                \
     }
-PRODUCT_ROW(f32, WEIGHTS_F32, add_row)
-PRODUCT_ROW(bf16, WEIGHTS_BF16, add_row)
-PRODUCT_ROW(f16, WEIGHTS_F16, add_row)
-PRODUCT_ROW(q8, WEIGHTS_Q8, add_block_row)
-PRODUCT_ROW(q6, WEIGHTS_Q6, add_block_row)
-PRODUCT_ROW(q4, WEIGHTS_Q4, add_block_row)
+#define ADD_OF_FLOATS add_row
+#define ADD_OF_HALVES add_row
+#define ADD_OF_INTEGERS add_block_row
+#define PRODUCT_ROW_OF(value, name, ending, kind, ...) PRODUCT_ROW(ending, value, ADD_OF_##kind)
+WEIGHT_FORMATS(PRODUCT_ROW_OF)
 
 /* Asks for what the ends of the rows' panels will write, while their weights come. */
 static inline void prepare_rows(const struct product *p, int64_t panel, int64_t panels)
@@ -409,15 +405,14 @@ static void product_by(const struct product_way *way, const struct product *p)
         product_rows(way, p);
 }
 
+#define WAY_OF_FLOATS(name) .rows = panel_rows_##name
+#define WAY_OF_HALVES(name) .rows = panel_rows_##name, .wide = wide_sums_##name
+#define WAY_OF_INTEGERS(name) .blocks = name##_sums
+#define WAY_OF(value, name, ending, kind, ...) \
+    [value] = {product_row_##ending, 1, WAY_OF_##kind(ending)},
 static void kernel_product(const struct product *p)
 {
-    static const struct product_way ways[WEIGHT_FORMAT_COUNT] = {
-        [WEIGHTS_F32] = {product_row_f32, 1, .rows = panel_rows_f32},
-        [WEIGHTS_BF16] = {product_row_bf16, 1, .rows = panel_rows_bf16, .wide = wide_sums_bf16},
-        [WEIGHTS_F16] = {product_row_f16, 1, .rows = panel_rows_f16, .wide = wide_sums_f16},
-        [WEIGHTS_Q8] = {product_row_q8, 1, .blocks = q8_sums},
-        [WEIGHTS_Q6] = {product_row_q6, 1, .blocks = q6_sums},
-        [WEIGHTS_Q4] = {product_row_q4, 1, .blocks = q4_sums}};
+    static const struct product_way ways[WEIGHT_FORMAT_COUNT] = {WEIGHT_FORMATS(WAY_OF)};
     product_by(&ways[p->weight->format], p);
 }
 
