@@ -74,12 +74,12 @@ struct q6_block {
 _Static_assert(sizeof(struct q6_block) == PANEL * WEIGHTS_Q6_BYTES, "a block of a panel's rows");
 
 /* Where q8 multiplies x in f32, quants count 2^24 times, since they lie in the highest byte of a
- * dword, and x counts WEIGHTS_Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
- * 0, and no block's sum of finite x overflows. */
+ * dword, and x counts WEIGHTS_Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90
+ * counts as 0, and no block's sum of finite x overflows. */
 #define WEIGHTS_Q8_INPUT 0x1p-36f
 #define Q8_SCALE 0x1p12f
-/* There x counts WEIGHTS_Q4_INPUT times with q4, and scales and minima compensate it too: no block's sum of
- * finite x overflows. */
+/* There x counts WEIGHTS_Q4_INPUT times with q4, and scales and minima compensate it too: no
+ * block's sum of finite x overflows. */
 #define WEIGHTS_Q4_INPUT 0x1p-12f
 #define Q4_SCALE 0x1p12f
 /* And WEIGHTS_Q6_INPUT times with q6, whose quants count their factors times. */
@@ -181,8 +181,8 @@ struct kernels {
     void (*product)(const struct product *);
     /* Writes inputs [first, end) of x [rows, in] to out [rows, arranged_row] in the order in which
      * `product` reads them: by tiles of rows, then by inputs. Formats with scales: by blocks of
-     * inputs first, times a factor (q8: WEIGHTS_Q8_INPUT) or in fixed point; with minima a block's inputs
-     * are followed by their sums. x rounded to bf16: by pairs of inputs. rows is at most
+     * inputs first, times a factor (q8: WEIGHTS_Q8_INPUT) or in fixed point; with minima a block's
+     * inputs are followed by their sums. x rounded to bf16: by pairs of inputs. rows is at most
      * BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
