@@ -7,6 +7,7 @@
 #include "cli/info_program.h"
 #include "engine/base/clock.h"
 #include "engine/base/size_text.h"
+#include "engine/cost.h"
 #include "engine/model/four_bits.h"
 #include "engine/model/preset.h"
 
@@ -48,10 +49,14 @@ static int64_t table_bytes(const struct model *model)
 static void print_weights(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
-    char a[SIZE_TEXT];
-    printf("weights in memory  %s as %s%s (%s, %s), all of it read for a token\n",
-           size_text((double)info->weights_bytes, a), weight_format_name(info->weights),
-           info->q4_blocks != 0 ? " of " FOUR_BITS_FILE : "", info->device, info->instruction_set);
+    const double all = (double)info->weights_bytes;
+    const double read = cost_of(engine_program(engine),
+                                &(struct cost_texts){.generates = true, .tokens = 1, .batch = 1})
+                            .weight_bytes;
+    char a[SIZE_TEXT], b[SIZE_TEXT];
+    printf("weights in memory  %s as %s%s (%s, %s), %s of it read for a token\n", size_text(all, a),
+           weight_format_name(info->weights), info->q4_blocks != 0 ? " of " FOUR_BITS_FILE : "",
+           info->device, info->instruction_set, read < all ? size_text(read, b) : "all");
     if (info->refused_set != NULL)
         printf("                   %s\n", info->refused_set);
     printf("  by --weights    ");

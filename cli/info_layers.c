@@ -75,6 +75,23 @@ static void tell_number(FILE *out, const char *name, float value)
         fprintf(out, ", %s %g", name, (double)value);
 }
 
+/* The MLP itself, or one of its experts. */
+static const struct mlp *shape_of(const struct mlp *mlp)
+{
+    return mlp->num_experts > 0 ? mlp->experts : mlp;
+}
+
+static void tell_mlp(FILE *out, const struct mlp *mlp, bool beside)
+{
+    const struct mlp *shape = shape_of(mlp);
+    fprintf(out, "       %c %-8s %s%s, %lld wide", beside ? '+' : ' ', "MLP",
+            shape->gate_proj.rows > 0 ? "gated " : "", acts[mlp->act],
+            (long long)shape->up_proj.rows);
+    if (mlp->num_experts > 0)
+        fprintf(out, ", %d of %d experts%s", mlp->experts_per_token, mlp->num_experts,
+                mlp->norm_topk_prob ? " renormalized" : "");
+}
+
 static void tell_branch(FILE *out, const struct branch *branch, bool beside)
 {
     const struct mlp *mlp = branch->mlp;
@@ -87,9 +104,7 @@ static void tell_branch(FILE *out, const struct branch *branch, bool beside)
             fprintf(out, ", %s\n", m->concatenates ? "beside" : "added to");
     }
     if (mlp)
-        fprintf(out, "       %c %-8s %s%s, %lld wide", beside ? '+' : ' ', "MLP",
-                mlp->gate_proj.rows > 0 ? "gated " : "", acts[mlp->act],
-                (long long)mlp->up_proj.rows);
+        tell_mlp(out, mlp, beside);
     fprintf(out, "; of %s%sx", branch->pre.kind != NORM_NONE ? norms[branch->pre.kind] : "",
             branch->pre.kind != NORM_NONE ? " " : "");
     if (branch->shift.width > 0)
@@ -215,6 +230,19 @@ static json_t *whole_mixer_json(const struct mixer *mixer)
     return json;
 }
 
+static json_t *mlp_json(const struct mlp *mlp)
+{
+    const struct mlp *shape = shape_of(mlp);
+    json_t *json =
+        json_pack("{ss sb sI}", "hidden_act", acts[mlp->act], "gated", shape->gate_proj.rows > 0,
+                  "intermediate_size", (json_int_t)shape->up_proj.rows);
+    if (mlp->num_experts > 0)
+        json_object_update_new(json, json_pack("{si si sb}", "num_experts", mlp->num_experts,
+                                               "num_experts_per_tok", mlp->experts_per_token,
+                                               "norm_topk_prob", mlp->norm_topk_prob));
+    return json;
+}
+
 /* The first mixer, with the others as a list, the MLPs, and costs. */
 static json_t *layer_json(const struct engine *engine, int i)
 {
@@ -225,10 +253,7 @@ static json_t *layer_json(const struct engine *engine, int i)
     for (int b = 0; (branch = layer_branch(layer, b)) != NULL; b++) {
         const struct mlp *mlp = branch->mlp;
         if (mlp)
-            json_array_append_new(mlps,
-                                  json_pack("{ss sb sI}", "hidden_act", acts[mlp->act], "gated",
-                                            mlp->gate_proj.rows > 0, "intermediate_size",
-                                            (json_int_t)mlp->up_proj.rows));
+            json_array_append_new(mlps, mlp_json(mlp));
         else if (first)
             json_array_append_new(others, whole_mixer_json(branch->mixer));
         else

@@ -79,16 +79,19 @@ static void tell_matmul(const struct teller *teller, const struct operation *ope
 {
     const struct ops_matmul *matmul = &operation->matmul;
     const struct program_weight *weight = operation->weight;
-    char y[ROWS_BYTES], x[ROWS_BYTES], formula[FORMULA_BYTES];
+    const int64_t rows = matmul->chosen > 0 ? weight->rows / weight->heads : weight->rows;
+    char y[ROWS_BYTES], x[ROWS_BYTES], choices[ROWS_BYTES], formula[FORMULA_BYTES];
     FILE *out = teller->out;
     fprintf(out, "%s %s ", rows_text(teller, matmul->y, y), matmul->accumulate ? "+=" : "=");
     if (matmul->activation != FORMULA_IDENTITY)
         fprintf(out, "%s of ", formula_text(matmul->activation, formula));
-    fprintf(out, "%s [%lld, %lld] ", weight->name, (long long)weight->rows,
-            (long long)weight->cols);
-    if (weight->heads > 1)
+    fprintf(out, "%s [%lld, %lld] ", weight->name, (long long)rows, (long long)weight->cols);
+    if (matmul->chosen > 0)
+        fprintf(out, "of %d of %d experts, by %s, ", matmul->chosen, weight->heads,
+                rows_text(teller, matmul->choices, choices));
+    else if (weight->heads > 1)
         fprintf(out, "in %d heads ", weight->heads);
-    fprintf(out, "x ");
+    fprintf(out, "x %s", matmul->by_part ? "parts of " : "");
     if (matmul->norm != NULL)
         tell_norm(teller, &operation->first);
     else
@@ -189,6 +192,15 @@ static void tell_segments(const struct teller *teller, const struct ops_segments
             rows_text(teller, a->v, v));
 }
 
+static void tell_combine(const struct teller *teller, const struct ops_combine *combine)
+{
+    char to[ROWS_BYTES], from[ROWS_BYTES], choices[ROWS_BYTES];
+    fprintf(teller->out, "%s %s sum of %d parts of %s, of %d columns, with the weights of %s",
+            rows_text(teller, combine->out, to), combine->accumulate ? "+=" : "=", combine->chosen,
+            rows_text(teller, combine->x, from), combine->num_cols,
+            rows_text(teller, combine->choices, choices));
+}
+
 /* What it computes, without its costs. */
 static void tell(const struct teller *teller, const struct operation *operation)
 {
@@ -206,6 +218,15 @@ static void tell(const struct teller *teller, const struct operation *operation)
         break;
     case OPERATION_MATMUL:
         tell_matmul(teller, operation);
+        break;
+    case OPERATION_ROUTE:
+        fprintf(out, "%s = %d of %d experts by scores %s%s",
+                rows_text(teller, operation->route.choices, to), operation->route.chosen,
+                operation->route.num_experts, rows_text(teller, operation->route.scores, from),
+                operation->route.renormalize ? ", weights renormalized" : "");
+        break;
+    case OPERATION_COMBINE:
+        tell_combine(teller, &operation->combine);
         break;
     case OPERATION_MAP:
         tell_map(teller, &operation->map);

@@ -35,9 +35,27 @@ static double vectors_seen(const struct ops_segments *segments, double from, dou
     return seen;
 }
 
-static double elements(const struct program_weight *weight)
+/* The part of its weight that `rows` rows meet at most: some experts of a routed product. */
+static double met(const struct operation *operation, double rows)
 {
-    return (double)weight->rows * (double)weight->cols;
+    const double chosen = operation->matmul.chosen * rows, all = operation->weight->heads;
+    return chosen > 0 && chosen < all ? chosen / all : 1;
+}
+
+/* Elements that a token meets. */
+static double elements(const struct operation *operation)
+{
+    const struct program_weight *weight = operation->weight;
+    return (double)weight->rows * (double)weight->cols * met(operation, 1);
+}
+
+/* Bytes of packed weights that a step of so many rows does not read. */
+static double unread(const struct program *program, const struct operation *operation, double rows)
+{
+    if (operation->kind != OPERATION_MATMUL || operation->matmul.chosen == 0)
+        return 0;
+    return (double)program->ops->weight_bytes(operation->weight->packed, WEIGHTS_AUTO) *
+           (1 - met(operation, rows));
 }
 
 /* spe: the codes of q and k are matrices. */
@@ -118,7 +136,7 @@ static void add_operation(struct cost *text, const struct operation *operation, 
         return;
     switch (operation->kind) {
     case OPERATION_MATMUL:
-        text->operations += 2 * elements(operation->weight) * rows;
+        text->operations += 2 * elements(operation) * rows;
         break;
     case OPERATION_CONV:
         add_conv(text, &operation->conv, rows);
@@ -140,12 +158,15 @@ static void add_operation(struct cost *text, const struct operation *operation, 
 struct cost cost_of(const struct program *program, const struct cost_texts *texts)
 {
     const double tokens = texts->tokens, logits = texts->generates ? tokens : 1;
+    double weights = (double)program->weights_bytes[WEIGHTS_AUTO];
     struct cost text = {0}, need = {0};
-    for (int i = 0; i < program->num_operations; i++)
+    for (int i = 0; i < program->num_operations; i++) {
         add_operation(&text, &program->operations[i], texts->depth, tokens, logits);
+        weights -= unread(program, &program->operations[i], texts->batch);
+    }
     need.operations = text.operations * texts->batch;
     if (texts->generates) {
-        need.weight_bytes = (double)program->weights_bytes[WEIGHTS_AUTO] * tokens;
+        need.weight_bytes = weights * tokens;
         need.bytes = need.weight_bytes + text.bytes * texts->batch;
     }
     return need;

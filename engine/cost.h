@@ -14,8 +14,9 @@ struct cost_texts {
 };
 
 struct cost {
-    /* For generating; 0 for a prompt. Every step reads all packed weights once. For each text it
-     * reads and writes the recurrent states, reads the keys and values seen, and writes new ones.
+    /* For generating; 0 for a prompt. Every step reads all packed weights once, of experts those
+     * that its texts choose, each others while there are others. For each text it reads and writes
+     * the recurrent states, reads the keys and values seen, and writes new ones.
      */
     double weight_bytes, bytes; /* bytes: all of these */
     /* Multiplications and additions of products, recurrences and attention. The vocabulary's

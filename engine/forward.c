@@ -108,8 +108,8 @@ static void emit_branch(struct emitter *emitter, const struct branch *branch,
     if (branch->mixer != NULL) {
         mixer_emit(emitter, branch->mixer, ends);
     } else {
-        const struct rows hidden = mlp_emit_up(emitter, branch->mlp, ends);
-        mlp_emit_down(emitter, branch->mlp, hidden, ends);
+        const struct mlp_hidden hidden = mlp_emit_up(emitter, branch->mlp, ends);
+        mlp_emit_down(emitter, branch->mlp, &hidden, ends);
     }
 }
 
@@ -136,9 +136,9 @@ static void emit_direct(struct emitter *emitter, const struct block *block, stru
     struct branch_ends second = ends_of(emitter, &block->branches[1], x, x, &room[1]);
     second.accumulate = true;
     const struct mlp *mlp = block->branches[1].mlp;
-    const struct rows hidden = mlp_emit_up(emitter, mlp, &second);
+    const struct mlp_hidden hidden = mlp_emit_up(emitter, mlp, &second);
     mixer_emit(emitter, block->branches[0].mixer, &first);
-    mlp_emit_down(emitter, mlp, hidden, &second);
+    mlp_emit_down(emitter, mlp, &hidden, &second);
 }
 
 /* out = u + scale * w, or scale * w where there is no u. */

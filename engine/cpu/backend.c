@@ -254,7 +254,7 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
     backend->arranged = aligned_alloc(64, (backend->arranged_floats + 15) / 16 * 64);
     if (backend->scratch == NULL || backend->groups == NULL || backend->arranged == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
-    return 0;
+    return routing_prepare(backend, limits, err);
 }
 
 static void cpu_close(struct backend *backend)
@@ -264,6 +264,7 @@ static void cpu_close(struct backend *backend)
     threads_close(backend->threads);
     if (backend->residence != NULL)
         backend->residence->kind->close(backend->residence);
+    routing_close(backend);
     free(backend->groups);
     free(backend->scratch);
     free(backend->arranged);
@@ -382,6 +383,8 @@ const struct ops cpu_ops = {
     .embed = profiled_embed,
     .norm = profiled_norm,
     .matmul = profiled_matmul,
+    .route = profiled_route,
+    .combine = profiled_combine,
     .map = profiled_map,
     .conv = profiled_conv,
     .angles = profiled_angles,

@@ -28,7 +28,8 @@ struct backend {
     int num_groups;
     float *arranged; /* [max_rows, max_input]: x of a product, as kernels->arrange has it */
     size_t arranged_floats;
-    float *scratch; /* [threads][scratch_floats] */
+    struct routing *routing; /* of routed products (experts.c); NULL: there are none */
+    float *scratch;          /* [threads][scratch_floats] */
     size_t scratch_floats;
     unsigned saved_float;                    /* the float state of the thread that called begin */
     const float *sent;                       /* what receive will return */
@@ -88,6 +89,14 @@ void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
 int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t panel_bytes,
                             int num_rows, int threads);
 void cpu_matmul(struct backend *, const struct ops_matmul *);
+/* The product with matrix `expert` of the weight alone. */
+void product_of_expert(struct backend *, const struct ops_matmul *, int expert);
+/* experts.c */
+int routing_prepare(struct backend *, const struct ops_limits *, struct error *);
+void routing_close(struct backend *);
+void routing_multiply(struct backend *, const struct ops_matmul *);
+void cpu_route(struct backend *, const struct ops_route *);
+void cpu_combine(struct backend *, const struct ops_combine *);
 /* conv.c */
 void cpu_conv(struct backend *, const struct ops_conv *);
 /* recurrence.c */
@@ -100,6 +109,8 @@ void cpu_attention(struct backend *, const struct ops_attention *);
 void profiled_embed(struct backend *, const struct ops_embed *);
 void profiled_norm(struct backend *, const struct ops_norm *);
 void profiled_matmul(struct backend *, const struct ops_matmul *);
+void profiled_route(struct backend *, const struct ops_route *);
+void profiled_combine(struct backend *, const struct ops_combine *);
 void profiled_map(struct backend *, const struct ops_map *);
 void profiled_conv(struct backend *, const struct ops_conv *);
 void profiled_angles(struct backend *, const struct ops_angles *);

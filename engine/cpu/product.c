@@ -22,18 +22,17 @@ int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t p
     return task > together ? task : together;
 }
 
-static int64_t panels_of_task(const struct backend *backend, const struct weight *weight,
+static int64_t panels_of_task(const struct backend *backend, const struct weight *weight, int heads,
                               int num_rows)
 {
-    return product_task_panels(weight->format, weight->panels * weight->heads,
-                               (int64_t)weight->panel_bytes, num_rows,
-                               threads_count(backend->threads));
+    return product_task_panels(weight->format, weight->panels * heads, (int64_t)weight->panel_bytes,
+                               num_rows, threads_count(backend->threads));
 }
 
 /* Tells each thread where its share of the next product begins, as threads_run will cut it. */
 static void look_ahead(struct backend *backend, const struct weight *next, int num_rows)
 {
-    int64_t group = panels_of_task(backend, next, num_rows);
+    int64_t group = panels_of_task(backend, next, next->heads, num_rows);
     int64_t groups = (next->panels + group - 1) / group, count = threads_count(backend->threads);
     for (int64_t i = 0; i < count; i++) {
         int64_t task = groups * next->heads * i / count;
@@ -45,6 +44,7 @@ static void look_ahead(struct backend *backend, const struct weight *next, int n
 struct product_job {
     const struct kernels *kernels;
     const struct ops_matmul *arguments;
+    int first_head, heads; /* of the weight: part i of x and y meets first_head + i */
     int64_t group, groups; /* panels of a task; groups of a head */
     int blocks;            /* of BLOCK_ROWS rows, a task each */
     bool activate_after;   /* the product, not each panel */
@@ -63,22 +63,22 @@ static void product_task(void *context, int task, int thread)
     const struct weight *weight = a->weight;
     int first_row = task % job->blocks * BLOCK_ROWS, rows = a->num_rows - first_row;
     task /= job->blocks;
-    int head = (int)(task / job->groups);
+    int part = (int)(task / job->groups);
     int64_t first = task % job->groups * job->group;
     int64_t count = weight->panels - first < job->group ? weight->panels - first : job->group;
     struct product product = {.weight = weight,
-                              .head = head,
+                              .head = job->first_head + part,
                               .first = first,
                               .count = count,
                               .num_rows = rows < BLOCK_ROWS ? rows : BLOCK_ROWS,
-                              .x = a->x.data + head * weight->in,
+                              .x = a->x.data + part * weight->in,
                               .x_stride = job->arranged_stride,
-                              .y = a->y.data + first_row * a->y.stride + head * weight->out,
+                              .y = a->y.data + first_row * a->y.stride + part * weight->out,
                               .y_stride = a->y.stride,
                               .activation = job->activate_after ? FORMULA_IDENTITY : a->activation,
                               .accumulate = a->accumulate};
     if (job->arranged != NULL)
-        product.x = job->arranged + (head * a->num_rows + first_row) * job->arranged_stride;
+        product.x = job->arranged + (part * a->num_rows + first_row) * job->arranged_stride;
     job->kernels->product(&product);
 }
 
@@ -94,7 +94,7 @@ static void arrange_rows(struct backend *backend, const void *arguments, int fir
         int64_t k = part % job->arranged_parts * job->arranged_count, in = a->weight->in;
         int64_t stop = in - k < job->arranged_count ? in : k + job->arranged_count;
         int rows = a->num_rows - r < job->arranged_rows ? a->num_rows - r : job->arranged_rows;
-        for (int head = 0; head < a->weight->heads; head++)
+        for (int head = 0; head < job->heads; head++)
             job->kernels->arrange(
                 a->weight, a->x.data + r * a->x.stride + head * in, a->x.stride, rows, k, stop,
                 job->arranged + ((int64_t)head * a->num_rows + r) * job->arranged_stride);
@@ -111,8 +111,7 @@ static void arrange(struct backend *backend, struct product_job *job)
     job->arranged = backend->arranged;
     job->arranged_stride = arranged_row(job->kernels, weight);
     job->arranged_rows = fixed && job->kernels->tiles == 0 ? FIXED_ROWS : BLOCK_ROWS;
-    assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
-           backend->arranged_floats);
+    assert((size_t)(a->num_rows * job->arranged_stride * job->heads) <= backend->arranged_floats);
     int groups = (a->num_rows + job->arranged_rows - 1) / job->arranged_rows;
     int64_t blocks = (weight->in + ARRANGED_INPUTS - 1) / ARRANGED_INPUTS;
     int64_t parts = threads_count(backend->threads);
@@ -120,30 +119,30 @@ static void arrange(struct backend *backend, struct product_job *job)
     job->arranged_count = (blocks + parts - 1) / parts * ARRANGED_INPUTS;
     job->arranged_parts = (int)((weight->in + job->arranged_count - 1) / job->arranged_count);
     rows_run(backend, arrange_rows, job, groups * job->arranged_parts,
-             CROSSING_COST * a->num_rows * weight->in * weight->heads /
+             CROSSING_COST * a->num_rows * weight->in * job->heads /
                  (groups * job->arranged_parts));
 }
 
 /* One row's outputs, after all of them: between its panels an activation holds up their stream, for
  * many times as long as it takes by itself. */
-static void activate(struct backend *backend, const struct ops_matmul *a)
+static void activate(struct backend *backend, const struct ops_matmul *a, int heads)
 {
     backend->kernels->map(&(struct ops_map){.formula = a->activation,
                                             .u = a->y,
                                             .out = a->y,
                                             .num_rows = 1,
-                                            .num_cols = (int)(a->weight->out * a->weight->heads)},
+                                            .num_cols = (int)(a->weight->out * heads)},
                           0, 1);
 }
 
-void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
+static void multiply(struct backend *backend, const struct ops_matmul *a, int first_head, int heads)
 {
     const struct weight *weight = a->weight;
-    if (backend->observer != NULL)
-        backend->observer->multiplied(backend->observer->context, a);
-    int64_t group = panels_of_task(backend, weight, a->num_rows);
+    int64_t group = panels_of_task(backend, weight, heads, a->num_rows);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
+                              .first_head = first_head,
+                              .heads = heads,
                               .group = group,
                               .groups = (weight->panels + group - 1) / group,
                               .blocks = (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
@@ -152,14 +151,29 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
     if (a->num_rows > 1 || weight_format_block(weight->format) > 1 ||
         weight->activations != ACTIVATIONS_F32 || parts_inputs(backend->kernels, weight->format))
         arrange(backend, &job);
-    int tasks = (int)(job.groups * job.blocks * weight->heads);
+    int tasks = (int)(job.groups * job.blocks * heads);
     if (a->next != NULL && a->num_rows < MANY_ROWS)
         look_ahead(backend, a->next[0], a->num_rows);
-    if (weight->out * weight->heads * weight->in * a->num_rows < backend->share_elements)
+    if (weight->out * heads * weight->in * a->num_rows < backend->share_elements)
         for (int i = 0; i < tasks; i++)
             product_task(&job, i, 0);
     else
         threads_run(backend->threads, product_task, &job, tasks);
     if (job.activate_after)
-        activate(backend, a);
+        activate(backend, a, heads);
+}
+
+void product_of_expert(struct backend *backend, const struct ops_matmul *a, int expert)
+{
+    multiply(backend, a, expert, 1);
+}
+
+void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
+{
+    if (backend->observer != NULL)
+        backend->observer->multiplied(backend->observer->context, a);
+    if (a->chosen > 0)
+        routing_multiply(backend, a);
+    else
+        multiply(backend, a, 0, a->weight->heads);
 }

@@ -23,6 +23,8 @@ static void end(const struct backend *backend, enum profile_kind kind, double st
 
 PROFILED(embed, PROFILE_EMBED)
 PROFILED(norm, PROFILE_NORM)
+PROFILED(route, PROFILE_ROUTE)
+PROFILED(combine, PROFILE_ROUTE)
 PROFILED(map, PROFILE_MAP)
 PROFILED(conv, PROFILE_CONV)
 PROFILED(angles, PROFILE_ANGLES)

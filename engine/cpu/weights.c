@@ -179,6 +179,13 @@ static void touch_share(void *context, int task, int thread)
         data[from] = 0;
 }
 
+/* The first row of a panel, which is counted over all heads. */
+static int64_t row_of(const struct weight *weight, int64_t panel)
+{
+    const int64_t row = panel % weight->panels * PANEL;
+    return panel / weight->panels * weight->out + (row < weight->out ? row : weight->out);
+}
+
 /* In batches, so that only some of a large matrix is in memory twice, as the file has it and
  * packed. False: a number is too large for the format. */
 static bool pack_panels(struct weight *weight, struct threads *threads, const struct matrix *parts,
@@ -187,20 +194,19 @@ static bool pack_panels(struct weight *weight, struct threads *threads, const st
     static const size_t batch_bytes = (size_t)32 << 20;
     const size_t panel = dtype_size(parts[0].dtype, (size_t)weight->in) * PANEL;
     const int total = (int)(weight->panels * weight->heads);
-    /* heads end within a panel; but they are small */
-    const int batch =
-        weight->heads > 1 || panel >= batch_bytes ? total : (int)(batch_bytes / panel);
+    const int batch = panel >= batch_bytes ? total : (int)(batch_bytes / panel);
     struct packing packing = {.weight = weight, .parts = parts};
     struct touching touching = {weight, threads_count(threads)};
     if (touching.shares > 1 && weight->chunk != NULL)
         threads_run(threads, touch_share, &touching, touching.shares);
-    packing_ahead(parts, num_parts, 0, (int64_t)batch * PANEL);
+    packing_ahead(parts, num_parts, 0, row_of(weight, batch));
     for (; packing.first < total; packing.first += batch) {
-        const int64_t row = (int64_t)packing.first * PANEL, rows = (int64_t)batch * PANEL;
-        packing_ahead(parts, num_parts, row + rows, rows);
+        const int64_t row = row_of(weight, packing.first);
+        const int64_t next = row_of(weight, (int64_t)packing.first + batch);
+        packing_ahead(parts, num_parts, next, next - row);
         const int left = total - packing.first;
         threads_run(threads, pack_panel, &packing, left < batch ? left : batch);
-        packing_done(parts, num_parts, row, rows);
+        packing_done(parts, num_parts, row, next - row);
     }
     return !atomic_load(&packing.too_large);
 }

@@ -162,6 +162,10 @@ void weights_close(struct backend *); /* after all weights are freed */
 bool product_norms(const struct backend *, const struct ops_matmul *);
 size_t product_scratch(const struct backend *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
+/* experts.cu */
+void cuda_route(struct backend *, const struct ops_route *);
+void cuda_combine(struct backend *, const struct ops_combine *);
+void cuda_routed_matmul(struct backend *, const struct ops_matmul *, const struct product_call *);
 /* cublaslt.cu; all but open do nothing in a backend that has not opened the library. open:
  * ERROR_UNSUPPORTED when there is none that can be used. prepare: once the limits are known;
  * ERROR_UNSUPPORTED when the library has no algorithm for a weight's products. */

@@ -144,6 +144,8 @@ static int padded(const struct backend *backend, int rows)
 
 RUN(embed, PROFILE_EMBED)
 RUN_PADDED(norm, PROFILE_NORM)
+RUN_PADDED(route, PROFILE_ROUTE)
+RUN_PADDED(combine, PROFILE_ROUTE)
 RUN_PADDED(map, PROFILE_MAP)
 RUN(conv, PROFILE_CONV)
 RUN(angles, PROFILE_ANGLES)
@@ -219,6 +221,8 @@ void operations_set(struct ops *ops)
     ops->embed = run_embed;
     ops->norm = run_norm;
     ops->matmul = run_matmul;
+    ops->route = run_route;
+    ops->combine = run_combine;
     ops->map = run_map;
     ops->conv = run_conv;
     ops->angles = run_angles;

@@ -74,7 +74,9 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.ahead = ahead_of(backend, a->next, a->num_rows);
     call.stages = switch_on(backend, CUDA_SWITCH_STAGES);
     const int numbers = weight->rounded ? 1 : 2;
-    if (a->norm == NULL && cublaslt_takes(backend, a))
+    if (a->chosen > 0)
+        cuda_routed_matmul(backend, a, &call);
+    else if (a->norm == NULL && cublaslt_takes(backend, a))
         cublaslt_product(backend, weight, &call);
     else if (weight_format_kind(weight->format) == WEIGHT_FLOATS)
         product_f32(backend, &call, weight->heads);

@@ -22,11 +22,15 @@ struct branch_ends {
 void mixer_emit(struct emitter *emitter, const struct mixer *config,
                 const struct branch_ends *ends);
 
-/* An MLP's first product, whose result it returns, gate and up beside each other, and what makes
- * the branch's output of that. Another branch may come between them. */
-struct rows mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
-                        const struct branch_ends *ends);
-void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, struct rows hidden,
+/* An MLP's first products, and what makes the branch's output of their results. Another branch may
+ * come between them. */
+struct mlp_hidden {
+    struct rows rows;    /* gate, then up; of a row's experts all gates, then all ups */
+    struct rows choices; /* of experts (ops_route) */
+};
+struct mlp_hidden mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
+                              const struct branch_ends *ends);
+void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct mlp_hidden *hidden,
                    const struct branch_ends *ends);
 
 /* A convolution of adjacent columns, in their place; keeps the last rows of a text (conv.c). */

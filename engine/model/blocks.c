@@ -129,17 +129,13 @@ static int bind_table(const struct model *model, struct weights *weights, const 
                           rows, model->hidden_size, table, err);
 }
 
-static int bind_mlp(struct weights *weights, const struct config *config,
-                    const struct block_names *names, const char *prefix,
-                    const struct branch_config *branch, struct mlp *mlp, struct error *err)
+/* The matrices below prefix of an MLP, or of an expert. */
+static int bind_mlp_matrices(struct weights *weights, const struct config *config,
+                             const struct block_names *names, const char *prefix, bool gated,
+                             int64_t inner, struct mlp *mlp, struct error *err)
 {
-    const int64_t hidden = config->hidden_size, inner = branch->mlp_size;
+    const int64_t hidden = config->hidden_size;
     char name[WEIGHT_NAME_SIZE];
-    bool gated = names->mlp == BLOCK_MLP_GATED;
-    mlp->act = branch->act;
-    mlp->gate_scale = branch->gate_scale;
-    if (names->mlp == BLOCK_MLP_EITHER)
-        gated = weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_proj));
     if (names->gate_up_proj &&
         weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_up_proj))) {
         struct matrix both;
@@ -158,6 +154,49 @@ static int bind_mlp(struct weights *weights, const struct config *config,
     }
     return weights_linear(weights, weights_name(name, "%s.%s", prefix, names->down_proj), hidden,
                           inner, names->biased, &mlp->down_proj, err);
+}
+
+/* "prefix.experts.3" */
+static const char *expert_name(char name[WEIGHT_NAME_SIZE], const struct block_names *names,
+                               const char *prefix, int i)
+{
+    return weights_name(name, "%s.%s.%d", prefix, names->experts, i);
+}
+
+/* Whether the MLP, or the expert, has a gate. */
+static bool is_gated(struct weights *weights, const struct block_names *names, const char *prefix)
+{
+    char name[WEIGHT_NAME_SIZE];
+    return names->mlp == BLOCK_MLP_EITHER
+               ? weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_proj))
+               : names->mlp == BLOCK_MLP_GATED;
+}
+
+static int bind_mlp(struct weights *weights, const struct config *config,
+                    const struct block_names *names, const char *prefix,
+                    const struct branch_config *branch, struct mlp *mlp, struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    mlp->act = branch->act;
+    mlp->gate_scale = branch->gate_scale;
+    mlp->num_experts = branch->num_experts;
+    mlp->experts_per_token = branch->experts_per_token;
+    mlp->norm_topk_prob = branch->norm_topk_prob;
+    if (mlp->num_experts == 0)
+        return bind_mlp_matrices(weights, config, names, prefix, is_gated(weights, names, prefix),
+                                 branch->mlp_size, mlp, err);
+    mlp->experts = arena_alloc(weights->arena, (size_t)mlp->num_experts, sizeof *mlp->experts, err);
+    if (!mlp->experts || weights_linear(weights, weights_name(name, "%s.%s", prefix, names->router),
+                                        mlp->num_experts, config->hidden_size, names->biased,
+                                        &mlp->router, err) != 0)
+        return -1;
+    /* all as the first one is: what another one has beside is a tensor too many */
+    const bool gated = is_gated(weights, names, expert_name(name, names, prefix, 0));
+    for (int i = 0; i < mlp->num_experts; i++)
+        if (bind_mlp_matrices(weights, config, names, expert_name(name, names, prefix, i), gated,
+                              branch->mlp_size, &mlp->experts[i], err) != 0)
+            return -1;
+    return 0;
 }
 
 /* A mixer as the configuration says; a pair's second part goes into *second. */
@@ -384,6 +423,16 @@ static void random_norm(struct random_list *list, const char *prefix,
     random_list_norm(list, prefix, norm->name, norm->kind, list->config->hidden_size);
 }
 
+static void random_mlp(struct random_list *list, const struct block_names *names,
+                       const char *prefix, int64_t inner)
+{
+    const int64_t hidden = list->config->hidden_size;
+    if (names->mlp == BLOCK_MLP_GATED || (names->mlp == BLOCK_MLP_EITHER && list->shapes->glu))
+        random_list_linear(list, prefix, names->gate_proj, inner, hidden, 0);
+    random_list_linear(list, prefix, names->up_proj, inner, hidden, 0);
+    random_list_output(list, prefix, names->down_proj, hidden, inner);
+}
+
 /* first: the norm before it is no other branch's. */
 static void random_branch(struct random_list *list, const struct block_names *names,
                           const char *layer, const struct branch_config *branch, bool first,
@@ -391,7 +440,7 @@ static void random_branch(struct random_list *list, const struct block_names *na
                                              const struct mixer *))
 {
     const struct config *config = list->config;
-    const int64_t hidden = config->hidden_size, inner = branch->mlp_size;
+    const int64_t hidden = config->hidden_size;
     char prefix[WEIGHT_NAME_SIZE / 2];
     snprintf(prefix, sizeof prefix, "%s.%s", layer, branch->name);
     if (first)
@@ -404,10 +453,15 @@ static void random_branch(struct random_list *list, const struct block_names *na
         list_mixer(list, prefix, &own);
         return;
     }
-    if (names->mlp == BLOCK_MLP_GATED || (names->mlp == BLOCK_MLP_EITHER && list->shapes->glu))
-        random_list_linear(list, prefix, names->gate_proj, inner, hidden, 0);
-    random_list_linear(list, prefix, names->up_proj, inner, hidden, 0);
-    random_list_output(list, prefix, names->down_proj, hidden, inner);
+    if (branch->num_experts == 0) {
+        random_mlp(list, names, prefix, branch->mlp_size);
+        return;
+    }
+    random_list_linear(list, prefix, names->router, branch->num_experts, hidden, 0);
+    for (int i = 0; i < branch->num_experts; i++) {
+        char expert[WEIGHT_NAME_SIZE];
+        random_mlp(list, names, expert_name(expert, names, prefix, i), branch->mlp_size);
+    }
 }
 
 static void random_layer(struct random_list *list, const struct block_names *names, int i,

@@ -21,8 +21,9 @@ struct block_names {
     const char *root; /* "model": all but the head's begin so, or none does */
     const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
     const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
-    const char *gate_up_proj; /* the rows of both in one, where a file has it so; or NULL */
-    const char *lm_head;      /* the whole name */
+    const char *gate_up_proj;     /* the rows of both in one, where a file has it so; or NULL */
+    const char *router, *experts; /* likewise; expert i is EXPERTS.i, with the names of an MLP */
+    const char *lm_head;          /* the whole name */
     enum block_mlp mlp;
     enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */
 };

@@ -54,7 +54,9 @@ struct branch_config {
     int mixer; /* index into config->mixers; -1: it is an MLP */
     enum hidden_act act;
     int64_t mlp_size;
-    float gate_scale; /* of an MLP, as in struct mlp */
+    float gate_scale; /* of an MLP, as in struct mlp; so what follows */
+    int num_experts, experts_per_token;
+    bool norm_topk_prob;
 };
 
 struct block_config {

@@ -39,11 +39,32 @@ static int parse_scale(const struct fields *fields, const char *key, float *scal
     return 0;
 }
 
-/* {"hidden_act", "intermediate_size"}, of which what is not there is the model's. */
+/* "num_experts" and what is said of them, where there are any. */
+static int parse_experts(const struct fields *fields, struct branch_config *out, struct error *err)
+{
+    static const char *const keys[] = {"num_experts_per_tok", "norm_topk_prob"};
+    int64_t experts = 0, chosen = 0;
+    if (fields_int(fields, "num_experts", FIELD_OPTIONAL, 2, MLP_MAX_EXPERTS, &experts, err) != 0)
+        return -1;
+    for (size_t i = 0; experts == 0 && i < COUNT(keys); i++)
+        if (fields_has(fields, keys[i]))
+            return error_set(err, ERROR_INVALID, "%s.%s: only an mlp with num_experts has it",
+                             fields->place, keys[i]);
+    if (experts == 0)
+        return 0;
+    if (fields_int(fields, keys[0], FIELD_REQUIRED, 1, experts, &chosen, err) != 0)
+        return -1;
+    out->num_experts = (int)experts;
+    out->experts_per_token = (int)chosen;
+    return fields_bool(fields, keys[1], FIELD_OPTIONAL, &out->norm_topk_prob, err);
+}
+
+/* What is not there is the model's, or of one MLP without experts. */
 static int parse_mlp(const struct config *config, const struct fields *branch,
                      struct branch_config *out, struct error *err)
 {
-    static const char *const known[] = {"hidden_act", "intermediate_size"};
+    static const char *const known[] = {"hidden_act", "intermediate_size", "num_experts",
+                                        "num_experts_per_tok", "norm_topk_prob"};
     struct fields fields;
     int act = (int)config->hidden_act;
     out->mixer = -1;
@@ -54,7 +75,8 @@ static int parse_mlp(const struct config *config, const struct fields *branch,
         fields_choice(&fields, known[0], FIELD_OPTIONAL, act_names, COUNT(act_names), &act, err) !=
             0 ||
         fields_int(&fields, known[1], FIELD_OPTIONAL, 1, CONFIG_MAX_INTERMEDIATE, &out->mlp_size,
-                   err) != 0)
+                   err) != 0 ||
+        parse_experts(&fields, out, err) != 0)
         return -1;
     out->act = (enum hidden_act)act;
     return out->mlp_size > 0

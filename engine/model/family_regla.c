@@ -489,6 +489,8 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
 static const struct block_names names = {BLOCK_FLA_NAMES,
                                          .position_embeddings = "position_embeddings",
                                          .embedding_norm = "embedding_norm",
+                                         .router = "router",
+                                         .experts = "experts",
                                          .mlp = BLOCK_MLP_EITHER,
                                          .biased = WEIGHT_MAY_BIAS,
                                          .head_biased = WEIGHT_MAY_BIAS};

@@ -199,6 +199,14 @@ static void add_placed_norm(XXH3_state_t *hash, const char *name, int place,
     add_norm(hash, norm);
 }
 
+static void add_mlp(XXH3_state_t *hash, const struct mlp *mlp, int place, int act)
+{
+    add_placed(hash, "act", place, mlp->act, act);
+    add_placed(hash, "gate_scale", place, (double)mlp->gate_scale, 1);
+    add_placed(hash, "experts per token", place, mlp->experts_per_token, 0);
+    add_placed(hash, "norm_topk_prob", place, mlp->norm_topk_prob, 0);
+}
+
 /* What a block has beside its branches' norms and mixers. */
 static void add_block(XXH3_state_t *hash, const struct block *block, int place, int act)
 {
@@ -211,9 +219,7 @@ static void add_block(XXH3_state_t *hash, const struct block *block, int place, 
         add_placed(hash, "scale", place + i, (double)branch->scale, 1);
         add_placed(hash, "token shift", place + i, branch->shift.width, 0);
         if (branch->mlp != NULL)
-            add_placed(hash, "act", place + i, branch->mlp->act, act);
-        if (branch->mlp != NULL)
-            add_placed(hash, "gate_scale", place + i, (double)branch->mlp->gate_scale, 1);
+            add_mlp(hash, branch->mlp, place + i, act);
     }
 }
 

@@ -131,11 +131,18 @@ static inline int mixer_key_heads(const struct mixer *mixer)
     return mixer->num_qk_heads < mixer->num_kv_heads ? mixer->num_qk_heads : mixer->num_kv_heads;
 }
 
-/* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). */
+enum { MLP_MAX_EXPERTS = 512 };
+
+/* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). Or a
+ * mixture of experts, which are MLPs of one shape: the sum of those that router x chooses
+ * (ops_route), each times its weight. Of its matrices it has the router alone. */
 struct mlp {
     MLP_MATRICES(PART_MATRIX)
     enum hidden_act act;
-    float gate_scale; /* of gate_proj x */
+    float gate_scale;                   /* of gate_proj x */
+    struct mlp *experts;                /* [num_experts]; they have matrices only */
+    int num_experts, experts_per_token; /* 0: it is one MLP */
+    bool norm_topk_prob;                /* the weights of a token's experts sum to 1 */
 };
 
 /* What a block adds: a mixer or an MLP, of pre(x), or of that where `shift` has mixed a part of the

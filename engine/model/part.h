@@ -23,6 +23,7 @@ enum matrix_use {
     MATRIX_OF_PAIR,  /* likewise, behind those of both mixers of a pair */
     MATRIX_INNER,    /* some of that product's columns */
     MATRIX_OF_HEADS, /* a head's q or k: a matrix a head, below each other, packed as in the file */
+    MATRIX_ROUTER,   /* x, in f32 whatever the weights' format is: the scores of experts */
     MATRIX_LAST      /* what the part has made; the result is added to x */
 };
 
@@ -51,6 +52,7 @@ enum matrix_use {
     X(o_proj, MATRIX_LAST)
 
 #define MLP_MATRICES(X)                                 \
+    X(router, MATRIX_ROUTER)  /* of experts: [E, D] */  \
     X(gate_proj, MATRIX_OF_X) /* rows = 0: not gated */ \
     X(up_proj, MATRIX_OF_X)                             \
     X(down_proj, MATRIX_LAST)

@@ -380,6 +380,51 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
     return u;
 }
 
+/* ---- experts ---- */
+
+/* Of scores [num_experts] the `chosen` greatest (of equal ones those with the lower ids): ids
+ * [chosen], in ascending order, and weights [chosen], e^score over the sum of all, or with
+ * `renormalize` of the chosen ones. Sums run in ascending order of ids. Ids are ids whatever the
+ * scores are; where these are all NaN, so are the weights. */
+FORMULA void formula_route(const float *scores, int num_experts, int chosen, bool renormalize,
+                           float *ids, float *weights)
+{
+    float greatest = scores[0], all = 0.0f, own = 0.0f;
+    for (int i = 0; i < chosen; i++) {
+        int best = -1, place = 0, before = 0; /* `before`: how many chosen ones have lower ids */
+        for (int e = 0; e < num_experts; e++) {
+            if (before < i && (int)ids[before] == e) {
+                before++;
+            } else if (best < 0 || scores[e] > scores[best]) {
+                best = e;
+                place = before;
+            }
+        }
+        for (int j = i; j > place; j--)
+            ids[j] = ids[j - 1];
+        ids[place] = (float)best;
+    }
+    for (int e = 1; e < num_experts; e++)
+        greatest = scores[e] > greatest ? scores[e] : greatest;
+    for (int e = 0; e < num_experts; e++)
+        all = all + formula_exp(scores[e] - greatest);
+    for (int i = 0; i < chosen; i++) {
+        weights[i] = formula_exp(scores[(int)ids[i]] - greatest);
+        own = own + weights[i];
+    }
+    for (int i = 0; i < chosen; i++)
+        weights[i] = weights[i] / (renormalize ? own : all);
+}
+
+/* The sum over i < chosen of weights [i] times element i * stride of x, in order. */
+FORMULA float formula_combine(const float *weights, const float *x, int64_t stride, int chosen)
+{
+    float sum = weights[0] * x[0];
+    for (int i = 1; i < chosen; i++)
+        sum = sum + weights[i] * x[i * stride];
+    return sum;
+}
+
 /* ---- feature maps ---- */
 
 /* The maps of one number, phi_j = formula(z_j); exp's is the exponent. */

@@ -109,9 +109,32 @@ struct ops_norm {
     bool gate_first; /* Mamba-2's order */
 };
 
+/* What a router chooses for each row (mixture of experts): the ids of `chosen` experts, those of
+ * the greatest scores, the lower id of equal ones, in ascending order; and their weights, their
+ * parts of softmax(scores), with `renormalize` of the softmax of their scores alone
+ * (formula_route). */
+struct ops_route {
+    int num_experts, chosen, num_rows;
+    bool renormalize;
+    struct rows scores;  /* [N, num_experts] */
+    struct rows choices; /* out: [N, 2 * chosen]: ids, which f32 holds exactly, then weights */
+};
+
+/* out = sum over i < chosen of weight i of choices times part i of x, or out += that sum. The sum
+ * runs in order; each product is rounded. */
+struct ops_combine {
+    int chosen, num_rows, num_cols;
+    struct rows choices, x, out; /* as of ops_route; [N, chosen * num_cols]; [N, num_cols] */
+    bool accumulate;
+};
+
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Each output is one running sum over the input, in
  * order (by blocks of 32 where x became integers for a weight in blocks). A weight made of heads
  * multiplies part h of x with matrix h.
+ *
+ * A routed product (chosen > 0) takes matrices by row: part i of y is x, or with by_part part i of
+ * x, times the matrix whose number is id i of the row's choices. It has neither norm nor next, and
+ * does not accumulate.
  *
  * norm, if not NULL, is done first, and its y is this x. Nothing else may use that y: a device that
  * norms or gates x while it reads it does not write it.
@@ -124,6 +147,9 @@ struct ops_matmul {
     struct rows x, y; /* [num_rows, in], [num_rows, out] */
     enum formula activation;
     bool accumulate;
+    int chosen; /* 0: not routed */
+    bool by_part;
+    struct rows choices; /* as of ops_route */
     const struct ops_norm *norm;
     const struct weight *const *next;
 };
@@ -312,6 +338,10 @@ struct ops_limits {
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
     int64_t max_keys;  /* keys that a token of theirs sees; INT64_MAX: all before it */
     int64_t max_input; /* longest row of a matrix product, each head padded to a multiple of 32 */
+    /* of routed products: matrices; those of a row; numbers of x and y for each of these, together;
+     * 0: there are none */
+    int max_experts, max_chosen;
+    int64_t max_routed;
 };
 
 struct ops {
@@ -353,8 +383,8 @@ struct ops {
     int (*upload)(struct backend *, const void *host, size_t bytes, void **out, struct error *);
     void (*unload)(struct backend *, void *); /* what upload returned; NULL is allowed */
 
-    /* Packs matrices of one width as one, their outputs one after the other. With heads > 1 it
-     * packs a single [heads * rows, cols] matrix, whose part h meets part h of the input. auto: the
+    /* Packs matrices of one width as one, their outputs one after the other. With heads > 1 they
+     * are [heads * rows, cols] together, whose part h meets part h of the input. auto: the
      * narrowest format that holds the parts as they are. ERROR_INVALID: a number is too large for
      * the format. */
     int (*weight_create)(struct backend *, struct weight **out, const struct matrix *parts,
@@ -374,6 +404,8 @@ struct ops {
     void (*embed)(struct backend *, const struct ops_embed *);
     void (*norm)(struct backend *, const struct ops_norm *);
     void (*matmul)(struct backend *, const struct ops_matmul *);
+    void (*route)(struct backend *, const struct ops_route *);
+    void (*combine)(struct backend *, const struct ops_combine *);
     void (*map)(struct backend *, const struct ops_map *);
     void (*conv)(struct backend *, const struct ops_conv *);
     void (*angles)(struct backend *, const struct ops_angles *);

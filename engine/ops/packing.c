@@ -16,12 +16,14 @@ int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t 
     *biased = false;
     for (int i = 0; i < num_parts; i++) {
         if (parts[i].rows < 1 || parts[i].cols < 1 || parts[i].cols != parts[0].cols ||
-            parts[i].rows % heads != 0 || parts[i].rows > INT32_MAX || parts[i].cols > INT32_MAX)
+            parts[i].rows > INT32_MAX || parts[i].cols > INT32_MAX)
             return error_set(err, ERROR_INTERNAL, "a matrix of %lld x %lld cannot be packed",
                              (long long)parts[i].rows, (long long)parts[i].cols);
         *rows += parts[i].rows;
         *biased = *biased || parts[i].bias != NULL;
     }
+    if (*rows % heads != 0)
+        return error_set(err, ERROR_INTERNAL, "%lld rows are no %d heads", (long long)*rows, heads);
     return 0;
 }
 

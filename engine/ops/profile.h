@@ -7,6 +7,7 @@
     X(PROFILE_EMBED, "embed")           \
     X(PROFILE_NORM, "norm")             \
     X(PROFILE_PRODUCT, "product")       \
+    X(PROFILE_ROUTE, "route")           \
     X(PROFILE_MAP, "map")               \
     X(PROFILE_CONV, "conv")             \
     X(PROFILE_ANGLES, "angles")         \

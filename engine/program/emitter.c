@@ -177,79 +177,104 @@ static double plain_bytes(const struct matrix *matrix, enum weight_format format
            weight_format_bytes(format);
 }
 
-static void describe(struct program_weight *weight, const struct emitter_stack *stack,
+enum weight_role { ROLE_USUAL, ROLE_HEADS, ROLE_MODEL_HEAD, ROLE_ROUTER };
+
+/* Matrices that become one weight. */
+struct packed {
+    const struct matrix *parts;
+    int count, heads, num_names;
+    const char *const *names; /* [num_names]: of the first ones; experts share them */
+    enum weight_role role;
+};
+
+static void describe(struct program_weight *weight, const struct packed *of,
                      enum weight_format format)
 {
     size_t used = 0;
     if (format == WEIGHTS_AUTO)
-        format = packing_format(stack->parts, stack->count);
-    for (int i = 0; i < stack->count; i++) {
-        weight->rows += stack->parts[i].rows;
-        weight->cols = stack->parts[i].cols;
-        weight->bytes += plain_bytes(&stack->parts[i], format);
-        if (used < sizeof weight->name)
+        format = packing_format(of->parts, of->count);
+    for (int i = 0; i < of->count; i++) {
+        weight->rows += of->parts[i].rows;
+        weight->cols = of->parts[i].cols;
+        weight->bytes += plain_bytes(&of->parts[i], format);
+        if (i < of->num_names && used < sizeof weight->name)
             used += (size_t)snprintf(weight->name + used, sizeof weight->name - used, "%s%s",
-                                     i > 0 ? "+" : "", stack->names[i]);
+                                     i > 0 ? "+" : "", of->names[i]);
     }
+    weight->heads = of->heads;
+    weight->of_heads = of->role == ROLE_HEADS;
 }
-
-enum weight_role { ROLE_USUAL, ROLE_HEADS, ROLE_MODEL_HEAD };
 
 /* The format of a matrix where those of the model have `format`. */
 static enum weight_format format_of(enum weight_format format, enum weight_role role, int heads)
 {
     return role == ROLE_HEADS && heads > 1 ? WEIGHTS_AUTO
            : role == ROLE_MODEL_HEAD       ? weight_format_of_head(format)
+           : role == ROLE_ROUTER           ? WEIGHTS_F32
                                            : format;
 }
 
-static void count_packed(struct emitter *emitter, const struct emitter_stack *stack)
+static void count_packed(struct emitter *emitter, const struct packed *of)
 {
     const struct emitter_options *options = emitter->options;
     const int64_t all = emitter->model->parameters;
-    for (int i = 0; i < stack->count; i++) {
-        model_packed(emitter->model, &stack->parts[i]);
-        emitter->packed += stack->parts[i].rows * stack->parts[i].cols;
+    for (int i = 0; i < of->count; i++) {
+        model_packed(emitter->model, &of->parts[i]);
+        emitter->packed += of->parts[i].rows * of->parts[i].cols;
     }
     if (options->progress != NULL && emitter->packed < all)
         options->progress(options->progress_context, (double)emitter->packed / (double)all);
 }
 
-static const struct program_weight *pack(struct emitter *emitter, const struct emitter_stack *stack,
-                                         int heads, enum weight_role role)
+static const struct program_weight *pack(struct emitter *emitter, const struct packed *of)
 {
     struct program *program = emitter->program;
     const struct ops *ops = emitter->ops;
-    const enum weight_format format = format_of(emitter->options->weights, role, heads);
+    const enum weight_format format = format_of(emitter->options->weights, of->role, of->heads);
     if (emitter_failed(emitter) ||
         !grow(emitter, (void **)&program->weights, program->num_weights, sizeof *program->weights))
         return NULL;
     struct program_weight *weight =
         arena_alloc(&program->arena, 1, sizeof *weight, &emitter->error);
-    if (weight == NULL || ops->weight_create(emitter->backend, &weight->packed, stack->parts,
-                                             stack->count, heads, format, &emitter->error) != 0)
+    if (weight == NULL || ops->weight_create(emitter->backend, &weight->packed, of->parts,
+                                             of->count, of->heads, format, &emitter->error) != 0)
         return NULL;
     program->weights[program->num_weights++] = weight;
-    describe(weight, stack, format);
-    weight->heads = heads;
-    weight->of_heads = role == ROLE_HEADS;
-    count_packed(emitter, stack);
+    describe(weight, of, format);
+    count_packed(emitter, of);
     for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
-        program->weights_bytes[as] +=
-            ops->weight_bytes(weight->packed, format_of((enum weight_format)as, role, heads));
+        program->weights_bytes[as] += ops->weight_bytes(
+            weight->packed, format_of((enum weight_format)as, of->role, of->heads));
     return weight;
+}
+
+static const struct program_weight *
+pack_stack(struct emitter *emitter, const struct emitter_stack *stack, enum weight_role role)
+{
+    return pack(emitter, &(struct packed){.parts = stack->parts,
+                                          .count = stack->count,
+                                          .heads = 1,
+                                          .num_names = stack->count,
+                                          .names = stack->names,
+                                          .role = role});
 }
 
 const struct program_weight *emitter_pack(struct emitter *emitter,
                                           const struct emitter_stack *stack)
 {
-    return pack(emitter, stack, 1, ROLE_USUAL);
+    return pack_stack(emitter, stack, ROLE_USUAL);
 }
 
-static struct emitter_stack only(const char *name, const struct matrix *matrix)
+static const struct program_weight *pack_one(struct emitter *emitter, const char *name,
+                                             const struct matrix *matrix, int heads,
+                                             enum weight_role role)
 {
-    return (struct emitter_stack){
-        .parts = {*matrix}, .names = {name}, .count = 1, .width = matrix->rows};
+    return pack(emitter, &(struct packed){.parts = matrix,
+                                          .count = 1,
+                                          .heads = heads,
+                                          .num_names = 1,
+                                          .names = &name,
+                                          .role = role});
 }
 
 const struct program_weight *emitter_pack_part(struct emitter *emitter, const void *part,
@@ -258,21 +283,40 @@ const struct program_weight *emitter_pack_part(struct emitter *emitter, const vo
 {
     struct emitter_stack stack = {0};
     emitter_stack_add(&stack, part, list, count, use, NULL);
-    return emitter_pack(emitter, &stack);
+    return pack_stack(emitter, &stack, use == MATRIX_ROUTER ? ROLE_ROUTER : ROLE_USUAL);
+}
+
+const struct program_weight *emitter_pack_experts(struct emitter *emitter,
+                                                  const struct mlp *experts, int count,
+                                                  const struct part_matrix *row)
+{
+    struct matrix *parts = calloc((size_t)count, sizeof *parts);
+    if (parts == NULL) {
+        emitter_no_memory(emitter, "experts");
+        return NULL;
+    }
+    for (int i = 0; i < count; i++)
+        parts[i] = *part_matrix_of(&experts[i], row);
+    const struct program_weight *weight = pack(emitter, &(struct packed){.parts = parts,
+                                                                         .count = count,
+                                                                         .heads = count,
+                                                                         .num_names = 1,
+                                                                         .names = &row->name,
+                                                                         .role = ROLE_USUAL});
+    free(parts);
+    return weight;
 }
 
 const struct program_weight *emitter_pack_heads(struct emitter *emitter, const char *name,
                                                 const struct matrix *matrix, int heads)
 {
-    const struct emitter_stack stack = only(name, matrix);
-    return pack(emitter, &stack, heads, ROLE_HEADS);
+    return pack_one(emitter, name, matrix, heads, ROLE_HEADS);
 }
 
 const struct program_weight *emitter_pack_head(struct emitter *emitter, const char *name,
                                                const struct matrix *matrix)
 {
-    const struct emitter_stack stack = only(name, matrix);
-    return pack(emitter, &stack, 1, ROLE_MODEL_HEAD);
+    return pack_one(emitter, name, matrix, 1, ROLE_MODEL_HEAD);
 }
 
 /* ---- operations ---- */
@@ -308,6 +352,16 @@ void emitter_matmul(struct emitter *emitter, const struct program_weight *weight
         operation->matmul.weight = weight->packed;
     if (call->norm != NULL)
         operation->first = *call->norm;
+}
+
+void emitter_route(struct emitter *emitter, const struct ops_route *call)
+{
+    add(emitter, OPERATION_ROUTE)->route = *call;
+}
+
+void emitter_combine(struct emitter *emitter, const struct ops_combine *call)
+{
+    add(emitter, OPERATION_COMBINE)->combine = *call;
 }
 
 void emitter_map(struct emitter *emitter, const struct ops_map *call)
@@ -409,8 +463,8 @@ void emitter_share_angles(struct emitter *emitter, const double *theta, int coun
 
 /* ---- the end ---- */
 
-/* The weights of a step's products, in their order. The head's product is there twice, but one step
- * has it once. */
+/* The weights of a step's products, in their order, but for routed ones, of which a step reads some
+ * matrices only. The head's product is there twice, but one step has it once. */
 static void list_order(struct emitter *emitter)
 {
     struct program *program = emitter->program;
@@ -424,7 +478,7 @@ static void list_order(struct emitter *emitter)
     int count = 0;
     for (int i = 0; i < program->num_operations; i++) {
         struct operation *operation = &program->operations[i];
-        if (operation->kind != OPERATION_MATMUL)
+        if (operation->kind != OPERATION_MATMUL || operation->matmul.chosen > 0)
             continue;
         const bool again = count > 0 && order[count - 1] == operation->matmul.weight;
         if (!again)

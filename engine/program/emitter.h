@@ -88,10 +88,14 @@ void emitter_stack_add(struct emitter_stack *stack, const void *part,
 
 const struct program_weight *emitter_pack(struct emitter *emitter,
                                           const struct emitter_stack *stack);
-/* Those that a part has of one use. */
+/* Those that a part has of one use; a router's stay f32. */
 const struct program_weight *emitter_pack_part(struct emitter *emitter, const void *part,
                                                const struct part_matrix *list, int count,
                                                enum matrix_use use);
+/* Of `count` experts of one shape their matrix at a row of mlp_matrices, for routed products. */
+const struct program_weight *emitter_pack_experts(struct emitter *emitter,
+                                                  const struct mlp *experts, int count,
+                                                  const struct part_matrix *row);
 /* A feature map's, of so many heads, in the file's format. */
 const struct program_weight *emitter_pack_heads(struct emitter *emitter, const char *name,
                                                 const struct matrix *matrix, int heads);
@@ -108,6 +112,8 @@ void emitter_embed(struct emitter *emitter, const struct ops_embed *call);
 void emitter_norm(struct emitter *emitter, const struct ops_norm *call);
 void emitter_matmul(struct emitter *emitter, const struct program_weight *weight,
                     const struct ops_matmul *call);
+void emitter_route(struct emitter *emitter, const struct ops_route *call);
+void emitter_combine(struct emitter *emitter, const struct ops_combine *call);
 void emitter_map(struct emitter *emitter, const struct ops_map *call);
 void emitter_conv(struct emitter *emitter, const struct ops_conv *call);
 void emitter_positions(struct emitter *emitter, const struct ops_positions *call);

@@ -25,7 +25,15 @@ static void visit_matmul(const struct visitor *to, struct operation *operation)
     if (matmul->norm != NULL)
         visit_norm(to, &operation->first);
     visit(to, &matmul->x, ACCESS_READS);
+    visit(to, &matmul->choices, ACCESS_READS);
     visit(to, &matmul->y, ACCESS_WRITES | (matmul->accumulate ? ACCESS_READS : 0));
+}
+
+static void visit_combine(const struct visitor *to, struct ops_combine *combine)
+{
+    visit(to, &combine->choices, ACCESS_READS);
+    visit(to, &combine->x, ACCESS_READS);
+    visit(to, &combine->out, ACCESS_WRITES | (combine->accumulate ? ACCESS_READS : 0));
 }
 
 static void visit_angles_of(const struct visitor *to, struct ops_positions *positions)
@@ -86,6 +94,13 @@ void operation_each_rows(struct operation *operation, operation_visit *each, voi
         break;
     case OPERATION_MATMUL:
         visit_matmul(&to, operation);
+        break;
+    case OPERATION_ROUTE:
+        visit(&to, &operation->route.scores, ACCESS_READS);
+        visit(&to, &operation->route.choices, ACCESS_WRITES);
+        break;
+    case OPERATION_COMBINE:
+        visit_combine(&to, &operation->combine);
         break;
     case OPERATION_MAP:
         visit(&to, &operation->map.u, ACCESS_READS);

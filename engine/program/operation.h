@@ -15,6 +15,8 @@ struct ops_gather { /* the rows of x that want logits */
     X(OPERATION_EMBED, embed)           \
     X(OPERATION_NORM, norm)             \
     X(OPERATION_MATMUL, matmul)         \
+    X(OPERATION_ROUTE, route)           \
+    X(OPERATION_COMBINE, combine)       \
     X(OPERATION_MAP, map)               \
     X(OPERATION_CONV, conv)             \
     X(OPERATION_ANGLES, angles)         \
@@ -45,7 +47,7 @@ struct program_weight {
     struct weight *packed;
     char name[WEIGHT_NAME_BYTES]; /* of its matrices, joined by "+", cut where they are many */
     int64_t rows, cols;           /* of all matrices; with heads, of all heads' */
-    int heads;                    /* see ops->weight_create */
+    int heads;                    /* see ops->weight_create; of routed products: experts */
     bool of_heads;                /* a feature map's, whose format is that of the file */
     double bytes;                 /* in memory, without what pads them */
 };

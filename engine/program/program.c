@@ -33,6 +33,15 @@ static void run_matmul(const struct program *program, const struct operation *op
     program->ops->matmul(program->backend, &call);
 }
 
+/* Of operations whose calls say the number of rows, and point to no other. */
+#define WITH_ROWS(kind, name)                      \
+    case kind: {                                   \
+        struct ops_##name call_ = operation->name; \
+        call_.num_rows = num_rows;                 \
+        ops->name(backend, &call_);                \
+        break;                                     \
+    }
+
 /* Of operations whose calls say nothing of the number of rows: backends know it from the batch. */
 #define AS_IT_IS(kind, name)                  \
     case kind:                                \
@@ -43,8 +52,6 @@ static void run(const struct program *program, const struct operation *operation
 {
     const struct ops *ops = program->ops;
     struct backend *backend = program->backend;
-    struct ops_norm norm;
-    struct ops_map map;
     switch (operation->kind) {
         AS_IT_IS(OPERATION_EMBED, embed)
         AS_IT_IS(OPERATION_CONV, conv)
@@ -53,18 +60,12 @@ static void run(const struct program *program, const struct operation *operation
         AS_IT_IS(OPERATION_RECURRENCE, recurrence)
         AS_IT_IS(OPERATION_SEGMENTS, segments)
         AS_IT_IS(OPERATION_ATTENTION, attention)
-    case OPERATION_NORM:
-        norm = operation->norm;
-        norm.num_rows = num_rows;
-        ops->norm(backend, &norm);
-        break;
+        WITH_ROWS(OPERATION_NORM, norm)
+        WITH_ROWS(OPERATION_ROUTE, route)
+        WITH_ROWS(OPERATION_COMBINE, combine)
+        WITH_ROWS(OPERATION_MAP, map)
     case OPERATION_MATMUL:
         run_matmul(program, operation, num_rows);
-        break;
-    case OPERATION_MAP:
-        map = operation->map;
-        map.num_rows = num_rows;
-        ops->map(backend, &map);
         break;
     case OPERATION_GATHER:
         ops->gather(backend, operation->gather.x, operation->gather.out, operation->gather.cols);
@@ -179,17 +180,30 @@ static void limit_attention(struct ops_limits *limits, const struct ops_attentio
         limits->max_keys = keys;
 }
 
+static void limit_matmul(struct ops_limits *limits, const struct operation *operation)
+{
+    const struct program_weight *weight = operation->weight;
+    const int chosen = operation->matmul.chosen;
+    /* of a routed product a row has each matrix once at most */
+    const int64_t input = (chosen > 0 ? 1 : weight->heads) * ((weight->cols + 31) / 32 * 32);
+    if (input > limits->max_input)
+        limits->max_input = input;
+    if (chosen == 0)
+        return;
+    const int64_t numbers = chosen * (weight->cols + weight->rows / weight->heads);
+    limits->max_experts = most(limits->max_experts, weight->heads);
+    limits->max_chosen = most(limits->max_chosen, chosen);
+    if (numbers > limits->max_routed)
+        limits->max_routed = numbers;
+}
+
 struct ops_limits program_limits(const struct program *program)
 {
     struct ops_limits limits = {0};
-    for (int i = 0; i < program->num_weights; i++) {
-        const struct program_weight *weight = program->weights[i];
-        const int64_t input = weight->heads * ((weight->cols + 31) / 32 * 32);
-        if (input > limits.max_input)
-            limits.max_input = input;
-    }
     for (int i = 0; i < program->num_operations; i++) {
         const struct operation *operation = &program->operations[i];
+        if (operation->kind == OPERATION_MATMUL)
+            limit_matmul(&limits, operation);
         if (operation->kind == OPERATION_RECURRENCE)
             limit_recurrence(&limits, &operation->recurrence);
         if (operation->kind == OPERATION_ATTENTION)

@@ -38,7 +38,8 @@ struct program {
     int num_buffers;
     struct program_weight **weights; /* [num_weights]: in the order of their first products */
     int num_weights;
-    /* [num_weights + 2] of a step's products in their order, the first again, NULL */
+    /* [num_weights + 2] of a step's products in their order but for routed ones, the first again,
+     * NULL */
     const struct weight **order;
     struct rows logits; /* [max_logits, V], dense */
     struct rows hidden; /* [max_rows, D]: behind the last norm; of programs that have hidden rows */

@@ -250,11 +250,24 @@ static int check_tensors(const struct model *model, struct error *err)
     return 0;
 }
 
+/* What experts see is not in the sums, and a router keeps its numbers. */
+static int check_experts(const struct model *model, struct error *err)
+{
+    const struct branch *branch;
+    for (int i = 0; i < model->num_layers; i++)
+        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++)
+            if (branch->mlp != NULL && branch->mlp->num_experts > 0)
+                return error_set(err, ERROR_UNSUPPORTED,
+                                 "%s: expected MLPs without experts, got %d experts in layer %d",
+                                 model->directory, branch->mlp->num_experts, i);
+    return 0;
+}
+
 int quantizer_start(struct quantizer *q, const struct model *model, struct error *err)
 {
     bool any = false;
     q->model = model;
-    if (check_tensors(model, err) != 0)
+    if (check_experts(model, err) != 0 || check_tensors(model, err) != 0)
         return -1;
     q->targets = calloc((size_t)q->count * EMITTER_MAX_STACK + 1, sizeof *q->targets);
     if (q->targets == NULL || q->failed.code != ERROR_NONE)

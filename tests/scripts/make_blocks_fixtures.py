@@ -19,7 +19,9 @@ from golden_case import fill_with_noise, random_prompt, write_case
 from safetensors.torch import save_file
 
 MATTERS = 5e-3
+MARGIN = 1e-3  # between the last expert that is chosen and the first that is not: f32 is far nearer
 PROMPT = 70
+ROUTED = []  # of each mixture that was computed: its name, sorted weights, and chosen ids
 ACTS = {"gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.relu}
 BASE = {"model_type": "regla", "vocab_size": 275, "num_attention_heads": 4, "bos_token_id": 0,
         "eos_token_id": 0}
@@ -146,6 +148,23 @@ def mix(tensors, name, config, mixer, x):
 
 
 def mlp(tensors, name, config, keys, x):
+    return (experts if "num_experts" in keys else one_mlp)(tensors, name, config, keys, x)
+
+
+def experts(tensors, name, config, keys, x):
+    """All experts of all tokens, of which those that are not chosen have the weight 0."""
+    count, chosen = keys["num_experts"], keys["num_experts_per_tok"]
+    weights = linear(tensors, f"{name}.router", count, x, True).softmax(-1)
+    kept, ids = weights.topk(chosen)
+    if keys.get("norm_topk_prob"):
+        kept = kept / kept.sum(-1, keepdim=True)
+    ROUTED.append((name, weights.sort(-1, descending=True).values, ids))
+    parts = [one_mlp(tensors, f"{name}.experts.{e}", config, keys, x) for e in range(count)]
+    shares = torch.zeros_like(weights).scatter(-1, ids, kept)
+    return sum(shares[:, e:e + 1] * part for e, part in enumerate(parts))
+
+
+def one_mlp(tensors, name, config, keys, x):
     act = ACTS[keys.get("hidden_act", config.get("hidden_act", "gelu"))]
     inner = keys.get("intermediate_size", config["intermediate_size"])
     up = linear(tensors, f"{name}.up_proj", inner, x, True)
@@ -279,6 +298,26 @@ CASES = {
                                      {"mlp": {}, "norm": "none", "token_shift": True}]}]},
         "layer_types": ["both", "beside", "both"],
     },
+    # Mixtures of experts: one of two, without gates; two of four, with them and renormalized; and an
+    # MLP of one, in a layer whose mixer reads the same x.
+    "experts": {
+        "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 21, "norm_type": "rmsnorm",
+        "norm_eps": 1e-5, "hidden_act": "silu",
+        "mixers": {
+            "linear": {"kind": "linear", "feature_map": "elu+1", "gate": "scalar", "sum_norm": True},
+            "full": {"kind": "softmax", "num_kv_heads": 2, "position": {"type": "rope", "base": 500.0}}},
+        "blocks": {
+            "one_of_two": [
+                {"branches": [{"mixer": "linear"}]},
+                {"branches": [{"mlp": {"num_experts": 2, "num_experts_per_tok": 1,
+                                       "intermediate_size": 17, "hidden_act": "relu"}}]}],
+            "two_of_four": [
+                {"branches": [{"mixer": "full"},
+                              {"mlp": {"num_experts": 4, "num_experts_per_tok": 2,
+                                       "norm_topk_prob": True}}]},
+                {"branches": [{"mlp": {}, "name": "last"}], "post_norm": "simple_rmsnorm"}]},
+        "layer_types": ["one_of_two", "two_of_four"],
+    },
 }
 
 
@@ -286,7 +325,7 @@ def numbers(config, path=()):
     """Places of numbers that can be other ones without another shape of a tensor."""
     shapes = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_heads",
               "num_kv_heads", "num_attention_heads", "width",
-              "norm_eps", "bos_token_id", "eos_token_id", "sum_norm")
+              "norm_eps", "bos_token_id", "eos_token_id", "sum_norm", "num_experts")
     items = config.items() if isinstance(config, dict) else enumerate(config)
     for key, value in items:
         if isinstance(value, (dict, list)):
@@ -312,6 +351,21 @@ def check_that_all_counts(name, config, tensors, prompt):
             raise SystemExit(f"{name}: {path}: it moves log-probabilities by {moved:.1e} only")
 
 
+def check_routes(name):
+    """Of all mixtures since the last call: no choice is near another one, no expert is without
+    tokens."""
+    for place, weights, ids in ROUTED:
+        chosen, count = ids.shape[-1], weights.shape[-1]
+        margin = float((weights[:, chosen - 1] - weights[:, chosen]).min())
+        idle = set(range(count)) - set(ids.flatten().tolist())
+        if margin < MARGIN or idle:
+            raise SystemExit(f"{name}: {place}: margin {margin:.1e}, experts {idle} without tokens")
+    if ROUTED:
+        least = min(float((w[:, i.shape[-1] - 1] - w[:, i.shape[-1]]).min()) for _, w, i in ROUTED)
+        print(f"{name}: the least margin of a router is {least:.1e}")
+    ROUTED.clear()
+
+
 def make(folder, config, seed):
     tensors, prompt = Tensors(), random_prompt(BASE["vocab_size"], PROMPT, seed)
     config = {**BASE, **config}
@@ -320,12 +374,14 @@ def make(folder, config, seed):
     for key, tensor in tensors.made.items():
         tensors.made[key] = tensor.float().double()
     check_that_all_counts(folder.name, config, tensors, prompt)
+    ROUTED.clear()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     save_file({key: tensor.float() for key, tensor in tensors.made.items()},
               folder / "model.safetensors")
     write_case(folder, lambda ids: logits(tensors, config, ids), prompt)
+    check_routes(folder.name)
 
 
 for number, (name, config) in enumerate(CASES.items()):

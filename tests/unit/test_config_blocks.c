@@ -65,7 +65,8 @@ static const struct change block_changes[] = {
     {"blocks/side_by_side/1/branches/0/mlp", "3",
      SIDE "[1].branches[0].mlp: expected an object, got 3"},
     {"blocks/side_by_side/1/branches/0/mlp/bias", "true",
-     SIDE "[1].branches[0].mlp: unknown key \"bias\" (known: hidden_act, intermediate_size)"},
+     SIDE "[1].branches[0].mlp: unknown key \"bias\" (known: hidden_act, intermediate_size, "
+          "num_experts, num_experts_per_tok, norm_topk_prob)"},
     {"blocks/side_by_side/1/branches/0/mlp/hidden_act", "\"tanh\"",
      SIDE "[1].branches[0].mlp.hidden_act: unknown hidden_act \"tanh\" (known: gelu, gelu_new, "
           "relu, silu, relu2)"},

@@ -33,7 +33,8 @@ Test(cost, of_each_layer)
     static const char *const names[] = {
         "hybrid_regla", "blocks_branches", "blocks_post_norm",   "transformer_ls",
         "flash",        "convolutions",    "gated_convolutions", "lfm2",
-        "mamba2",       "falcon_h1",       "granitemoehybrid",   "nemotron_h"};
+        "mamba2",       "falcon_h1",       "granitemoehybrid",   "nemotron_h",
+        "experts"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct engine_options options = {.threads = 1};
         const struct cost_texts first = {.generates = false, .tokens = 1, .batch = 1};

@@ -235,6 +235,14 @@ static const char *const conv_changes[][2] = {
     {"mixers/eight/conv/activation", "\"none\""},
 };
 
+static const char *const expert_changes[][2] = {
+    {"blocks/one_of_two/1/branches/0/mlp/num_experts_per_tok", "2"},
+    {"blocks/one_of_two/1/branches/0/mlp/norm_topk_prob", "true"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts_per_tok", "1"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts_per_tok", "3"},
+    {"blocks/two_of_four/0/branches/1/mlp/norm_topk_prob", "false"},
+};
+
 /* Each of the changes makes another model than all others do. */
 static void expect_all_differ(json_t *config, const char *golden, const char *const (*changes)[2],
                               size_t count)
@@ -263,6 +271,8 @@ Test(fingerprint, other_blocks_are_another_model)
                       sizeof branches_changes / sizeof *branches_changes);
     expect_all_differ(golden_config("convolutions"), "convolutions", conv_changes,
                       sizeof conv_changes / sizeof *conv_changes);
+    expect_all_differ(golden_config("experts"), "experts", expert_changes,
+                      sizeof expert_changes / sizeof *expert_changes);
     json_t *config = golden_config("hybrid_regla");
     json_patch(config, "blocks", blocks);
     json_patch(config, "layer_types/1", "\"plain\"");

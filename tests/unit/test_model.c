@@ -324,6 +324,25 @@ static const struct tensor_case tensor_cases[] = {
     {"relu_gated_rmsnorm", "model.layers.0.attn.out_norm.gate", REMOVE, NULL,
      "model.safetensors: tensor \"model.layers.0.attn.out_norm.gate\": expected shape [20], got "
      "nothing: the tensor is missing"},
+    {"experts", "model.layers.1.mlp.router.weight", SHAPE, "[2, 48]",
+     "model.safetensors: tensor \"model.layers.1.mlp.router.weight\": expected shape [4, 24], got "
+     "[2, 48]"},
+    {"experts", "model.layers.1.mlp.router.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.mlp.router.weight\": expected shape [4, 24], got "
+     "nothing: the tensor is missing"},
+    {"experts", "model.layers.1.mlp.experts.3.down_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.mlp.experts.3.down_proj.weight\": expected shape "
+     "[24, 21], got nothing: the tensor is missing"},
+    {"experts", "model.layers.1.mlp.experts.2.gate_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.mlp.experts.2.gate_proj.weight\": expected shape "
+     "[21, 24], got nothing: the tensor is missing"},
+    {"experts", "model.layers.0.mlp.experts.1.gate_proj.weight", ADD, "[17, 24]",
+     "model.safetensors: tensor \"model.layers.0.mlp.experts.1.gate_proj.weight\": the "
+     "configuration has no use for it"},
+    {"experts", "model.layers.0.mlp.experts.2.up_proj.weight", ADD, "[17, 24]",
+     "model.safetensors: tensor \"model.layers.0.mlp.experts.2.up_proj.weight\": the configuration "
+     "has no use for it"},
+    {"experts", "model.layers.0.mlp.experts.1.up_proj.bias", REMOVE, NULL, NULL},
     {"convolutions", "model.layers.0.attn.conv.weight", SHAPE, "[4, 68]",
      "model.safetensors: tensor \"model.layers.0.attn.conv.weight\": expected shape [68, 4], got "
      "[4, "

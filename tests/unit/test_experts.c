@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mixtures of experts: whom a router chooses, products with chosen matrices, and what a model's
+ * description and files may say of them. */
+#include "engine/cost.h"
+#include "engine/cpu/weights.h"
+#include "engine/model/model_load.h"
+#include "engine/model/preset.h"
+#include "engine/program/program.h"
+#include "engine/quantize/quantizer.h"
+#include "tests/unit/config_changes.h"
+#include "tests/unit/golden_cases.h"
+#include "tests/unit/ops_bench.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+enum { MOST = 8 };
+
+static void expect_choice(const float *scores, int experts, int chosen, const float *expected)
+{
+    float ids[MOST], weights[MOST], sum = 0, all = 0, own = 0;
+    formula_route(scores, experts, chosen, false, ids, weights);
+    for (int e = 0; e < experts; e++)
+        all += expf(scores[e]);
+    for (int i = 0; i < chosen; i++) {
+        cr_expect_eq(ids[i], expected[i], "%d of %d: got %g, want %g", i, chosen, (double)ids[i],
+                     (double)expected[i]);
+        own += expf(scores[(int)expected[i]]);
+        cr_expect_float_eq(weights[i], expf(scores[(int)expected[i]]) / all, 1e-6);
+    }
+    formula_route(scores, experts, chosen, true, ids, weights);
+    for (int i = 0; i < chosen; i++) {
+        cr_expect_eq(ids[i], expected[i]);
+        cr_expect_float_eq(weights[i], expf(scores[(int)expected[i]]) / own, 1e-6);
+        sum += weights[i];
+    }
+    cr_expect_float_eq(sum, 1, 1e-6);
+}
+
+Test(experts, the_greatest_are_chosen_and_of_equal_ones_the_first)
+{
+    const float scores[] = {0.5f, -1, 2, 0.25f, 1}, equal[] = {1, 1, 1, 1},
+                pairs[] = {0, 3, 1, 3, 1, 0};
+    expect_choice(scores, 5, 1, (float[]){2});
+    expect_choice(scores, 5, 2, (float[]){2, 4});
+    expect_choice(scores, 5, 3, (float[]){0, 2, 4});
+    expect_choice(scores, 5, 5, (float[]){0, 1, 2, 3, 4});
+    expect_choice(equal, 4, 1, (float[]){0});
+    expect_choice(equal, 4, 3, (float[]){0, 1, 2});
+    expect_choice(pairs, 6, 1, (float[]){1});
+    expect_choice(pairs, 6, 3, (float[]){1, 2, 3});
+    expect_choice(pairs, 6, 5, (float[]){0, 1, 2, 3, 4});
+}
+
+/* Ids are in range and differ, whatever the scores are. */
+Test(experts, broken_scores_choose_experts_and_show)
+{
+    const float broken[][4] = {{NAN, NAN, NAN, NAN},
+                               {1, NAN, 2, 3},
+                               {3, 2, 1, NAN},
+                               {NAN, 3, 2, 1},
+                               {INFINITY, 1, INFINITY, 2}};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        for (int chosen = 1; chosen <= 4; chosen++) {
+            float ids[MOST], weights[MOST];
+            formula_route(broken[i], 4, chosen, chosen % 2 == 0, ids, weights);
+            for (int j = 0; j < chosen; j++)
+                cr_expect(ids[j] >= 0 && ids[j] < 4 && (j == 0 || ids[j] > ids[j - 1]));
+            for (int j = 0; i == 0 && j < chosen; j++)
+                cr_expect(isnan(weights[j]));
+        }
+}
+
+/* ---- products ---- */
+
+enum { EXPERTS = 5, CHOSEN = 3, IN = 70, OUT = 45, ROWS = 230 };
+
+/* A product's arguments, with a router's choices that `choose` makes. */
+struct routed {
+    struct backend *backend;
+    struct weight *all, *alone[EXPERTS];
+    float *x, *choices;
+};
+
+static struct backend *open_backend(const char *set, enum weight_format format)
+{
+    const struct cpu_options options = {
+        .threads = 2, .instruction_set = set, .weights = format, .share_always = true};
+    const struct ops_limits limits = {.max_rows = ROWS,
+                                      .max_input = (IN + 31) / 32 * 32,
+                                      .max_experts = EXPERTS,
+                                      .max_chosen = CHOSEN,
+                                      .max_routed = CHOSEN * (IN + OUT)};
+    struct backend *backend = NULL;
+    if (cpu_open(&backend, &options, NULL) != 0)
+        return NULL;
+    cr_assert(cpu_ops.prepare(backend, &limits, NULL) == 0);
+    return backend;
+}
+
+static void pack(struct routed *routed, enum weight_format format, const float *numbers,
+                 const float *biases)
+{
+    struct matrix parts[EXPERTS];
+    for (int e = 0; e < EXPERTS; e++)
+        parts[e] = (struct matrix){.rows = OUT,
+                                   .cols = IN,
+                                   .dtype = DTYPE_F32,
+                                   .data = numbers + e * OUT * IN,
+                                   .bias = biases + e * OUT};
+    cr_assert(cpu_ops.weight_create(routed->backend, &routed->all, parts, EXPERTS, EXPERTS, format,
+                                    NULL) == 0);
+    for (int e = 0; e < EXPERTS; e++)
+        cr_assert(cpu_ops.weight_create(routed->backend, &routed->alone[e], &parts[e], 1, 1, format,
+                                        NULL) == 0);
+}
+
+/* Expert i of a row: all rows choose the same ones, or each its own. */
+static int choice(bool same, int row, int i)
+{
+    static const int sets[][CHOSEN] = {{0, 2, 4}, {0, 1, 2}, {2, 3, 4}, {1, 3, 4}};
+    return sets[same ? 0 : row % 4][i];
+}
+
+/* Each row has the bits of ordinary products, of that row alone, with the matrices of its experts.
+ */
+static void check_routed(struct routed *routed, int rows, bool same, bool by_part, const char *what)
+{
+    const int64_t x_stride = CHOSEN * IN, y_stride = CHOSEN * OUT + 3;
+    float *y = bench_nans((size_t)(rows * y_stride)), alone[OUT];
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < CHOSEN; i++)
+            routed->choices[r * 2 * CHOSEN + i] = (float)choice(same, r, i);
+    cpu_ops.matmul(routed->backend, &(struct ops_matmul){.weight = routed->all,
+                                                         .num_rows = rows,
+                                                         .x = {routed->x, x_stride},
+                                                         .y = {y, y_stride},
+                                                         .activation = FORMULA_SILU,
+                                                         .chosen = CHOSEN,
+                                                         .by_part = by_part,
+                                                         .choices = {routed->choices, 2 * CHOSEN}});
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < CHOSEN; i++) {
+            float *x = routed->x + r * x_stride + (by_part ? i * IN : 0);
+            cpu_ops.matmul(routed->backend,
+                           &(struct ops_matmul){.weight = routed->alone[choice(same, r, i)],
+                                                .num_rows = 1,
+                                                .x = {x, IN},
+                                                .y = {alone, OUT},
+                                                .activation = FORMULA_SILU});
+            cr_expect(memcmp(y + r * y_stride + i * OUT, alone, sizeof alone) == 0,
+                      "%s: row %d of %d, expert %d", what, r, rows, i);
+        }
+    free(y);
+}
+
+Test(experts, a_row_has_the_bits_of_products_with_its_experts_alone)
+{
+    static const char *const sets[] = {"generic", "avx2", "avx512", "avx512vnni", "amx_emulated"};
+    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
+                                                 WEIGHTS_Q8,  WEIGHTS_Q6,   WEIGHTS_Q4};
+    static const int rows[] = {1, 2, 7, ROWS};
+    float *numbers = bench_floats(EXPERTS * OUT * IN, -1, 1, 1);
+    float *biases = bench_floats(EXPERTS * OUT, -1, 1, 2);
+    for (size_t s = 0; s < sizeof sets / sizeof *sets; s++)
+        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+            struct routed routed = {.backend = open_backend(sets[s], formats[f])};
+            if (routed.backend == NULL)
+                continue;
+            cpu_ops.begin(routed.backend, &(struct batch){.num_rows = 1});
+            pack(&routed, formats[f], numbers, biases);
+            routed.x = bench_floats(ROWS * CHOSEN * IN, -2, 2, 3);
+            routed.choices = bench_nans(ROWS * 2 * CHOSEN);
+            for (int n = 0; n < 4; n++)
+                for (int k = 0; k < 4; k++)
+                    check_routed(&routed, rows[n], k % 2 == 1, k / 2 == 1, sets[s]);
+            cpu_ops.send(routed.backend, NULL, 0);
+            cpu_ops.weight_free(routed.backend, routed.all);
+            for (int e = 0; e < EXPERTS; e++)
+                cpu_ops.weight_free(routed.backend, routed.alone[e]);
+            free(routed.x);
+            free(routed.choices);
+            cpu_ops.close(routed.backend);
+        }
+    free(numbers);
+    free(biases);
+}
+
+/* ---- models ---- */
+
+#define MIX "config.json: blocks.two_of_four[0].branches[1].mlp"
+static const struct change changes[] = {
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts", "1",
+     MIX ".num_experts: expected an integer in [2, 512], got 1"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts", "0",
+     MIX ".num_experts: expected an integer in [2, 512], got 0"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts", "513",
+     MIX ".num_experts: expected an integer in [2, 512], got 513"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts", "\"4\"",
+     MIX ".num_experts: expected an integer in [2, 512], got \"4\""},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts", NULL,
+     MIX ".num_experts_per_tok: only an mlp with num_experts has it"},
+    {"blocks/two_of_four/0/branches/1/mlp", "{\"norm_topk_prob\": true}",
+     MIX ".norm_topk_prob: only an mlp with num_experts has it"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts_per_tok", NULL,
+     MIX ".num_experts_per_tok: expected an integer in [1, 4], got nothing"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts_per_tok", "0",
+     MIX ".num_experts_per_tok: expected an integer in [1, 4], got 0"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts_per_tok", "5",
+     MIX ".num_experts_per_tok: expected an integer in [1, 4], got 5"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts_per_tok", "4", NULL},
+    {"blocks/two_of_four/0/branches/1/mlp/norm_topk_prob", "1",
+     MIX ".norm_topk_prob: expected true or false, got 1"},
+    {"blocks/two_of_four/0/branches/1/mlp/num_experts", "512", NULL},
+};
+
+Test(experts, configurations)
+{
+    expect_changes("experts", changes, sizeof changes / sizeof *changes);
+}
+
+/* `operations` and `weight_bytes` are those of the experts that tokens meet. */
+Test(experts, a_token_costs_what_its_experts_cost)
+{
+    const struct engine_options options = {.threads = 1};
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    cr_assert(engine_open(&engine, GOLDEN_DIRECTORY "experts", &options, &err) == 0, "%s",
+              err.message);
+    const struct program *program = engine_program(engine);
+    double routed = 0, bytes[3] = {0}, all = (double)engine_info(engine)->weights_bytes;
+    for (int i = 0; i < program->num_operations; i++) {
+        const struct operation *operation = &program->operations[i];
+        if (operation->kind != OPERATION_MATMUL || operation->matmul.chosen == 0)
+            continue;
+        const double packed =
+            (double)program->ops->weight_bytes(operation->weight->packed, WEIGHTS_AUTO);
+        const double elements = (double)operation->weight->rows * (double)operation->weight->cols;
+        cr_expect_eq(operation->weight->heads, 2 * operation->matmul.chosen);
+        cr_expect_eq(cost_of_operation(operation).operations, elements); /* half of two each */
+        cr_expect_null(operation->matmul.next);
+        routed += packed;
+    }
+    cr_expect_gt(routed, 0);
+    for (int batch = 1; batch <= 3; batch++)
+        bytes[batch - 1] =
+            cost_of(program, &(struct cost_texts){.generates = true, .tokens = 1, .batch = batch})
+                .weight_bytes;
+    cr_expect_float_eq(bytes[0], all - routed / 2, 0.5);
+    cr_expect_float_eq(bytes[1], all, 0.5);
+    cr_expect_float_eq(bytes[2], all, 0.5);
+    engine_close(engine);
+}
+
+/* A model's router stays f32 whatever its other matrices become. */
+Test(experts, routers_stay_f32)
+{
+    struct error err = ERROR_INIT;
+    double bytes[2];
+    for (int i = 0; i < 2; i++) {
+        const struct engine_options options = {.threads = 1,
+                                               .weights = i == 0 ? WEIGHTS_F32 : WEIGHTS_Q8};
+        struct engine *engine = NULL;
+        cr_assert(engine_open(&engine, GOLDEN_DIRECTORY "experts", &options, &err) == 0, "%s",
+                  err.message);
+        const struct program *program = engine_program(engine);
+        bytes[i] = 0;
+        for (int w = 0; w < program->num_weights; w++)
+            if (strcmp(program->weights[w]->name, "router") == 0)
+                bytes[i] +=
+                    (double)program->ops->weight_bytes(program->weights[w]->packed, WEIGHTS_AUTO);
+        engine_close(engine);
+    }
+    cr_expect(bytes[0] > 0 && bytes[0] == bytes[1], "%g and %g", bytes[0], bytes[1]);
+}
+
+Test(experts, are_not_quantized)
+{
+    const struct quantizer_options options = {.threads = 1, .max_step_tokens = 16};
+    struct quantizer *quantizer;
+    struct model *model;
+    struct error err = ERROR_INIT;
+    cr_assert(quantizer_open(&quantizer, &options, &err) == 0, "%s", err.message);
+    cr_assert(model_open(&model, GOLDEN_DIRECTORY "experts", &err) == 0, "%s", err.message);
+    cr_expect(quantizer_start(quantizer, model, &err) != 0);
+    cr_expect(strstr(err.message, "expected MLPs without experts, got 2 experts in layer 0"), "%s",
+              err.message);
+    quantizer_close(quantizer);
+    model_close(model);
+}
+
+/* A preset's experts are drawn as its other matrices are. */
+Test(experts, of_a_preset)
+{
+    json_t *config = golden_config("experts");
+    json_object_set_new(config, "shapes",
+                        json_pack("{si si si sb sb}", "head_dim", 6, "value_dim", 5, "features", 6,
+                                  "glu", true, "bias", false));
+    char *text = json_dumps(config, 0);
+    struct model *model;
+    struct engine *engine;
+    struct error err = ERROR_INIT;
+    cr_assert(preset_load(&model, "experts", text, &err) == 0, "%s", err.message);
+    const struct mlp *mlp = layer_branch(&model->layers[1], 1)->mlp;
+    cr_expect(mlp->num_experts == 4 && mlp->router.rows == 4 &&
+              mlp->experts[3].gate_proj.rows == 21);
+    cr_expect(memcmp(mlp->experts[0].up_proj.data, mlp->experts[1].up_proj.data,
+                     model_matrix_bytes(&mlp->experts[0].up_proj)) != 0);
+    const struct engine_options options = {.threads = 1, .weights = WEIGHTS_Q8};
+    cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
+    engine_close(engine);
+    json_decref(config);
+    free(text);
+}
