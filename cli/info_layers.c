@@ -57,15 +57,16 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
     else if (mixer->num_qk_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of q and k)", mixer->num_qk_heads);
-    snprintf(
-        text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d", kind,
-        scores, positions[mixer->position.kind],
-        mixer->position.distances ? " and a bias by distance" : "", norms[mixer->output_norm.kind],
-        mixer->output_gate == OUTPUT_GATE_NONE ? ""
-        : mixer->gate_first                    ? " after the output gate"
-        : mixer->gate_per_head                 ? ", output gate per head"
-                                               : ", output gate",
-        mixer->num_heads, heads, mixer->head_dim, mixer->value_dim, mixer->features_positioned);
+    snprintf(text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d%s, m %d",
+             kind, scores, positions[mixer->position.kind],
+             mixer->position.distances ? " and a bias by distance" : "",
+             norms[mixer->output_norm.kind],
+             mixer->output_gate == OUTPUT_GATE_NONE ? ""
+             : mixer->gate_first                    ? " after the output gate"
+             : mixer->gate_per_head                 ? ", output gate per head"
+                                                    : ", output gate",
+             mixer->num_heads, heads, mixer->head_dim, mixer->value_dim,
+             mixer->values_in_keys ? " in keys" : "", mixer->features_positioned);
 }
 
 /* Where it is not 1. */
@@ -206,8 +207,8 @@ static json_t *mixer_json(const struct mixer *mixer)
     const bool linear = mixer_has(mixer, HAS_FEATURES);
     const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(
-        "{ss ss ss* ss* so* so* ss so* ss* ss* so* so* so* so* ss* si si so* si si si}", "mixer",
-        mixer->name, "kind", linear ? "linear" : "softmax", "feature_map",
+        "{ss ss ss* ss* so* so* ss so* ss* ss* so* so* so* so* ss* si si so* si si so* si}",
+        "mixer", mixer->name, "kind", linear ? "linear" : "softmax", "feature_map",
         linear ? features[mixer->feature_map] : NULL, "gate", linear ? gates[mixer->gate] : NULL,
         "chunk_size", size_json(mixer->chunk_size), "convolution", size_json(mixer->conv.width),
         "position", positions[mixer->position.kind], "distance_bias",
@@ -218,7 +219,8 @@ static json_t *mixer_json(const struct mixer *mixer)
         size_json(mixer->segment_rank), "score_divisor", size_json(mixer->score_divisor), "combine",
         mixer->second ? combine : NULL, "heads", mixer->num_heads, "kv_heads", mixer->num_kv_heads,
         "qk_heads", size_json(mixer->num_qk_heads < mixer->num_heads ? mixer->num_qk_heads : 0),
-        "head_dim", mixer->head_dim, "value_dim", mixer->value_dim, "features",
+        "head_dim", mixer->head_dim, "value_dim", mixer->value_dim, "values_in_keys",
+        size_json(mixer->values_in_keys ? mixer->value_dim : 0), "features",
         mixer->features_positioned);
 }
 

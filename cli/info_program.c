@@ -164,7 +164,7 @@ static void tell_attention(const struct teller *teller, const struct operation *
     FILE *out = teller->out;
     fprintf(out, "%s = %s(%g q.k) v of q %s, k %s, v %s", rows_text(teller, a->h, h),
             activations[a->activation], (double)a->scale, rows_text(teller, a->q, q),
-            rows_text(teller, a->k, k), rows_text(teller, a->v, v));
+            rows_text(teller, a->k, k), a->values_in_keys ? "in k" : rows_text(teller, a->v, v));
     fprintf(out, "%s%d heads (%d of k and v) of %d and %d; %s window", teller->between,
             a->num_heads, a->num_kv_heads, a->key_dim, a->value_dim, windows[a->window]);
     if (!window_has(a->window, KEEPS_ALL_KEYS))

@@ -106,7 +106,7 @@ static void add_attention(struct cost *text, const struct operation *operation, 
     const double vectors = segments ? vectors_seen(segments, depth, tokens) : 0;
     text->operations += 2.0 * (a->key_dim + a->value_dim) * a->num_heads * (seen + vectors);
     if (window_has(a->window, KEEPS_ALL_KEYS)) {
-        const double tile = (double)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+        const double tile = (double)ops_tile_bytes(a->key_dim, ops_stored_values(a), a->kv);
         text->bytes += pages_bytes(tile * a->num_kv_heads / OPS_TILE, depth, tokens);
         return;
     }

@@ -40,8 +40,8 @@ enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
 struct state_part {
     enum state_part_kind kind;
     int layer, heads;
-    int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values;
-                                  K - 1 of a convolution */
+    int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values, 0 of
+                                  values in keys; K - 1 of a convolution */
     int features;              /* of S (ops_state_features); m2 of keys; a convolution's channels */
     int window;                /* W of a ring; l of sums and segments; K of a convolution */
     int places;                /* keys of a tile; of segments: their vectors in a page */

@@ -241,7 +241,8 @@ static void cpu_draw(struct backend *backend, const float *logits, int32_t vocab
 static int cpu_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
 {
     size_t threads = (size_t)threads_count(backend->threads);
-    size_t attention = attention_scratch(limits->max_key_dim, limits->max_value_dim);
+    size_t attention = attention_scratch(limits->max_key_dim, limits->max_value_dim,
+                                         limits->max_value_dim_in_keys);
     size_t recurrence =
         recurrence_scratch(limits->max_value_dim, limits->max_head_dim, limits->max_features);
     backend->scratch_floats = ((attention > recurrence ? attention : recurrence) + 15) / 16 * 16;

@@ -160,12 +160,20 @@ static inline int64_t attention_sums_stride(int64_t value_dim)
     return (value_dim + PANEL - 1) / PANEL * PANEL;
 }
 
-/* The number of floats that attention needs as scratch: sums, and queries as the most numbers of
- * bf16 (MOST_PARTS). */
-static inline size_t attention_scratch(int key_dim, int value_dim)
+/* The floats that the sums of attention and its queries take as scratch, these as the most numbers
+ * of bf16 (MOST_PARTS). */
+static inline size_t attention_query_scratch(int key_dim, int value_dim)
 {
     size_t parts = ((size_t)key_dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK / 2 * MOST_PARTS;
     return QUERY_GROUP * ((size_t)attention_sums_stride(value_dim) + parts);
+}
+
+/* The number of floats that attention needs as scratch. Behind these lies a tile's V, in whatever
+ * format, where values are in keys. */
+static inline size_t attention_scratch(int key_dim, int value_dim, int value_dim_in_keys)
+{
+    return attention_query_scratch(key_dim, value_dim) +
+           ops_value_stride(value_dim_in_keys) * OPS_TILE;
 }
 
 /* The number of floats that a kernel's recurrence needs as scratch, for a head of these sizes. */

@@ -165,6 +165,7 @@ struct query_rows {
     int kv_head, kv_heads; /* the first one, and how many: 1 or n */
     int parts;             /* where tiles multiply: what q and weights are rounded to */
     const float *pairs;    /* and q as they take it */
+    char *values;          /* room for V of values in keys */
 };
 
 /* No two of several heads share a tile. */
@@ -252,7 +253,7 @@ static struct reach reach(int64_t ahead, int64_t size, int64_t next)
 }
 
 /* K and V of the tile with keys `base` to `last`, for the rows' first kv head, and the addresses of
- * what is read after them. */
+ * what is read after them. Values in keys have become a V of their own. */
 static void tile_panels(const struct ops_attention *a, const struct batch_span *span,
                         const struct query_rows *rows, int64_t base, int64_t last, struct panel *k,
                         struct panel *v)
@@ -260,7 +261,9 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], rows->kv_head);
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
     int64_t keys = last - base + 1 < OPS_TILE ? last - base + 1 : OPS_TILE;
-    int64_t size = tile.v - tile.k + keys * stride * (int64_t)ops_kv_bytes(a->kv);
+    int64_t size = tile.v - tile.k;
+    if (!a->values_in_keys)
+        size += keys * stride * (int64_t)ops_kv_bytes(a->kv);
     int64_t ahead = KV_AHEAD / rows->kv_heads;
     *k = (struct panel){.data = tile.k, .stride = OPS_TILE, .left = size};
     if (base + OPS_TILE <= last)
@@ -271,6 +274,11 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     k->far = reach(2 * ahead, size, k->next);
     if (rows->kv_heads > 1)
         k->apart = (int64_t)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+    if (a->values_in_keys) {
+        turn_values(a, tile.k, keys, rows->values);
+        *v = (struct panel){.data = rows->values, .stride = stride};
+        return;
+    }
     *v = *k;
     v->data = tile.v;
     v->stride = stride;
@@ -307,10 +315,11 @@ static void attend(const struct attention_way *way, const struct ops_attention *
 }
 
 /* How many heads in [head, end) meet tiles together. Of several queries: one head. Of a single
- * query: as many as share a kv head and fit, or a few with a kv head each. */
-static int heads_together(int per_kv_head, int queries, int head, int end)
+ * query: as many as share a kv head and fit, or a few with a kv head each and values of its own. */
+static int heads_together(const struct ops_attention *a, int queries, int head, int end)
 {
-    if (queries > 1)
+    const int per_kv_head = a->num_heads / a->num_kv_heads;
+    if (queries > 1 || (per_kv_head == 1 && a->values_in_keys))
         return 1;
     int most = per_kv_head == 1 ? TILES_TOGETHER : per_kv_head - head % per_kv_head;
     most = most < QUERY_GROUP ? most : QUERY_GROUP;
@@ -325,7 +334,7 @@ static void attention_by(const struct attention_way *way, const struct ops_atten
     int64_t stride = sums_stride(a);
     bool by_head = group->num_rows == 1;
     for (int head = first; head < end; head += heads) {
-        heads = heads_together(per_kv_head, group->num_rows, head, end);
+        heads = heads_together(a, group->num_rows, head, end);
         struct query_rows rows = {
             .q = a->q.data + group->first_row * a->q.stride + (int64_t)head * a->key_dim,
             .q_stride = by_head ? a->key_dim : a->q.stride,
@@ -336,6 +345,7 @@ static void attention_by(const struct attention_way *way, const struct ops_atten
             .kv_head = head / per_kv_head,
             .kv_heads = per_kv_head == 1 ? heads : 1,
             .parts = parts,
+            .values = (char *)(sums + attention_query_scratch(a->key_dim, a->value_dim)),
         };
         struct running running;
         running_start(&running);

@@ -33,7 +33,7 @@ struct panel {
 };
 
 struct head_tile {
-    char *k, *v; /* [key_dim][OPS_TILE], [OPS_TILE][value stride] */
+    char *k, *v; /* [key_dim][OPS_TILE]; [OPS_TILE][value stride], or the tile's end */
 };
 
 static struct head_tile tile_at(const struct ops_attention *a, char *k)
@@ -44,7 +44,7 @@ static struct head_tile tile_at(const struct ops_attention *a, char *k)
 
 static struct head_tile tile_of(const struct ops_attention *a, char *page, int kv_head)
 {
-    size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+    size_t bytes = ops_tile_bytes(a->key_dim, ops_stored_values(a), a->kv);
     return tile_at(a, page + a->offset + (size_t)kv_head * bytes);
 }
 
@@ -73,7 +73,6 @@ INLINE void put_keys_as(const enum kv_format kv, const struct ops_attention *a, 
     const size_t bytes = ops_kv_bytes(kv);
     const size_t stride = ops_value_stride(a->value_dim) * bytes;
     const float *k = a->k.data + row * a->k.stride + (int64_t)kv_head * a->key_dim;
-    const float *v = a->v.data + row * a->v.stride + (int64_t)kv_head * a->value_dim;
     char numbers[QUERY_GROUP][PART * sizeof(float)];
     for (int first = 0; first < a->key_dim; first += PART) {
         int count = a->key_dim - first < PART ? a->key_dim - first : PART;
@@ -85,9 +84,10 @@ INLINE void put_keys_as(const enum kv_format kv, const struct ops_attention *a, 
                 memcpy(line + (size_t)i * bytes, numbers[i] + (size_t)j * bytes, bytes);
         }
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && !a->values_in_keys; i++) {
+        const float *v = a->v.data + (row + i) * a->v.stride + (int64_t)kv_head * a->value_dim;
         char *values = to.v + (size_t)(lane + i) * stride;
-        narrow(kv, v + i * a->v.stride, values, a->value_dim);
+        narrow(kv, v, values, a->value_dim);
         memset(values + (size_t)a->value_dim * bytes, 0, stride - (size_t)a->value_dim * bytes);
     }
 }
@@ -113,6 +113,33 @@ static void kernel_append(const struct ops_attention *a, const struct batch_span
         put_keys(a, to, (int)(position % OPS_TILE), span->first_row + t, n, kv_head);
         t += n;
     }
+}
+
+/* ---- values that are in keys ---- */
+
+/* V of a tile's first n keys, [n][value stride], from its K. */
+INLINE void turn_values_as(const size_t bytes, const char *k, int64_t n, int value_dim, char *v)
+{
+    enum { WIDTH = 16 };
+    const size_t stride = ops_value_stride(value_dim) * bytes, line = OPS_TILE * bytes;
+    for (int first = 0; first < value_dim; first += WIDTH) {
+        const int count = value_dim - first < WIDTH ? value_dim - first : WIDTH;
+        for (int64_t s = 0; s < n; s++) {
+            const char *from = k + (size_t)first * line + (size_t)s * bytes;
+            char *to = v + (size_t)s * stride + (size_t)first * bytes;
+            for (int j = 0; j < count; j++)
+                memcpy(to + (size_t)j * bytes, from + (size_t)j * line, bytes);
+            memset(to + (size_t)count * bytes, 0, (size_t)(WIDTH - count) * bytes);
+        }
+    }
+}
+
+static void turn_values(const struct ops_attention *a, const char *k, int64_t n, char *v)
+{
+    if (a->kv == KV_F32)
+        turn_values_as(sizeof(float), k, n, a->value_dim, v);
+    else
+        turn_values_as(sizeof(uint16_t), k, n, a->value_dim, v);
 }
 
 /* ---- products with a tile ---- */

@@ -57,8 +57,9 @@ struct mixer_inputs mixer_inputs_emit(const struct mixer_build *mixer)
     struct mixer_inputs inputs = {
         .q = mixer_project(mixer, config->shared_qk ? mixer->at.qk_proj : mixer->at.q_proj),
         .k = mixer_project(mixer, mixer->at.k_proj),
-        .v = mixer_project(mixer, mixer->at.v_proj),
     };
+    if (!config->values_in_keys)
+        inputs.v = mixer_project(mixer, mixer->at.v_proj);
     if (config->conv.width > 0)
         mixer_conv_emit(mixer, inputs.q);
     if (config->value_activation == VALUE_ACTIVATION_SILU)

@@ -88,7 +88,7 @@ void mixer_softmax_emit(const struct mixer_build *mixer);
 
 /* inputs.c: q, k and v, from the projections. */
 struct mixer_inputs {
-    struct rows q, k, v; /* k follows q in memory */
+    struct rows q, k, v; /* k follows q in memory; v absent: it is in k */
 };
 struct mixer_inputs mixer_inputs_emit(const struct mixer_build *mixer);
 

@@ -15,7 +15,7 @@ static size_t place_keys(const struct mixer_build *mixer, enum kv_format kv)
     struct state_part part = {
         .kind = full ? STATE_PART_KV : STATE_PART_RING,
         .heads = config->num_kv_heads,
-        .rows = config->value_dim,
+        .rows = config->values_in_keys ? 0 : config->value_dim,
         .features = config->features_positioned,
         .window = full ? 0 : config->window_size,
         .places = OPS_TILE,
@@ -131,6 +131,7 @@ void mixer_softmax_emit(const struct mixer_build *mixer)
                                           .num_kv_heads = config->num_kv_heads,
                                           .key_dim = config->features_positioned,
                                           .value_dim = config->value_dim,
+                                          .values_in_keys = config->values_in_keys,
                                           .scale = score_scale(config),
                                           .softcap = config->score_softcap,
                                           .activation = config->activation,

@@ -338,6 +338,23 @@ static int check_scores(const struct fields *fields, const struct config *config
     return 0;
 }
 
+/* Values that are the first numbers of a key, as it is kept. */
+static int check_values_in_keys(const struct fields *fields, const struct mixer *mixer,
+                                struct error *err)
+{
+    if (!mixer->values_in_keys)
+        return 0;
+    if (!window_has(mixer->window, KEEPS_ALL_KEYS))
+        return refuse(fields, err, "values_in_keys needs a window full");
+    if (mixer->shared_qk || mixer->value_activation != VALUE_ACTIVATION_NONE)
+        return refuse(fields, err,
+                      "values_in_keys needs a separate qk_projection and value_activation none");
+    if (position_does(mixer->position.kind, IS_LRPE))
+        return refuse(fields, err,
+                      "values_in_keys takes no lrpe position (it makes other numbers of a key)");
+    return 0;
+}
+
 static int parse_softmax(const struct fields *fields, const struct config *config,
                          struct mixer_config *out, struct error *err)
 {
@@ -360,9 +377,10 @@ static int parse_softmax(const struct fields *fields, const struct config *confi
                                         "qk_norm",
                                         "score_scale",
                                         "score_softcap",
-                                        "output_gate_scope"};
+                                        "output_gate_scope",
+                                        "values_in_keys"};
     struct mixer *mixer = &out->mixer;
-    int64_t window_size = 0, divisor = 0;
+    int64_t window_size = 0, divisor = 0, value_dim = 0;
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
         parse_scores(fields, config, mixer, err) != 0)
         return -1;
@@ -380,6 +398,11 @@ static int parse_softmax(const struct fields *fields, const struct config *confi
     if (divisor != 0 && !squares)
         return refuse(fields, err, "score_divisor is only for the activation relu2");
     mixer->score_divisor = (int)divisor;
+    if (fields_int(fields, "values_in_keys", FIELD_OPTIONAL, 1, CONFIG_MAX_VALUES_IN_KEYS,
+                   &value_dim, err) != 0)
+        return -1;
+    mixer->values_in_keys = value_dim > 0;
+    mixer->value_dim = (int)value_dim;
     return parse_segments(fields, mixer, err);
 }
 
@@ -439,7 +462,8 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
         parse_inputs(fields, &out->mixer, err) != 0 || parse_position(fields, out, err) != 0 ||
         config_qk_check(fields, config, &out->mixer, err) != 0 ||
-        check_scores(fields, config, &out->mixer, err) != 0)
+        check_scores(fields, config, &out->mixer, err) != 0 ||
+        check_values_in_keys(fields, &out->mixer, err) != 0)
         return -1;
     if (window_has(out->mixer.window, HAS_SEGMENTS) && out->mixer.position.kind != POSITION_NONE)
         return refuse(fields, err,
@@ -464,6 +488,8 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
         if (!mixer_has(parts[i], HAS_HEADS))
             return error_set(err, ERROR_UNSUPPORTED, "%s: expected a linear or softmax mixer",
                              place);
+        if (parts[i]->values_in_keys)
+            return error_set(err, ERROR_UNSUPPORTED, "%s: expected no values_in_keys", place);
         if (parts[i]->output_gate != OUTPUT_GATE_NONE)
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: expected no output_gate: the pair has it for both", place);

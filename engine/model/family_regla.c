@@ -89,6 +89,16 @@ static int bind_separate(const struct block_mixer *b, struct error *err)
                        &mixer->k_proj, err);
 }
 
+static int check_values_in_keys(const struct block_mixer *b, struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    if (b->mixer->value_dim <= b->mixer->head_dim)
+        return 0;
+    return weights_bad(b->weights, weights_name(full, "%s.k_proj.weight", b->prefix), err,
+                       "expected at least %d rows a head (values_in_keys), got %d",
+                       b->mixer->value_dim, b->mixer->head_dim);
+}
+
 /* What the parts of a pair may share: a projection for q and k, and the values. */
 static int bind_sources(const struct block_mixer *b, struct error *err)
 {
@@ -97,6 +107,8 @@ static int bind_sources(const struct block_mixer *b, struct error *err)
                              split_heads(b, "qk_proj", mixer->qk_proj.rows, mixer->num_heads,
                                          &mixer->head_dim, err) != 0))
         return -1;
+    if (mixer->values_in_keys)
+        return check_values_in_keys(b, err);
     if (bind_linear(b, "v_proj", WEIGHT_ANY, &mixer->v_proj, err) != 0)
         return -1;
     return split_heads(b, "v_proj", mixer->v_proj.rows, mixer->num_kv_heads, &mixer->value_dim,
@@ -438,7 +450,7 @@ static void list_part(struct random_list *list, const char *prefix, const char *
         random_list_linear(list, prefix, "k_proj", mixer_key_heads(mixer) * shapes->head_dim,
                            hidden, 0);
     }
-    if (sources)
+    if (sources && !mixer->values_in_keys)
         random_list_linear(list, sources, "v_proj", kv_heads * shapes->value_dim, hidden, 0);
     if (alone) /* before the rest: a tensor's numbers depend on its place */
         random_list_output(list, prefix, "o_proj", hidden, values);

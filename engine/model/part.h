@@ -133,7 +133,9 @@ enum {
     X(struct norm, q_norm, NORM_SET) /* before the position: [d], shared by the heads, or [H*d] */ \
     X(struct norm, k_norm, NORM_SET) /* [Hkv*d] */                                                 \
     X(enum norm_scope, qk_norm_scope, WITH, mixer->q_norm.kind != NORM_NONE)                       \
-    X(bool, concatenates, WITH, mixer->second != NULL) /* a pair; else the h are added */
+    X(bool, concatenates, WITH, mixer->second != NULL) /* a pair; else the h are added */          \
+    /* softmax: v is the first dv numbers of k, after its position; there is no v_proj */          \
+    X(bool, values_in_keys, NAMED, "values in keys", 0)
 
 #define PART_NUMBER(type, name, ...) type name;
 #define PART_NOTHING(...)

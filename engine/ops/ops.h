@@ -297,10 +297,15 @@ struct ops_segments {
  *
  * At `offset` lie the tiles of the kv heads, one after the other, of ops_tile_bytes each: first K
  * [m2][64], key s of the tile in column s, then V [64][dv padded to 16] with zero padding, in
- * little-endian numbers of ops_kv_bytes. In a page, places without a token are zero. */
+ * little-endian numbers of ops_kv_bytes. In a page, places without a token are zero.
+ *
+ * With values_in_keys, which full windows alone may have, v is absent and so is V: a key's values
+ * are its first dv numbers as they are stored, dv <= m2. The bits are those of an attention that is
+ * given the same values as v. */
 struct ops_attention {
     int num_heads, num_kv_heads, key_dim, value_dim; /* key_dim: m2 */
-    float scale, softcap;                            /* softcap 0: none */
+    bool values_in_keys;
+    float scale, softcap; /* softcap 0: none */
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;
@@ -336,7 +341,8 @@ struct ops_limits {
     int max_erased_features; /* of those with `erase`: m2; 0: there are none */
     size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
-    int64_t max_keys;  /* keys that a token of theirs sees; INT64_MAX: all before it */
+    int max_value_dim_in_keys; /* of those with values_in_keys: dv; 0: there are none */
+    int64_t max_keys;          /* keys that a token of theirs sees; INT64_MAX: all before it */
     int64_t max_input; /* longest row of a matrix product, each head padded to a multiple of 32 */
     /* of routed products: matrices; those of a row; numbers of x and y for each of these, together;
      * 0: there are none */
@@ -522,10 +528,17 @@ FORMULA size_t ops_segment_sums_bytes(const struct ops_segments *a)
     return (size_t)a->rank * (size_t)(2 + a->key_dim + a->value_dim) * sizeof(float);
 }
 
-/* Bytes of one head's tile of 64 keys and values: a multiple of 128. */
+/* Bytes of one head's tile of 64 keys and values, of which value_dim 0 has none: a multiple of 128.
+ */
 FORMULA size_t ops_tile_bytes(int key_dim, int value_dim, enum kv_format kv)
 {
     return ((size_t)key_dim + ops_value_stride(value_dim)) * OPS_TILE * ops_kv_bytes(kv);
+}
+
+/* Columns of a key's values that a tile has. */
+FORMULA int ops_stored_values(const struct ops_attention *a)
+{
+    return a->values_in_keys ? 0 : a->value_dim;
 }
 
 #endif

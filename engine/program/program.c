@@ -176,6 +176,8 @@ static void limit_attention(struct ops_limits *limits, const struct ops_attentio
     limits->max_value_dim = most(limits->max_value_dim, a->value_dim);
     limits->max_key_dim = most(limits->max_key_dim, a->key_dim);
     limits->max_softmax_value_dim = most(limits->max_softmax_value_dim, a->value_dim);
+    if (a->values_in_keys)
+        limits->max_value_dim_in_keys = most(limits->max_value_dim_in_keys, a->value_dim);
     if (keys > limits->max_keys)
         limits->max_keys = keys;
 }

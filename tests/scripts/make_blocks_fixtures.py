@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the blocks_* cases in tests/golden: native models whose config.json has `blocks`.
+"""Makes cases in tests/golden of native models: of `blocks`, and of what came with and after them.
 
     python make_blocks_fixtures.py ../golden [case...]    # needs torch and safetensors
 
@@ -87,7 +87,10 @@ def attention(tensors, name, config, mixer, x):
         z = z.view(len(x), count, d)
         split.append(rotate(z, mixer["position"]["base"]) if "position" in mixer else z)
     q, k = split
-    v = linear(tensors, f"{name}.v_proj", kv_heads * VALUES, x).view(len(x), kv_heads, VALUES)
+    if mixer.get("values_in_keys"):
+        v = k[..., :VALUES]
+    else:
+        v = linear(tensors, f"{name}.v_proj", kv_heads * VALUES, x).view(len(x), kv_heads, VALUES)
     k, v = (z.repeat_interleave(heads // kv_heads, 1) for z in (k, v))
     scores = torch.einsum("thd,shd->hts", q, k) * mixer.get("score_scale", d ** -0.5)
     scores = cap(scores, mixer.get("score_softcap"))
@@ -208,7 +211,7 @@ def logits(tensors, config, ids):
     return cap(z, config.get("logit_softcap"))
 
 
-HEAD, VALUES = 6, 5  # d and d_v
+SIZES = {"values_in_keys": (24, 10)}  # d and d_v, else 6 and 5
 GATED = (21, 30)  # intermediate_size of MLPs that are
 CHANNELS = 26  # of a mixer that is a convolution
 BIASED = (4, 8)  # width of convolutions that are
@@ -318,6 +321,20 @@ CASES = {
                 {"branches": [{"mlp": {}, "name": "last"}], "post_norm": "simple_rmsnorm"}]},
         "layer_types": ["one_of_two", "two_of_four"],
     },
+
+    # Values that are the first numbers of their keys, of one kv head, some and all, beside stored ones.
+    "values_in_keys": {
+        "hidden_size": 24, "num_hidden_layers": 4, "intermediate_size": 21, "norm_type": "rmsnorm",
+        "norm_eps": 1e-5, "hidden_act": "silu", "blocks": {},
+        "mixers": {
+            "one": {"kind": "softmax", "num_kv_heads": 1, "values_in_keys": 10, "score_scale": 0.3},
+            "some": {"kind": "softmax", "num_kv_heads": 2, "values_in_keys": 10,
+                     "position": {"type": "rope", "base": 500.0},
+                     "qk_norm": {"type": "rmsnorm", "eps": 1e-2}},
+            "usual": {"kind": "softmax", "num_kv_heads": 2, "position": {"type": "rope", "base": 500.0}},
+            "all": {"kind": "softmax", "num_heads": 3, "values_in_keys": 10, "activation": "relu"}},
+        "layer_types": ["one", "some", "usual", "all"],
+    },
 }
 
 
@@ -336,6 +353,8 @@ def numbers(config, path=()):
 
 def check_that_all_counts(name, config, tensors, prompt):
     before = logits(tensors, config, prompt).log_softmax(-1)
+    tensors = copy.copy(tensors)
+    tensors.made = dict(tensors.made)  # it stays without those of the changes
     for path in numbers(config):
         changed = copy.deepcopy(config)
         at = changed
@@ -344,6 +363,8 @@ def check_that_all_counts(name, config, tensors, prompt):
         value = at[path[-1]]
         if isinstance(value, bool):
             at[path[-1]] = not value
+        elif path[-1] == "values_in_keys":
+            del at[path[-1]]
         else:
             at[path[-1]] = value + 1 if path[-1] == "window_size" else value * 2
         moved = float((logits(tensors, changed, prompt).log_softmax(-1) - before).abs().max())
@@ -387,4 +408,5 @@ def make(folder, config, seed):
 for number, (name, config) in enumerate(CASES.items()):
     if sys.argv[2:] and name not in sys.argv[2:]:
         continue
+    HEAD, VALUES = SIZES.get(name, (6, 5))
     make(pathlib.Path(sys.argv[1]) / name, config, 4300 + number)

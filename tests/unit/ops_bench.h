@@ -49,7 +49,8 @@ static inline struct backend *bench_open_rounding(const char *set, int threads,
                                       .max_input = 4096,
                                       .max_head_dim = 256,
                                       .max_features = 512,
-                                      .max_key_dim = 256};
+                                      .max_key_dim = 256,
+                                      .max_value_dim_in_keys = 256};
     struct backend *backend = NULL;
     if (cpu_open(&backend, &options, NULL) != 0)
         return NULL;

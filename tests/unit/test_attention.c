@@ -132,8 +132,9 @@ struct arrays {
     float *h;         /* [length, HEADS * value_dim] */
     float *table;
     struct formula_bias biases[HEADS];
-    size_t size; /* bytes of h */
-    int parts;   /* of bf16, to which queries and weights are rounded; 0: they are not */
+    size_t size;         /* bytes of h */
+    int parts;           /* of bf16, to which queries and weights are rounded; 0: they are not */
+    bool values_in_keys; /* v is not given: it is the first part of k */
 };
 
 static struct arrays make_arrays(const struct attention_case *c, bool steep)
@@ -196,7 +197,9 @@ static void run(struct backend *backend, const struct attention_case *c, const s
                 int chunk, int fill)
 {
     static struct bench_text text;
-    size_t tile = ops_tile_bytes(c->key_dim, c->value_dim, c->kv) * (size_t)c->kv_heads;
+    const bool in_keys = x->values_in_keys;
+    size_t tile = ops_tile_bytes(c->key_dim, in_keys ? 0 : c->value_dim, c->kv);
+    tile *= (size_t)c->kv_heads;
     size_t tiles = c->window == WINDOW_FULL ? 1 : ((size_t)c->window_size + 63) / 64;
     char *slot = malloc(tiles * tile), *pages[MOST_PAGES];
     memset(slot, fill, tiles * tile);
@@ -216,6 +219,7 @@ static void run(struct backend *backend, const struct attention_case *c, const s
                               .num_kv_heads = c->kv_heads,
                               .key_dim = c->key_dim,
                               .value_dim = c->value_dim,
+                              .values_in_keys = in_keys,
                               .scale = (float)(1.0 / sqrt(c->key_dim)),
                               .softcap = c->softcap,
                               .activation = c->activation,
@@ -226,7 +230,7 @@ static void run(struct backend *backend, const struct attention_case *c, const s
                               .biases = c->bias == POSITION_NONE ? NULL : x->biases,
                               .q = {x->q + first * HEADS * c->key_dim, HEADS * c->key_dim},
                               .k = {x->k + first * keys, keys},
-                              .v = {x->v + first * values, values},
+                              .v = {in_keys ? NULL : x->v + first * values, values},
                               .h = {x->h + first * HEADS * c->value_dim, HEADS * c->value_dim}});
         cpu_ops.send(backend, NULL, 0);
         cpu_ops.receive(backend);
@@ -367,6 +371,56 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                            false, 23);
 }
 
+static const struct attention_case cases_in_keys[] = {
+    {1, 1, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0},
+    {16, 16, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F32, 0},
+    {24, 10, 70, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0},
+    {80, 33, 131, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 2.0f},
+    {72, 64, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 3, KV_F32, 0},
+    {256, 201, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F32, 0},
+};
+
+/* In every instruction set: right, with the bits of the same values given by themselves, in any
+ * chunks, on one thread and on three. */
+static void check_in_keys(const struct attention_case *c, size_t way)
+{
+    const char *set = ways[way].set;
+    const enum activation_format form = ways[way].activations;
+    struct backend *one = bench_open_rounding(set, 1, ways[way].weights, form);
+    struct backend *three = bench_open_rounding(set, 3, ways[way].weights, form);
+    struct arrays x = make_arrays(c, false);
+    float *apart = malloc(x.size);
+    for (int i = 0; i < c->length * c->kv_heads; i++)
+        memcpy(x.v + i * c->value_dim, x.k + i * c->key_dim, (size_t)c->value_dim * sizeof *x.v);
+    x.parts = c->kv != KV_F32 ? ways[way].parts : 0;
+    if (one != NULL) {
+        run(one, c, &x, c->length, 0);
+        memcpy(apart, x.h, x.size);
+        x.values_in_keys = true;
+        for (int chunk = c->length; chunk > 0; chunk /= 3) {
+            run(chunk % 2 ? one : three, c, &x, chunk, 0xff);
+            cr_assert(memcmp(apart, x.h, x.size) == 0, "%s: values in keys, chunks of %d",
+                      describe(c, set), chunk);
+        }
+        check_values(c, &x, set);
+    }
+    free(apart);
+    free_arrays(&x);
+    cpu_ops.close(one);
+    cpu_ops.close(three);
+}
+
+Test(attention, values_in_keys_have_the_bits_of_the_same_values_by_themselves)
+{
+    for (size_t i = 0; i < sizeof cases_in_keys / sizeof *cases_in_keys; i++)
+        for (enum kv_format kv = KV_F32; kv <= KV_BF16; kv++)
+            for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+                struct attention_case c = cases_in_keys[i];
+                c.kv = kv;
+                check_in_keys(&c, way);
+            }
+}
+
 /* Zen 4 and 5 ask memory for other lines (engine/cpu/ahead.h); neonmm differs in products alone. */
 Test(attention, each_core_gives_the_bits_of_its_instruction_set)
 {
@@ -407,7 +461,7 @@ static bool same(const float *a, const float *b, int n)
 
 /* Key and value 40 of a text become `bad`: rows that see it may be anything, the same in any
  * chunks; the others stay as they are. */
-static void check_hidden(const struct attention_case *c, float bad, const char *set,
+static void check_hidden(const struct attention_case *c, bool in_keys, float bad, const char *set,
                          enum activation_format activations)
 {
     enum { BAD = 40 };
@@ -415,6 +469,7 @@ static void check_hidden(const struct attention_case *c, float bad, const char *
     if (backend == NULL)
         return;
     struct arrays clean = make_arrays(c, false), dirty = make_arrays(c, false);
+    clean.values_in_keys = dirty.values_in_keys = in_keys;
     int row = HEADS * c->value_dim;
     run(backend, c, &clean, c->length, 0);
     for (int i = 0; i < c->kv_heads * c->key_dim; i++)
@@ -457,9 +512,17 @@ Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)
-        check_hidden(&hidden[i / 9], bad[i / 3 % 3], bench_sets[i % 3], ACTIVATIONS_F32);
+        check_hidden(&hidden[i / 9], false, bad[i / 3 % 3], bench_sets[i % 3], ACTIVATIONS_F32);
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 3; i++)
         for (enum activation_format form = ACTIVATIONS_F32; form <= ACTIVATIONS_8BIT; form++)
             if (hidden[i / 3].kv != KV_F32)
-                check_hidden(&hidden[i / 3], bad[i % 3], "amx_emulated", form);
+                check_hidden(&hidden[i / 3], false, bad[i % 3], "amx_emulated", form);
+    for (size_t i = 0; i < sizeof cases_in_keys / sizeof *cases_in_keys; i++)
+        for (enum kv_format kv = KV_F32; kv <= KV_BF16; kv++) {
+            struct attention_case c = cases_in_keys[i];
+            c.length = 100;
+            c.kv = kv;
+            check_hidden(&c, true, bad[(i + kv) % 3], bench_sets[i % 3], ACTIVATIONS_F32);
+            check_hidden(&c, true, bad[(i + kv) % 3], "amx_emulated", ACTIVATIONS_16BIT);
+        }
 }

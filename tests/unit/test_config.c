@@ -113,7 +113,7 @@ static const struct change native_changes[] = {
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
      "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank, "
-     "num_kv_heads, qk_norm, score_scale, score_softcap, output_gate_scope)"},
+     "num_kv_heads, qk_norm, score_scale, score_softcap, output_gate_scope, values_in_keys)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
