@@ -321,7 +321,6 @@ CASES = {
                 {"branches": [{"mlp": {}, "name": "last"}], "post_norm": "simple_rmsnorm"}]},
         "layer_types": ["one_of_two", "two_of_four"],
     },
-
     # Values that are the first numbers of their keys, of one kv head, some and all, beside stored ones.
     "values_in_keys": {
         "hidden_size": 24, "num_hidden_layers": 4, "intermediate_size": 21, "norm_type": "rmsnorm",

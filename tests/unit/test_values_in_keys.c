@@ -66,7 +66,8 @@ static float *logits_of(struct engine *engine)
         tokens[i] = golden_token(3, i, vocab);
     for (int at = 0, count; at < TOKENS; at += count) {
         count = at == 0 ? TOKENS - DECODED : 1;
-        struct span span = {state, tokens + at, count, count, NULL, NULL};
+        struct span span = {
+            .state = state, .tokens = tokens + at, .num_tokens = count, .num_logits = count};
         cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
         memcpy(all + at * vocab, span.logits, (size_t)(count * vocab) * sizeof *all);
     }
