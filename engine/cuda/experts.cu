@@ -74,7 +74,7 @@ __global__ void routed_kernel(product_call call, routes routes)
             multiply_block<format>(
                 sums, weights,
                 split_inputs<SPLIT_AS<format>, numbers>(load_four(part.x, k, count, false),
-                                          load_four(part.x, k + 4, count, false)));
+                                                        load_four(part.x, k + 4, count, false)));
         }
         total[0] += sums[0];
         total[1] += sums[2];
