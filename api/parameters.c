@@ -255,8 +255,6 @@ static int refuse(const char *name, const char *note, struct api_error *err)
 
 static void warn_unknown(struct reply_warnings *warnings, const char *name)
 {
-    if (strcmp(name, PARAMETER_OF_TESTS) == 0)
-        return; /* it is refused, or honoured */
     reply_warnings_add(warnings, WARNING_FIELD, "%.60s: no field that is known here; it is ignored",
                        name);
 }
@@ -272,7 +270,7 @@ int parameters_check(const json_t *fields, struct reply_warnings *warnings, stru
             continue;
         if (parameter ? refuses(parameter, value) : is_guided(key))
             return refuse(key, parameter ? parameter->note : OF_GUIDED, err);
-        if (!parameter)
+        if (!parameter && strcmp(key, PARAMETER_OF_TESTS) != 0) /* refused or honoured */
             warn_unknown(warnings, key);
     }
     return 0;

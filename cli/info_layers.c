@@ -76,15 +76,9 @@ static void tell_number(FILE *out, const char *name, float value)
         fprintf(out, ", %s %g", name, (double)value);
 }
 
-/* The MLP itself, or one of its experts. */
-static const struct mlp *shape_of(const struct mlp *mlp)
-{
-    return mlp->num_experts > 0 ? mlp->experts : mlp;
-}
-
 static void tell_mlp(FILE *out, const struct mlp *mlp, bool beside)
 {
-    const struct mlp *shape = shape_of(mlp);
+    const struct mlp *shape = mlp_shape(mlp);
     fprintf(out, "       %c %-8s %s%s, %lld wide", beside ? '+' : ' ', "MLP",
             shape->gate_proj.rows > 0 ? "gated " : "", acts[mlp->act],
             (long long)shape->up_proj.rows);
@@ -234,7 +228,7 @@ static json_t *whole_mixer_json(const struct mixer *mixer)
 
 static json_t *mlp_json(const struct mlp *mlp)
 {
-    const struct mlp *shape = shape_of(mlp);
+    const struct mlp *shape = mlp_shape(mlp);
     json_t *json =
         json_pack("{ss sb sI}", "hidden_act", acts[mlp->act], "gated", shape->gate_proj.rows > 0,
                   "intermediate_size", (json_int_t)shape->up_proj.rows);

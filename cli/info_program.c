@@ -264,6 +264,8 @@ static void tell(const struct teller *teller, const struct operation *operation)
         fprintf(out, " (where some rows want logits)");
     if (operation->when == WHEN_ALL_LOGITS)
         fprintf(out, " (where all do)");
+    if (operation->when == WHEN_HIDDEN)
+        fprintf(out, " (where hidden rows are wanted)");
 }
 
 /* between: see struct teller. NULL: no memory. The caller frees it. */

@@ -81,10 +81,10 @@ int engine_submit(struct engine *engine, struct span *spans, int num_spans, stru
 int engine_collect(struct engine *engine, struct error *err);
 
 /* Takes the text back over the last `tokens` tokens of its span in the step that was collected
- * last, at most its num_kept: its state has the bits that it had before them. Once a step, before
- * anything else is done with the state. Drafts are checked so: the logits of all positions are
- * asked for, and tokens behind a draft that was not drawn are taken back. A step with kept tokens
- * does not overlap with others. */
+ * last, at most its num_kept: its state has the bits that it had before them, but for places of
+ * pages behind its position, which nobody reads. Once a step, before anything else is done with the
+ * state. Drafts are checked so: the logits of all positions are asked for, and tokens behind a
+ * draft that was not drawn are taken back. A step with kept tokens does not overlap with others. */
 int engine_go_back(struct engine *engine, struct state *state, int tokens, struct error *err);
 
 /* The seconds that the device has worked on the steps collected so far. The rest of a caller's

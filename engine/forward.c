@@ -277,6 +277,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     limits.max_rows = options->max_rows;
     limits.max_logits = options->max_logits;
     limits.max_kept = options->max_kept;
+    limits.pages = program->layout.page_bytes > 0;
     limits.vocab_size = model->vocab_size;
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;

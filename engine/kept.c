@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+_Static_assert((int)ENGINE_MOST_KEPT == (int)OPS_MOST_KEPT, "parts have room for a text's rows");
+
 int kept_open(struct kept *kept, const struct program *program, const struct engine_info *info,
               bool poison, struct error *err)
 {
@@ -100,13 +102,14 @@ void kept_begin(struct kept *kept, const struct span *spans, struct batch *batch
         return;
     for (int part = 0; part <= most; part++) {
         struct batch_part *out = &kept->parts[part];
-        char *memory = kept->memory;
+        size_t first = 0; /* of the span's rows in memory */
         *out = (struct batch_part){.spans = next};
         for (int i = 0; i < batch->num_spans; i++) {
+            const size_t row = first + (size_t)(part > 0 ? part - 1 : 0);
             if (part <= spans[i].num_kept)
-                *next++ = cut(&batch->spans[i], spans[i].num_kept, part,
-                              memory + (size_t)(part - 1) * row_bytes);
-            memory += (size_t)spans[i].num_kept * row_bytes;
+                *next++ =
+                    cut(&batch->spans[i], spans[i].num_kept, part, kept->memory + row * row_bytes);
+            first += (size_t)spans[i].num_kept;
         }
         out->num_spans = (int)(next - out->spans);
     }

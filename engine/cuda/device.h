@@ -31,7 +31,7 @@ struct device_span {
     int32_t first_row, num_rows;
     int64_t position;   /* of its first row */
     char *slot;         /* the text's recurrent memory */
-    char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
+    char *const *pages; /* page i holds positions [64 i, 64 i + 64) of all layers that have pages */
 };
 
 /* A row's token. draw: of the step before, the draw that gives it instead; -1: none. */

@@ -19,7 +19,7 @@ enum { EARLY_LISTS_BYTES = 64 << 10 };
 /* Page tables of a decode step that are read before their length is known, at most. */
 enum { SURE_PAGES_BYTES = 4 << 10 };
 enum { PIECE = sizeof(int4), ALIGNED = 64 };
-enum { MOST_PARTS_OF_BATCH = 17 }; /* spans without kept rows, and 16 of these */
+enum { MOST_PARTS_OF_BATCH = OPS_MOST_KEPT + 1 };
 
 struct step_images {
     char *host[2], *mapped[2];     /* the same memory, for the host and for kernels */
@@ -66,19 +66,14 @@ static struct layout lay_out(size_t rows, size_t logits, size_t asks)
     return layout;
 }
 
-static bool has_pages(const struct ops_limits *limits)
-{
-    return limits->max_keys == INT64_MAX;
-}
-
 /* What the parts of a batch take at most: their spans, one of nobody for each, and row_span. */
 static size_t parts_most(const struct ops_limits *limits)
 {
     const size_t rows = (size_t)limits->max_rows;
     if (limits->max_kept == 0)
         return 0;
-    return align((rows + MOST_PARTS_OF_BATCH) * sizeof(struct device_span)) +
-           MOST_PARTS_OF_BATCH * align(rows * sizeof(int32_t)) + ALIGNED;
+    const size_t part = sizeof(struct device_span) + ALIGNED + align(rows * sizeof(int32_t));
+    return rows * sizeof(struct device_span) + MOST_PARTS_OF_BATCH * part + ALIGNED;
 }
 
 static int open_images(struct backend *backend, struct step_images *images, struct error *err)
@@ -86,7 +81,7 @@ static int open_images(struct backend *backend, struct step_images *images, stru
     const struct ops_limits *limits = &backend->limits;
     size_t logits = (size_t)limits->max_logits;
     size_t bytes = lay_out((size_t)limits->max_rows, logits, logits).pages +
-                   (has_pages(limits) ? MOST_PAGES * sizeof(char *) : 0) + EARLY_LISTS_BYTES +
+                   (limits->pages ? MOST_PAGES * sizeof(char *) : 0) + EARLY_LISTS_BYTES +
                    parts_most(limits);
     void *memory, *mapped;
     if (device_allocate(backend, bytes, "a step's batch", &memory, err) != 0)
@@ -147,10 +142,12 @@ static size_t span_pages(const struct batch_span *span)
     return (size_t)(span->num_pages < needed ? span->num_pages : needed);
 }
 
-/* Whether all spans have one row and all rows want logits: a step of a kind that repeats. */
+/* Whether all spans have one row, and all rows want logits and nothing else: a step of a kind that
+ * repeats. */
 static bool only_decodes(const struct batch *batch)
 {
-    return batch->num_rows == batch->num_spans && batch_wants_all_rows(batch);
+    return batch->num_rows == batch->num_spans && batch_wants_all_rows(batch) &&
+           !batch->wants_hidden;
 }
 
 /* A batch on its way: its arrays in a host image, and where they will be on the device. */
@@ -328,7 +325,7 @@ static bool asks_early(struct backend *backend, const struct batch *batch)
 static size_t longest_pages(const struct backend *backend)
 {
     int64_t pages = backend->batch.num_rows * (backend->batch.max_end / OPS_TILE);
-    return has_pages(&backend->limits) ? (size_t)pages * sizeof(char *) : 0;
+    return backend->limits.pages ? (size_t)pages * sizeof(char *) : 0;
 }
 
 /* What the step's first kernel has to do. */

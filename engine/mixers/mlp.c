@@ -27,16 +27,10 @@ static const struct program_weight *pack(struct emitter *emitter, const struct m
     return emitter_pack_part(emitter, mlp, mlp_matrices, MLP_MATRIX_COUNT, use);
 }
 
-/* The MLP, or one of its experts. */
-static const struct mlp *shape_of(const struct mlp *mlp)
-{
-    return mlp->num_experts > 0 ? mlp->experts : mlp;
-}
-
 /* Columns of gates or of ups: of all experts of a row. */
 static int64_t width_of(const struct mlp *mlp)
 {
-    return shape_of(mlp)->up_proj.rows * (mlp->num_experts > 0 ? mlp->experts_per_token : 1);
+    return mlp_shape(mlp)->up_proj.rows * (mlp->num_experts > 0 ? mlp->experts_per_token : 1);
 }
 
 static struct rows emit_route(struct emitter *emitter, const struct mlp *mlp, struct rows x)
@@ -73,7 +67,7 @@ static void emit_routed(struct emitter *emitter, const struct mlp *mlp, enum mat
 struct mlp_hidden mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
                               const struct branch_ends *ends)
 {
-    const bool gated = shape_of(mlp)->gate_proj.rows > 0;
+    const bool gated = mlp_shape(mlp)->gate_proj.rows > 0;
     struct mlp_hidden hidden = {.rows = emitter_rows(emitter, width_of(mlp) * (gated ? 2 : 1))};
     struct ops_matmul product = {.x = ends->norm != NULL ? ends->norm->y : ends->x,
                                  .y = hidden.rows,
@@ -111,7 +105,7 @@ void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct 
 {
     const struct rows rows = hidden->rows;
     const int64_t size = width_of(mlp);
-    const bool gated = shape_of(mlp)->gate_proj.rows > 0;
+    const bool gated = mlp_shape(mlp)->gate_proj.rows > 0;
     if (mlp->gate_scale != 1)
         emitter_map(emitter, &(struct ops_map){.formula = FORMULA_SCALE,
                                                .constant = mlp->gate_scale,

@@ -145,6 +145,12 @@ struct mlp {
     bool norm_topk_prob;                /* the weights of a token's experts sum to 1 */
 };
 
+/* The MLP, or one of its experts, whose matrices have the same shapes. */
+static inline const struct mlp *mlp_shape(const struct mlp *mlp)
+{
+    return mlp->num_experts > 0 ? mlp->experts : mlp;
+}
+
 /* What a block adds: a mixer or an MLP, of pre(x), or of that where `shift` has mixed a part of the
  * token before into it. */
 struct branch {

@@ -57,7 +57,7 @@ enum weight_trait {
     HAS_MINIMUM = 4        /* blocks with a minimum beside the scale */
 };
 
-/* The last column in words, for help and messages; f16 needs AMX. */
+/* The last columns in words, for help and messages; f16 needs AMX. */
 #define WEIGHTS_OF_16BIT "bf16, f16, q8, q6 or q4"
 #define WEIGHTS_OF_8BIT "q8, q6 or q4"
 

@@ -28,7 +28,8 @@
 
 enum {
     OPS_ROW_BLOCK = 16, /* rows of S that are adjacent in memory */
-    OPS_TILE = 64       /* keys of a KV page, and of a tile of a ring */
+    OPS_TILE = 64,      /* keys of a KV page, and of a tile of a ring */
+    OPS_MOST_KEPT = 16  /* kept rows of a span (struct batch_part) */
 };
 
 struct backend; /* a device and its memory */
@@ -297,7 +298,7 @@ struct ops_segments {
  *
  * At `offset` lie the tiles of the kv heads, one after the other, of ops_tile_bytes each: first K
  * [m2][64], key s of the tile in column s, then V [64][dv padded to 16] with zero padding, in
- * little-endian numbers of ops_kv_bytes. In a page, places without a token are zero.
+ * little-endian numbers of ops_kv_bytes. Places of a page without a token hold numbers.
  *
  * With values_in_keys, which full windows alone may have, v is absent and so is V: a key's values
  * are its first dv numbers as they are stored, dv <= m2. The bits are those of an attention that is
@@ -337,6 +338,7 @@ struct ops_save {
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
     int max_kept; /* rows of a step that texts may go back over */
+    bool pages;   /* texts have pages */
     int max_head_dim, max_features, max_linear_heads; /* of linear mixers: d, m and m2, H */
     int max_erased_features; /* of those with `erase`: m2; 0: there are none */
     size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */

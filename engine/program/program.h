@@ -69,8 +69,8 @@ void program_go_back(const struct program *program, char *slot, int64_t position
 int program_buffer_of(const struct program *program, int i, const struct rows *rows,
                       int64_t *column);
 
-/* What the operations need of a device; of max_rows, max_logits, max_kept and vocab_size nothing is
- * set. */
+/* What the operations need of a device; of max_rows, max_logits, max_kept, pages and vocab_size
+ * nothing is set. */
 struct ops_limits program_limits(const struct program *program);
 
 void program_clear(struct program *program);

@@ -309,6 +309,7 @@ static void make_plan(struct batch *batch, struct step *step)
     int32_t *tokens = step->tokens;
     step->num_spans = 0;
     step->prompt_s = 0;
+    step->drafts = false;
     for (size_t i = 0; i < batch->num_running; i++) {
         struct sequence *sequence = batch->running[i];
         const struct plan_row *row = &batch->rows[i];
@@ -321,6 +322,7 @@ static void make_plan(struct batch *batch, struct step *step)
             span.tokens = tokens;
             span.num_logits = row->logits;
             span.num_kept = row->tokens - 1;
+            step->drafts = true;
             tokens += row->tokens;
         } else if (row->prefill == 0) {
             span.tokens = &sequence->next_token;
@@ -341,6 +343,7 @@ static void make_next(const struct step *step, struct step *next)
 {
     next->num_spans = step->num_spans;
     next->prompt_s = 0;
+    next->drafts = false;
     for (size_t i = 0; i < step->num_spans; i++) {
         struct sequence *sequence = step->stepped[i];
         next->stepped[i] = sequence;
@@ -542,9 +545,10 @@ static void take_results(struct batch *batch, const struct step *step)
             step->spans[i].draw || step->spans[i].num_kept > 0 ? 0 : step->spans[i].num_tokens;
         sequence->job->run.tenant->served += step->spans[i].num_tokens;
         const struct span *span = &step->spans[i];
-        if (sequence->job->failed && span->draw == NULL && sequence->decoding)
-            drafts_drop(sequence, span, &err);
-        else if (!sequence->job->failed && take_result(batch, sequence, span, now, &err))
+        const int result = !sequence->job->failed ? take_result(batch, sequence, span, now, &err)
+                           : span->num_kept > 0   ? drafts_drop(sequence, span, &err)
+                                                  : 0;
+        if (result)
             job_fail_engine(sequence->job, &err);
     }
     atomic_fetch_add(&metrics->steps, 1);
@@ -577,7 +581,8 @@ static int end_step(struct batch *batch, const struct step *step, int64_t *began
         fail_step(batch, step, &err);
         return result;
     }
-    pace_learn(&batch->pace, took, step->prompt_s);
+    if (!step->drafts)
+        pace_learn(&batch->pace, took, step->prompt_s);
     take_results(batch, step);
     return 0;
 }

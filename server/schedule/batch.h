@@ -25,6 +25,7 @@ struct step {
     size_t num_spans;
     int32_t *tokens; /* [max_tokens]: of spans with drafts */
     double prompt_s; /* what its prompts should take (pace.h) */
+    bool drafts;     /* it has some: what it takes says nothing of other steps */
 };
 
 struct batch {

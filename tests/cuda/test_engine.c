@@ -4,6 +4,7 @@
  * no device. */
 #include "engine/cuda/backend.h"
 #include "engine/engine.h"
+#include "engine/model/model.h"
 #include "engine/model/preset.h"
 #include "engine/ops/profile.h"
 #include "engine/ops/sampler.h"
@@ -329,6 +330,86 @@ static void expect_error(const char *device, size_t device_memory, enum error_co
     " \"mixers\": {\"m\": {\"kind\": \"softmax\"}}, \"shapes\": {\"head_dim\": %d,"           \
     " \"value_dim\": %d, \"features\": 64, \"glu\": false, \"bias\": false}}"
 
+static struct engine *open_hidden(void)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine;
+    const struct engine_options options = {.device = "cuda",
+                                           .weights = WEIGHTS_F32,
+                                           .kv = KV_F32,
+                                           .threads = 1,
+                                           .max_step_tokens = 96,
+                                           .poison = true,
+                                           .hidden = true,
+                                           .state_memory_bytes = (size_t)16 << 20};
+    must(engine_open(&engine, GOLDEN "hybrid_regla", &options, &err), &err);
+    return engine;
+}
+
+/* Graphs of decode steps have no hidden rows: a step that wants some is launched. */
+static void hidden_rows_of_decodes(void)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine = open_hidden();
+    const size_t bytes = (size_t)engine_model(engine)->hidden_size * sizeof(float);
+    float *logits = malloc((size_t)engine_info(engine)->vocab_size * sizeof *logits);
+    float *hidden = malloc(bytes);
+    struct state *state = new_text(engine, 0, 5), *whole;
+    int32_t tokens[16];
+    for (int i = 0; i < 5; i++)
+        step_together(engine, &state, 1, logits);
+    for (int i = 0; i <= 10; i++)
+        tokens[i] = token(engine, 0, i);
+    struct span span = {
+        .state = state, .tokens = &tokens[10], .num_tokens = 1, .num_logits = 1, .num_hidden = 1};
+    must(engine_step(engine, &span, 1, &err), &err);
+    memcpy(hidden, span.hidden, bytes);
+    must(state_create(&whole, engine, ROOM, &err), &err);
+    span = (struct span){.state = whole, .tokens = tokens, .num_tokens = 11, .num_hidden = 1};
+    must(engine_step(engine, &span, 1, &err), &err);
+    CHECK(memcmp(hidden, span.hidden, bytes) == 0, "hidden rows of a decode step");
+    state_free(state);
+    state_free(whole);
+    engine_close(engine);
+    free(logits);
+    free(hidden);
+}
+
+/* A token of a text with so many pages of segments alone; its logits. */
+static void after_segments(const char *device, int64_t position, float *out)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine;
+    struct state *state;
+    const int32_t one = 7;
+    const struct engine_options options = {.device = device,
+                                           .weights = WEIGHTS_F32,
+                                           .kv = KV_F32,
+                                           .threads = 1,
+                                           .max_step_tokens = 8,
+                                           .state_memory_bytes = (size_t)256 << 20};
+    must(engine_open(&engine, GOLDEN "long_short_rank3_alibi", &options, &err), &err);
+    char *image = calloc(1, state_image_bytes(engine, position));
+    must(state_restore(&state, engine, image, position, position + 1, &err), &err);
+    struct span span = {.state = state, .tokens = &one, .num_tokens = 1, .num_logits = 1};
+    must(engine_step(engine, &span, 1, &err), &err);
+    memcpy(out, span.logits, (size_t)engine_info(engine)->vocab_size * sizeof *out);
+    free(image);
+    state_free(state);
+    engine_close(engine);
+}
+
+/* More than the lists of draws, behind which they lie, would leave them. */
+static void many_pages_of_segments(void)
+{
+    static float logits[2][4096];
+    const int64_t position = 64 * 20000;
+    after_segments("cpu", position, logits[0]);
+    after_segments("cuda", position, logits[1]);
+    const float most = difference(logits[0], logits[1], 200);
+    CHECK(most < 1e-3f, "logits differ by %g", (double)most);
+}
+
 /* No text's pages are more than a step has room for. */
 static void long_texts(void)
 {
@@ -445,6 +526,8 @@ int main(void)
         forks(models[i]);
     }
     wide_heads();
+    hidden_rows_of_decodes();
+    many_pages_of_segments();
     long_texts();
     expect_error("cuda:99", 0, ERROR_INVALID, "expected a device from 0 to");
     expect_error("cuda:x", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");
