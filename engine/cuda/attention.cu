@@ -14,12 +14,13 @@
  * splits. A warp takes a tile, whose numbers it reads from memory to registers once for all heads
  * of the group. With several stripes a second kernel folds the splits. Longer spans have one block
  * per head and 64 queries at absolute positions [64 i, 64 i + 64); all of them get K and V through
- * shared memory. Both ways give the same bits.
+ * shared memory. Both ways give the same bits. Where values are in keys, all spans go the first
+ * way, by up to 4 heads.
  *
  * Per key, a query of one head does 2 (m2 + dv) operations and one exponential. The keys' bytes are
  * read once per query and group of heads (few tokens), or once per head and 64 queries.
  *
- * A multiprocessor has 64 Ki registers (ptxas 13.0, sm_90). Blocks of one query take 116 to 128
+ * A multiprocessor has 64 Ki registers (ptxas 13.0, sm_90). Blocks of one query take 104 to 128
  * registers per thread: 4 blocks = 16 warps (pages, 8 heads: 145 to 168, 3 blocks). Blocks of 64
  * queries take 128 to 150 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 244 beyond (1 block
  * = 8 warps). Their shared memory: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of
@@ -31,7 +32,7 @@
 namespace
 {
 
-template <kv_format KV, bool RING, int HEADS>
+template <kv_format KV, bool RING, int HEADS, bool IN_KEYS>
 void launch_queries(struct backend *backend, const ops_attention &a, striping &striping)
 {
     int stride = (int)ops_value_stride(a.value_dim);
@@ -39,7 +40,7 @@ void launch_queries(struct backend *backend, const ops_attention &a, striping &s
     int group = a.num_heads / a.num_kv_heads;
     if constexpr (HEADS > 1)
         if (group <= HEADS / 2 || bytes > MOST_SHARED)
-            return launch_queries<KV, RING, HEADS / 2>(backend, a, striping);
+            return launch_queries<KV, RING, HEADS / 2, IN_KEYS>(backend, a, striping);
     int blocks = striping.numbers * a.num_kv_heads * ((group + HEADS - 1) / HEADS);
     int wanted = blocks_each<RING, HEADS> * backend->multiprocessors;
     striping.stripes = blocks < wanted ? wanted / blocks : 1;
@@ -49,7 +50,7 @@ void launch_queries(struct backend *backend, const ops_attention &a, striping &s
                         (size_t)part_floats(a.value_dim);
         striping.parts = (float *)device_scratch(backend, floats * sizeof(float));
     }
-    launch(backend, query_kernel<KV, RING, HEADS>,
+    launch(backend, query_kernel<KV, RING, HEADS, IN_KEYS>,
            dim3((unsigned)striping.numbers, (unsigned)(blocks / striping.numbers),
                 (unsigned)striping.stripes),
            WARPS * 32, bytes, a, backend->batch, striping);
@@ -85,15 +86,18 @@ void launch_groups(struct backend *backend, const ops_attention &a)
                batch);
 }
 
-template <kv_format KV, bool RING> void run(struct backend *backend, const ops_attention &a)
+/* Where values are in keys, queries are answered one by one. */
+template <kv_format KV, bool RING, bool IN_KEYS>
+void run(struct backend *backend, const ops_attention &a)
 {
     const device_batch &batch = backend->batch;
     bool few = batch.max_span_rows < FEW_TOKENS;
-    bool groups = !few && a.value_dim <= MOST_COLUMNS && /* no bit depends on this choice */
+    bool groups = !few && !IN_KEYS &&
+                  a.value_dim <= MOST_COLUMNS && /* no bit depends on this choice */
                   group_bytes<KV>(a.key_dim) <= backend->shared_bytes - OWN_ARRAYS;
     dim3 rows((unsigned)(batch.num_rows + 31) / 32, (unsigned)a.num_kv_heads);
     if (!RING && batch.max_span_rows > 1)
-        launch(backend, append_kernel<KV>, rows, THREADS, 0, a, batch);
+        launch(backend, append_kernel<KV, IN_KEYS>, rows, THREADS, 0, a, batch);
     if (groups)
         launch_groups<KV, RING>(backend, a);
     bool by_row = !few && !groups;
@@ -104,10 +108,18 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
         striping.numbers = by_row ? batch.num_rows : batch.num_spans * striping.few;
         striping.splits =
             most_splits(batch.max_end, a.window_size, !window_has(a.window, KEEPS_ALL_KEYS));
-        launch_queries<KV, RING, 8>(backend, a, striping);
+        launch_queries<KV, RING, IN_KEYS ? 4 : 8, IN_KEYS>(backend, a, striping);
     }
     if (RING && batch.max_span_rows > 1) /* the step's queries need what this overwrites */
-        launch(backend, append_kernel<KV>, rows, THREADS, 0, a, batch);
+        launch(backend, append_kernel<KV, IN_KEYS>, rows, THREADS, 0, a, batch);
+}
+
+template <kv_format KV> void run_pages(struct backend *backend, const ops_attention &a)
+{
+    if (a.values_in_keys)
+        run<KV, false, true>(backend, a);
+    else
+        run<KV, false, false>(backend, a);
 }
 
 void run_long_short(struct backend *backend, const ops_attention &a, const ops_segments &segments)
@@ -120,8 +132,8 @@ void run_long_short(struct backend *backend, const ops_attention &a, const ops_s
     launch(backend, long_short_kernel, dim3(rows, (unsigned)(a.num_heads + WARPS - 1) / WARPS),
            WARPS * 32, bytes, a, segments, batch);
     if (batch.max_span_rows > 1) /* the step's queries need what this overwrites */
-        launch(backend, append_kernel<KV_F32>, dim3((rows + 31) / 32, (unsigned)a.num_kv_heads),
-               THREADS, 0, a, batch);
+        launch(backend, append_kernel<KV_F32, false>,
+               dim3((rows + 31) / 32, (unsigned)a.num_kv_heads), THREADS, 0, a, batch);
 }
 
 } // namespace
@@ -164,11 +176,11 @@ extern "C" void cuda_attention(struct backend *backend, const struct ops_attenti
     if (a->segments != NULL)
         run_long_short(backend, *a, *a->segments);
     else if (a->window != WINDOW_FULL)
-        run<KV_F32, true>(backend, *a);
+        run<KV_F32, true, false>(backend, *a);
     else if (a->kv == KV_F32)
-        run<KV_F32, false>(backend, *a);
+        run_pages<KV_F32>(backend, *a);
     else if (a->kv == KV_F16)
-        run<KV_F16, false>(backend, *a);
+        run_pages<KV_F16>(backend, *a);
     else
-        run<KV_BF16, false>(backend, *a);
+        run_pages<KV_BF16>(backend, *a);
 }

@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(THREADS, RING || COLUMN_PARTS > 1 ? 1 : 2)
     if (!find_group(batch, (int)(gridDim.x - 1 - blockIdx.x), &group)) /* the last have most keys */
         return;
     int tid = (int)threadIdx.x, lane = tid % 16 * 4, row = tid / 16 * 4, head = (int)blockIdx.y;
-    keys all = keys_of(a, group.span, head / (a.num_heads / a.num_kv_heads));
+    keys all = keys_of<false>(a, group.span, head / (a.num_heads / a.num_kv_heads));
     int64_t last = group.first + group.n - 1;
     int key_parts = (a.key_dim + PART - 1) / PART, pitch = query_pitch(a.key_dim);
     int length = split_tiles(a, group.first);

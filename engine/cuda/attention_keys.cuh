@@ -68,10 +68,12 @@ struct keys {
     int kv_head;
 };
 
+/* IN_KEYS, here and below: values are in keys, and the tiles of pages have none. */
+template <bool IN_KEYS>
 __device__ keys keys_of(const ops_attention &a, const device_span &span, int kv_head)
 {
     keys all;
-    all.tile_bytes = ops_tile_bytes(a.key_dim, a.value_dim, a.kv);
+    all.tile_bytes = ops_tile_bytes(a.key_dim, IN_KEYS ? 0 : a.value_dim, a.kv);
     size_t tiles = a.window == WINDOW_FULL ? 1 : (size_t)(a.window_size + OPS_TILE - 1) / OPS_TILE;
     all.pages = span.pages;
     all.in_page = a.offset + (size_t)kv_head * all.tile_bytes;
@@ -136,6 +138,15 @@ template <kv_format KV> __device__ typename number<KV>::type narrow(float x)
         return f16_of_f32(x);
     else
         return bf16_of_f32(x);
+}
+
+/* One number. */
+template <kv_format KV> __device__ float load_1(const char *at)
+{
+    if constexpr (KV == KV_F32)
+        return *(const float *)at;
+    else
+        return widen<KV>(*(const uint16_t *)at);
 }
 
 /* Two, or four, adjacent numbers. */
@@ -248,13 +259,13 @@ __device__ char *place_key(const ops_attention &a, const keys &all, int64_t s, i
 
 /* Appends keys and values of 32 rows of spans with several tokens. Grid: [rows / 32, kv heads].
  * Lanes are rows for K, whose neighbouring rows are adjacent in memory, and columns for V. */
-template <kv_format KV>
+template <kv_format KV, bool IN_KEYS>
 __global__ void __launch_bounds__(THREADS)
     append_kernel(const ops_attention a, const device_batch batch)
 {
     grid_wait();
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, kv_head = (int)blockIdx.y;
-    int stride = (int)ops_value_stride(a.value_dim);
+    int stride = IN_KEYS ? 0 : (int)ops_value_stride(a.value_dim);
     for (int pass = 0; pass < 2; pass++)
         for (int i = pass == 0 ? 0 : warp; i < 32; i += pass == 0 ? 32 : THREADS / 32) {
             int row = (int)blockIdx.x * 32 + (pass == 0 ? lane : i);
@@ -262,7 +273,7 @@ __global__ void __launch_bounds__(THREADS)
                 continue;
             const device_span &span = batch.spans[batch.row_span[row]];
             int64_t s = span.position + row - span.first_row;
-            keys all = keys_of(a, span, kv_head);
+            keys all = keys_of<IN_KEYS>(a, span, kv_head);
             if (span.slot == nullptr || span.num_rows == 1 ||
                 (a.window != WINDOW_FULL && s < all.end - a.window_size))
                 continue;

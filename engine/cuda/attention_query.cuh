@@ -192,8 +192,23 @@ __device__ void ring_values(const ops_attention &a, const keys &all, const seen_
     add_lines<HEADS, RING_DEEP>(weights, load, seen.low, seen.high, sums);
 }
 
+/* Values in keys: columns `column` and the next one lie in the lines of k. */
+template <kv_format KV, int HEADS>
+__device__ void add_values_in_keys(const ops_attention &a, const float *weights, const char *k,
+                                   const seen_keys &seen, int column, float (*sums)[2])
+{
+    const int64_t bytes = sizeof(typename number<KV>::type), line = OPS_TILE * bytes;
+    const int left = a.value_dim - column; /* the rest of V would be padding */
+    k += column * line;
+    auto load = [=](int j) {
+        return make_float2(left > 0 ? load_1<KV>(k + j * bytes) : 0.0f,
+                           left > 1 ? load_1<KV>(k + line + j * bytes) : 0.0f);
+    };
+    add_lines<HEADS, RING_DEEP>(weights, load, seen.low, seen.high, sums);
+}
+
 /* A warp computes one tile for the query at `position` of all heads: maxima, sums and values. */
-template <kv_format KV, bool RING, int HEADS>
+template <kv_format KV, bool RING, int HEADS, bool IN_KEYS>
 __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t position, int64_t tile,
                           int head, int heads, const query_memory<HEADS> &m)
 {
@@ -244,6 +259,8 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
         float sums[HEADS][2] = {};
         if constexpr (RING)
             ring_values<HEADS>(a, all, seen, weights, c, sums);
+        else if constexpr (IN_KEYS)
+            add_values_in_keys<KV, HEADS>(a, weights, k, seen, c, sums);
         else
             add_page<KV, HEADS>(weights, k + ((int64_t)a.key_dim * OPS_TILE + c) * bytes, stride,
                                 seen.low, seen.high, sums);
@@ -304,13 +321,13 @@ struct query {
 
 /* Appends the text's only new key, when no append_kernel does. No block reads its place in a ring
  * meanwhile. Each group of heads writes it into the page, since its block will read it there. */
-template <kv_format KV, bool RING>
+template <kv_format KV, bool RING, bool IN_KEYS>
 __device__ void put_only_key(const ops_attention &a, const keys &all, const query &query,
                              bool last_split, bool first_stripe)
 {
     if (all.end - all.position > 1 || !(RING ? first_stripe && query.first_heads : last_split))
         return;
-    int lane, stride = (int)ops_value_stride(a.value_dim);
+    int lane, stride = IN_KEYS ? 0 : (int)ops_value_stride(a.value_dim);
     char *tile = place_key(a, all, query.position, &lane);
     for (int e = (int)threadIdx.x; e < a.key_dim + stride; e += WARPS * 32)
         put_element<KV, !RING>(a, tile, lane, all.k, all.v, e);
@@ -334,7 +351,7 @@ __device__ void store_part(const ops_attention &a, const striping &striping, con
 /* Answers the query for `heads` <= HEADS heads from `head` on, over splits stripe, stripe +
  * stripes,
  * ... */
-template <kv_format KV, bool RING, int HEADS>
+template <kv_format KV, bool RING, int HEADS, bool IN_KEYS>
 __device__ void meet_splits(const ops_attention &a, const keys &all, const striping &striping,
                             const query &query, const query_memory<HEADS> &m)
 {
@@ -347,7 +364,8 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
         m.q[e] = h < query.heads ? q[(int64_t)h * a.key_dim + e / HEADS] : 0.0f;
     }
     fold_start<HEADS>(a, m.of_query, m.total, stride);
-    put_only_key<KV, RING>(a, all, query, (range.splits - 1) % stripes == stripe, stripe == 0);
+    put_only_key<KV, RING, IN_KEYS>(a, all, query, (range.splits - 1) % stripes == stripe,
+                                    stripe == 0);
     __syncthreads();
     for (int split = stripe; split < range.splits; split += stripes) {
         int64_t from = (range.first + split) * range.tiles_each;
@@ -357,8 +375,8 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
         for (int64_t tile = from; tile < to; tile += WARPS) {
             int n = (int)smaller(to - tile, WARPS);
             if (tid / 32 < n)
-                meet_tile<KV, RING, HEADS>(a, all, query.position, tile + tid / 32, query.head,
-                                           query.heads, m);
+                meet_tile<KV, RING, HEADS, IN_KEYS>(a, all, query.position, tile + tid / 32,
+                                                    query.head, query.heads, m);
             fold_parts<HEADS>(m, m.of_split, m.split, n, stride, m.maxima, m.sums, m.values);
         }
         if (stripes > 1)
@@ -374,7 +392,7 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
 template <bool RING, int HEADS> constexpr int blocks_each = RING || HEADS <= 4 ? 4 : 3;
 
 /* Answers one query for a group of heads. Grid: [numbers, kv heads * groups of heads, stripes]. */
-template <kv_format KV, bool RING, int HEADS>
+template <kv_format KV, bool RING, int HEADS, bool IN_KEYS>
 __global__ void __launch_bounds__(WARPS * 32, blocks_each<RING, HEADS>)
     query_kernel(const ops_attention a, const device_batch batch, const striping striping)
 {
@@ -392,9 +410,9 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_each<RING, HEADS>)
     query.heads = (int)smaller(group - in_group, HEADS);
     query.first_heads = in_group == 0;
     query.position = span.position + query.row - span.first_row;
-    keys all = keys_of(a, span, query.kv_head);
+    keys all = keys_of<IN_KEYS>(a, span, query.kv_head);
     query_memory<HEADS> m = lay_out<HEADS>(memory, stride);
-    meet_splits<KV, RING, HEADS>(a, all, striping, query, m);
+    meet_splits<KV, RING, HEADS, IN_KEYS>(a, all, striping, query, m);
     for (int e = (int)threadIdx.x; striping.stripes == 1 && e < query.heads * a.value_dim;
          e += WARPS * 32) {
         int h = e / a.value_dim, column = e % a.value_dim;

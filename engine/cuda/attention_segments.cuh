@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(WARPS * 32)
     const device_span span = batch.spans[batch.row_span[row]];
     if (span.slot == nullptr || head >= a.num_heads)
         return;
-    keys all = keys_of(a, span, head / each);
+    keys all = keys_of<false>(a, span, head / each);
     int64_t position = span.position + row - span.first_row;
     long_short_query query = {a.q.data + row * a.q.stride + (int64_t)head * a.key_dim,
                               memory + warp * (OPS_TILE + stride),

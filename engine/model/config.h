@@ -23,8 +23,7 @@ enum {
     CONFIG_MAX_WINDOW = 1 << 24,
     CONFIG_MAX_DPFP_NU = 256,
     CONFIG_MAX_SEGMENT = 64, /* tokens: of a KV page */
-    CONFIG_MAX_VALUES_IN_KEYS = 1 << 18,
-    CONFIG_MIN_CHUNK = 16, /* tokens: a CUDA step launches kernels for each chunk */
+    CONFIG_MIN_CHUNK = 16,   /* tokens: a CUDA step launches kernels for each chunk */
     CONFIG_MAX_EOS = 64,
 };
 

@@ -398,8 +398,8 @@ static int parse_softmax(const struct fields *fields, const struct config *confi
     if (divisor != 0 && !squares)
         return refuse(fields, err, "score_divisor is only for the activation relu2");
     mixer->score_divisor = (int)divisor;
-    if (fields_int(fields, "values_in_keys", FIELD_OPTIONAL, 1, CONFIG_MAX_VALUES_IN_KEYS,
-                   &value_dim, err) != 0)
+    if (fields_int(fields, "values_in_keys", FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &value_dim,
+                   err) != 0)
         return -1;
     mixer->values_in_keys = value_dim > 0;
     mixer->value_dim = (int)value_dim;

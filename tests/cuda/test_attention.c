@@ -33,10 +33,11 @@ struct buffers {
 
 static struct bench_device cpu, cuda;
 static struct bench_count count;
+static bool in_keys; /* the values of the cases that run are in their keys */
 
 static size_t tile_bytes(const struct attention_case *c)
 {
-    return ops_tile_bytes(c->key_dim, c->value_dim, c->kv) * (size_t)c->kv_heads;
+    return ops_tile_bytes(c->key_dim, in_keys ? 0 : c->value_dim, c->kv) * (size_t)c->kv_heads;
 }
 
 static size_t slot_bytes(const struct attention_case *c)
@@ -47,10 +48,12 @@ static size_t slot_bytes(const struct attention_case *c)
 
 static void describe(const struct attention_case *c, char *name, size_t size)
 {
-    snprintf(name, size,
-             "heads %d/%d, dims %d %d, activation %d, window %d of %d, bias %d, kv %s, softcap %g",
-             c->heads, c->kv_heads, c->key_dim, c->value_dim, (int)c->activation, (int)c->window,
-             c->window_size, (int)c->bias, kv_format_name(c->kv), (double)c->softcap);
+    snprintf(
+        name, size,
+        "heads %d/%d, dims %d %d%s, activation %d, window %d of %d, bias %d, kv %s, softcap %g",
+        c->heads, c->kv_heads, c->key_dim, c->value_dim, in_keys ? " in keys" : "",
+        (int)c->activation, (int)c->window, c->window_size, (int)c->bias, kv_format_name(c->kv),
+        (double)c->softcap);
 }
 
 /* ---- texts ---- */
@@ -175,6 +178,7 @@ static void call(const struct bench_device *device, const struct attention_case 
                                .num_kv_heads = c->kv_heads,
                                .key_dim = c->key_dim,
                                .value_dim = c->value_dim,
+                               .values_in_keys = in_keys,
                                .scale = (float)(1.0 / sqrt(c->key_dim)),
                                .softcap = c->softcap,
                                .activation = c->activation,
@@ -185,7 +189,7 @@ static void call(const struct bench_device *device, const struct attention_case 
                                .biases = c->bias == POSITION_NONE ? NULL : b->biases,
                                .q = {b->q, c->heads * c->key_dim},
                                .k = {b->k, keys},
-                               .v = {b->v, values},
+                               .v = {in_keys ? NULL : b->v, values},
                                .h = {b->h, c->heads * c->value_dim},
                                .offset = OFFSET,
                            });
@@ -370,6 +374,37 @@ static void check_hidden(struct attention_case c, float bad)
     close_texts(texts);
 }
 
+/* Values in keys have the bits of the same values by themselves. */
+static void check_in_keys(struct attention_case c, const int *lengths)
+{
+    char name[200];
+    describe(&c, name, sizeof name);
+    struct text texts[TEXTS];
+    float *apart[TEXTS];
+    open_texts(&c, texts, lengths);
+    for (int i = 0; i < TEXTS; i++)
+        for (int row = 0; row < texts[i].length * c.kv_heads; row++)
+            memcpy(texts[i].v + row * c.value_dim, texts[i].k + row * c.key_dim,
+                   (size_t)c.value_dim * sizeof(float));
+    for (int run_in_keys = 0; run_in_keys < 2; run_in_keys++) {
+        in_keys = run_in_keys;
+        open_memory(&cuda, &c, texts, NAN);
+        run(&cuda, &c, texts, lengths);
+        close_memory(&cuda, &c, texts);
+        for (int i = 0; i < TEXTS; i++) {
+            const size_t bytes = h_floats(&c, &texts[i]) * sizeof(float);
+            if (!in_keys)
+                apart[i] = copy_h(&c, &texts[i]);
+            else
+                bench_expect(&count, memcmp(texts[i].h, apart[i], bytes) == 0, name,
+                             "the bits of values by themselves, text", i);
+        }
+    }
+    for (int i = 0; i < TEXTS; i++)
+        free(apart[i]);
+    close_texts(texts);
+}
+
 /* Far positions, where splits are longer: texts that begin with random pages. */
 static void check_far(struct attention_case c, int64_t position)
 {
@@ -485,13 +520,34 @@ static const struct attention_case mixed[] = {
     {2, 2, 16, 12, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 100, POSITION_NONE, KV_F32, 0},
 };
 
+static const struct attention_case cases_in_keys[] = {
+    {4, 4, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32, 0},
+    {4, 1, 24, 10, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16, 0},
+    {6, 2, 13, 13, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, KV_BF16, 0},
+    {9, 1, 80, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_BF16, 2.0f},
+    {2, 2, 36, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32, 0},
+    {3, 1, 130, 128, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F16, 0},
+};
+
+static void check_values_in_keys(const int *lengths, const int *longer)
+{
+    in_keys = true;
+    for (size_t i = 0; i < sizeof cases_in_keys / sizeof *cases_in_keys; i++) {
+        check_case(cases_in_keys[i], i == 1 ? longer : lengths);
+        check_hidden(cases_in_keys[i], i % 2 == 0 ? NAN : INFINITY);
+        check_in_keys(cases_in_keys[i], lengths);
+    }
+    check_mixed(cases_in_keys[1]);
+    in_keys = false;
+}
+
 int main(void)
 {
     static const int lengths[TEXTS] = {290, 130, 65}, longer[TEXTS] = {600, 63, 2};
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     struct ops_limits limits = bench_limits(MOST_ROWS);
     limits.max_key_dim = 520;
-    limits.max_softmax_value_dim = 300;
+    limits.max_softmax_value_dim = limits.max_value_dim_in_keys = 300;
     bench_open(&cpu, &cuda, &limits);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool small = cases[i].key_dim <= 16 && cases[i].value_dim <= 16;
@@ -504,6 +560,7 @@ int main(void)
     }
     for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++)
         check_mixed(mixed[i]);
+    check_values_in_keys(lengths, longer);
     /* where splits become longer: 62 times 4 tiles */
     check_far((struct attention_case){2, 1, 4, 4, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0,
                                       POSITION_ALIBI, KV_F32, 0},
