@@ -12,11 +12,7 @@ cd "$(dirname "$0")/../.."
 cases=(tests/golden/*/)
 # Each of the kinds of mixers and windows, for what takes long where a GPU is emulated.
 few=(tests/golden/{hybrid_regla,gla_fla,performer,block_kerple_dpfp,deltanet,sliding_t5,flash,transformer_ls,blocks_branches}/
-<<<<<<< HEAD
-    tests/golden/{convolutions,gated_convolutions,delta_fla_gated,mamba2,falcon_h1_norm,experts}/)
-=======
-    tests/golden/{convolutions,gated_convolutions,delta_fla_gated,mamba2,falcon_h1_norm,values_in_keys}/)
->>>>>>> e41ccb91
+    tests/golden/{convolutions,gated_convolutions,delta_fla_gated,mamba2,falcon_h1_norm,experts,values_in_keys}/)
 # Of those with weights in bf16, the ones that show what is rounded.
 bf16=(tests/golden/{block_kerple_dpfp,gla_fla_kv_heads_default_mlp,gpt_neox_tf4,gpt_neox_tf5}/
     tests/golden/{lrpe1_gla_gate_scaled_hidden_norm,regla_small_eps_bf16,sliding_t5}/
