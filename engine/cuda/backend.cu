@@ -4,6 +4,7 @@
 #include "engine/cuda/step.h"
 #include "engine/cuda/switches.h"
 #include "engine/cuda/transfer.h"
+#include "engine/cuda/weights.h"
 
 extern "C" {
 #include "engine/cuda/backend.h"
