@@ -386,8 +386,9 @@ static void after_segments(const char *device, int64_t position, float *out)
                                            .weights = WEIGHTS_F32,
                                            .kv = KV_F32,
                                            .threads = 1,
-                                           .max_step_tokens = 8,
-                                           .state_memory_bytes = (size_t)256 << 20};
+                                           .max_step_tokens = 2,
+                                           .max_step_logits = 1,
+                                           .state_memory_bytes = (size_t)280 << 20};
     must(engine_open(&engine, GOLDEN "long_short_rank3_alibi", &options, &err), &err);
     char *image = calloc(1, state_image_bytes(engine, position));
     must(state_restore(&state, engine, image, position, position + 1, &err), &err);
@@ -403,7 +404,7 @@ static void after_segments(const char *device, int64_t position, float *out)
 static void many_pages_of_segments(void)
 {
     static float logits[2][4096];
-    const int64_t position = 64 * 20000;
+    const int64_t position = 64 * 12000;
     after_segments("cpu", position, logits[0]);
     after_segments("cuda", position, logits[1]);
     const float most = difference(logits[0], logits[1], 200);
