@@ -14,12 +14,13 @@
  * splits. A warp takes a tile, whose numbers it reads from memory to registers once for all heads
  * of the group. With several stripes a second kernel folds the splits. Longer spans have one block
  * per head and 64 queries at absolute positions [64 i, 64 i + 64); all of them get K and V through
- * shared memory. Both ways give the same bits.
+ * shared memory. Both ways give the same bits. Where values are in keys, all spans go the first
+ * way, by up to 4 heads.
  *
  * Per key, a query of one head does 2 (m2 + dv) operations and one exponential. The keys' bytes are
  * read once per query and group of heads (few tokens), or once per head and 64 queries.
  *
- * A multiprocessor has 64 Ki registers (ptxas 13.0, sm_90). Blocks of one query take 116 to 128
+ * A multiprocessor has 64 Ki registers (ptxas 13.0, sm_90). Blocks of one query take 104 to 128
  * registers per thread: 4 blocks = 16 warps (pages, 8 heads: 145 to 168, 3 blocks). Blocks of 64
  * queries take 128 to 150 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 244 beyond (1 block
  * = 8 warps). Their shared memory: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of

@@ -266,13 +266,13 @@ struct ops_segments {
  * given the same values as v. */
 struct ops_attention {
     int num_heads, num_kv_heads, key_dim, value_dim; /* key_dim: m2 */
-    bool values_in_keys;
-    float scale, softcap; /* softcap 0: none */
+    float scale, softcap;                            /* softcap 0: none */
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;
     enum kv_format kv; /* of the pages: KV_F32, KV_F16 or KV_BF16 */
     enum position_kind bias;
+    bool values_in_keys;
     const struct formula_bias *biases; /* [H], on the device; NULL: no bias */
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
     struct rows h;                     /* out: [N, H*dv] */
