@@ -210,7 +210,7 @@ static enum weight_format format_of(enum weight_format format, enum weight_role 
 {
     return role == ROLE_HEADS && heads > 1 ? WEIGHTS_AUTO
            : role == ROLE_MODEL_HEAD       ? weight_format_of_head(format)
-           : role == ROLE_ROUTER           ? WEIGHTS_F32
+           : role == ROLE_ROUTER           ? WEIGHTS_EXACT
                                            : format;
 }
 

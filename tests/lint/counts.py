@@ -94,7 +94,7 @@ def count_change(base):
     changes = [line.split("\t") for line in
                git("diff", "--numstat", "--no-renames", left).splitlines()]
     for file in git("ls-files", "--others", "--exclude-standard").splitlines():
-        changes.append((read(file).count("\n"), 0, file))
+        changes.append(((ROOT / file).read_bytes().count(b"\n"), 0, file))
     for plus, minus, file in changes:
         kind = class_of(file)
         files[kind] += 1
