@@ -57,6 +57,7 @@ __device__ inline void finish_routed(const product_call &call, const struct rout
 template <enum weight_format format, int numbers>
 __global__ void routed_kernel(product_call call, routes routes)
 {
+    constexpr enum weight_format as = HAS_SCALES<format> ? WEIGHTS_BF16 : format;
     grid_wait();
     struct routed_part part = routed_part_of(call, routes, BLOCK_BYTES<format>);
     int lane = threadIdx.x % 32, count = lane < 4 ? call.in : 0;
@@ -73,8 +74,8 @@ __global__ void routed_kernel(product_call call, routes routes)
             unpack_block<format>(weights, block);
             multiply_block<format>(
                 sums, weights,
-                split_inputs<SPLIT_AS<format>, numbers>(load_four(part.x, k, count, false),
-                                                        load_four(part.x, k + 4, count, false)));
+                split_inputs<as, numbers>(load_four(part.x, k, count, false),
+                                          load_four(part.x, k + 4, count, false)));
         }
         total[0] += sums[0];
         total[1] += sums[2];

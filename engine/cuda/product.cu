@@ -13,9 +13,10 @@ template <enum weight_format format, int numbers>
 static void multiply(struct backend *backend, const struct product_call *call,
                      const struct weight *weight)
 {
+    const enum weight_format as = HAS_SCALES<format> ? WEIGHTS_BF16 : format;
     struct product_call own = *call;
     if (splits(backend, weight, call->num_rows))
-        product_split<SPLIT_AS<format>, numbers>(backend, &own, weight->heads);
+        product_split<as, numbers>(backend, &own, weight->heads);
     if (call->num_rows <= backend->streamed_rows)
         product_stream<format, numbers>(backend, &own, weight->heads);
     else

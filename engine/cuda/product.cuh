@@ -43,9 +43,6 @@ enum { MOST_NORMED_ROWS = LEAST_STREAMED_ROWS, MOST_NORMED_PARTS = 16, MOST_GATE
 
 /* Whether sums of a block take its scales at their end. */
 template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_block(format) > 1;
-/* The numbers into which x is split for these weights. */
-template <enum weight_format format>
-constexpr enum weight_format SPLIT_AS = HAS_SCALES<format> ? WEIGHTS_BF16 : format;
 
 static_assert(block_bytes(WEIGHTS_Q8) == Q8_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
 static_assert(block_bytes(WEIGHTS_Q6) == Q6_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
