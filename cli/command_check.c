@@ -81,7 +81,7 @@ struct companion {
 /* What the checked text takes in a step. */
 struct chunk {
     int32_t tokens[MAX_CHUNK + ENGINE_MOST_KEPT];
-    int count, drafts;
+    int drafts;
 };
 
 struct run {
@@ -134,7 +134,6 @@ static void add_own(struct run *run, const int32_t *tokens, int count, struct sp
     const int32_t vocab_size = engine_info(run->engine)->vocab_size;
     const int64_t room = state_reserved(run->state) - state_position(run->state) - count;
     memcpy(chunk->tokens, tokens, (size_t)count * sizeof *tokens);
-    chunk->count = count;
     chunk->drafts = room < run->manner.drafts ? (int)room : run->manner.drafts;
     for (int i = 0; i < chunk->drafts; i++)
         chunk->tokens[count + i] = (tokens[i % count] + 1 + i) % vocab_size;

@@ -2,8 +2,8 @@
 /* Decides what goes into one step of the engine. It is a pure function, so that tests can check its
  * fairness.
  *
- * Texts that decode go first, one token each; drafts get what all others leave. The rest of the
- * budget goes to prompts, in chunks. Where there is not enough for all, tenants share: of the texts
+ * Texts that decode go first, one token each. The rest of the budget goes to prompts, in chunks,
+ * and what these leave to drafts. Where there is not enough for all, tenants share: of the texts
  * that decode, one of the tenant that has had the least goes next, and of its texts the one that
  * has waited longest. Prompts of each tenant get an equal part of the rest, and of what others
  * leave.
