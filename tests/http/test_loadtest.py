@@ -528,7 +528,7 @@ def sed(script):
 
 
 @pytest.mark.parametrize("change, said", [
-    ("", "1 fingerprints, 59 tokens, "),
+    ("", "1 fingerprints, 64 tokens, "),
     (sed("0,/^f32$/s//bf16/"), "gla (f32 f32 f32), the text, token 1: old"),
     (sed("s/gla$/gla_gate/"), "gla (f32 f32 f32), fingerprint: old")])
 def test_bits_of_two_builds(tmp_path, change, said):
