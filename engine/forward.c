@@ -209,10 +209,10 @@ static void emit_head(struct emitter *emitter, struct rows x)
     const struct ops_matmul product = {.x = picked, .y = logits, .norm = &norm};
     emitter->when = WHEN_SOME_LOGITS;
     emitter_gather(emitter, &(struct ops_gather){.x = x, .out = picked, .cols = size});
-    emitter_matmul(emitter, head, &product);
+    emitter_product(emitter, head, &product);
     emitter->when = WHEN_ALL_LOGITS;
     norm.x = x;
-    emitter_matmul(emitter, head, &product);
+    emitter_product(emitter, head, &product);
     emitter->when = WHEN_LOGITS;
     struct ops_map map = {.formula = FORMULA_SCALE,
                           .constant = model->logit_scale,
@@ -322,7 +322,8 @@ const float *forward_collect(struct forward *forward)
 
 void forward_submit(struct forward *forward, const struct batch *batch)
 {
-    forward->program.ops->begin(forward->program.backend, batch);
-    program_run(&forward->program, batch);
+    const struct program *program = &forward->program;
+    program->ops->begin(program->backend, batch);
+    program->ops->run(program->backend, program->operations, program->num_operations, batch);
     send(forward, batch);
 }

@@ -178,22 +178,6 @@ static void cpu_begin(struct backend *backend, const struct batch *batch)
     attention_groups(backend, batch);
 }
 
-/* What changes slots knows only spans. */
-static void cpu_part(struct backend *backend, int part)
-{
-    backend->batch = backend->whole;
-    if (part < 0)
-        return;
-    const struct batch_part *chosen = &backend->whole->parts[part];
-    backend->part = *backend->whole;
-    backend->part.spans = chosen->spans;
-    backend->part.num_spans = chosen->num_spans;
-    backend->part.num_rows = 0;
-    for (int i = 0; i < chosen->num_spans; i++)
-        backend->part.num_rows += chosen->spans[i].num_rows;
-    backend->batch = &backend->part;
-}
-
 static void cpu_send(struct backend *backend, const float *device_data, size_t count)
 {
     (void)count;
@@ -380,20 +364,8 @@ const struct ops cpu_ops = {
     .table_create = cpu_table_create,
     .table_free = cpu_table_free,
     .begin = cpu_begin,
-    .part = cpu_part,
-    .embed = profiled_embed,
-    .norm = profiled_norm,
-    .matmul = profiled_matmul,
-    .route = profiled_route,
-    .combine = profiled_combine,
-    .map = profiled_map,
-    .conv = profiled_conv,
-    .angles = profiled_angles,
-    .positions = profiled_positions,
-    .recurrence = profiled_recurrence,
-    .segments = profiled_segments,
-    .attention = profiled_attention,
-    .gather = profiled_gather,
+    .run = cpu_run,
+    .perform = cpu_perform,
     .draw = cpu_draw,
     .send = cpu_send,
     .receive = cpu_receive,

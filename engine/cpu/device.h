@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the CPU backend share: the device, the division of an operation among its
- * threads, and the operations of engine/ops/ops.h, each in the file named beside it. */
+ * threads, and the operations of engine/ops/operation.h. */
 #ifndef ENGINE_CPU_DEVICE_H
 #define ENGINE_CPU_DEVICE_H
 
 #include "engine/base/threads.h"
 #include "engine/cpu/kernels.h"
-#include "engine/ops/ops.h"
+#include "engine/ops/operation.h"
 
 #include <stddef.h>
 
@@ -76,49 +76,28 @@ typedef void rows_kernel(struct backend *backend, const void *arguments, int fir
 void rows_run(struct backend *backend, rows_kernel *kernel, const void *arguments, int num_rows,
               int64_t width);
 
-/* rows.c */
-void cpu_embed(struct backend *, const struct ops_embed *);
-void cpu_norm(struct backend *, const struct ops_norm *);
-void cpu_map(struct backend *, const struct ops_map *);
-void cpu_angles(struct backend *, const struct ops_angles *);
-void cpu_positions(struct backend *, const struct ops_positions *);
-void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
+/* The operations: rows.c, product.c, experts.c, conv.c, recurrence.c, attention.c */
+#define CPU_OPERATION(kind, name, profile, rows) \
+    void cpu_##name(struct backend *, const struct ops_##name *);
+OPERATIONS(CPU_OPERATION)
+
 /* product.c */
 /* The panels of one task of a product, of `panels` over all heads: whole pairs, a whole number of
  * tasks for each thread where there are so many. */
 int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t panel_bytes,
                             int num_rows, int threads);
-void cpu_matmul(struct backend *, const struct ops_matmul *);
 /* The product with matrix `expert` of the weight alone. */
 void product_of_expert(struct backend *, const struct ops_matmul *, int expert);
 /* experts.c */
 int routing_prepare(struct backend *, const struct ops_limits *, struct error *);
 void routing_close(struct backend *);
 void routing_multiply(struct backend *, const struct ops_matmul *);
-void cpu_route(struct backend *, const struct ops_route *);
-void cpu_combine(struct backend *, const struct ops_combine *);
-/* conv.c */
-void cpu_conv(struct backend *, const struct ops_conv *);
-/* recurrence.c */
-void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
-void cpu_segments(struct backend *, const struct ops_segments *);
-void cpu_attention(struct backend *, const struct ops_attention *);
-/* profile.c: the same operations, timed if profiling is on */
-void profiled_embed(struct backend *, const struct ops_embed *);
-void profiled_norm(struct backend *, const struct ops_norm *);
-void profiled_matmul(struct backend *, const struct ops_matmul *);
-void profiled_route(struct backend *, const struct ops_route *);
-void profiled_combine(struct backend *, const struct ops_combine *);
-void profiled_map(struct backend *, const struct ops_map *);
-void profiled_conv(struct backend *, const struct ops_conv *);
-void profiled_angles(struct backend *, const struct ops_angles *);
-void profiled_positions(struct backend *, const struct ops_positions *);
-void profiled_recurrence(struct backend *, const struct ops_recurrence *);
-void profiled_segments(struct backend *, const struct ops_segments *);
-void profiled_attention(struct backend *, const struct ops_attention *);
-void profiled_gather(struct backend *, struct rows x, struct rows out, int cols);
+/* perform.c. Times operations if profiling is on. */
+void cpu_run(struct backend *, const struct operation *operations, int num_operations,
+             const struct batch *);
+void cpu_perform(struct backend *, const struct operation *, int num_rows);
 void cpu_profile(struct backend *, double *seconds);
 /* state_memory.c */
 size_t cpu_state_memory(struct backend *);

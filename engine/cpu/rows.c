@@ -108,22 +108,16 @@ void cpu_embed(struct backend *backend, const struct ops_embed *a)
     rows_run(backend, embed_rows, a, backend->batch->num_rows, a->hidden_size);
 }
 
-struct gather {
-    struct rows x, out;
-    int cols;
-};
-
 static void gather_rows(struct backend *backend, const void *arguments, int first, int end)
 {
-    const struct gather *a = arguments;
+    const struct ops_gather *a = arguments;
     for (int i = first; i < end; i++)
         memcpy(a->out.data + i * a->out.stride,
                a->x.data + backend->batch->logit_rows[i] * a->x.stride,
                (size_t)a->cols * sizeof(float));
 }
 
-void cpu_gather(struct backend *backend, struct rows x, struct rows out, int cols)
+void cpu_gather(struct backend *backend, const struct ops_gather *a)
 {
-    const struct gather gather = {x, out, cols};
-    rows_run(backend, gather_rows, &gather, backend->batch->num_logits, cols);
+    rows_run(backend, gather_rows, a, backend->batch->num_logits, a->cols);
 }

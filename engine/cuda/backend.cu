@@ -64,15 +64,6 @@ static void cuda_fill(struct backend *backend, void *memory, float value, size_t
            dim3(FILL_THREADS), 0, static_cast<float *>(memory), value, count);
 }
 
-static void cuda_copy(struct backend *backend, void *to, const void *from, size_t bytes)
-{
-    device_use(backend);
-    if (bytes > 0)
-        device_check(backend,
-                     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend->stream),
-                     "cudaMemcpy");
-}
-
 static int cuda_upload(struct backend *backend, const void *host, size_t bytes, void **out,
                        struct error *err)
 {
@@ -268,7 +259,7 @@ static struct ops make_ops()
     ops.reserve = cuda_reserve;
     ops.release = cuda_release;
     ops.fill = cuda_fill;
-    ops.copy = cuda_copy;
+    ops.copy = device_copy;
     ops.copy_in = cuda_copy_in;
     ops.copy_out = cuda_copy_out;
     ops.save = cuda_save;

@@ -61,6 +61,15 @@ void device_free(struct backend *backend, void *memory)
     device_check(backend, cudaFree(memory), "cudaFree");
 }
 
+void device_copy(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    device_use(backend);
+    if (bytes > 0)
+        device_check(backend,
+                     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend->stream),
+                     "cudaMemcpy");
+}
+
 static bool pin(struct backend *backend, size_t bytes, unsigned flags, void **out)
 {
     *out = NULL;

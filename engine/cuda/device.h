@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the CUDA backend share: the device itself, a step's batch as kernels see it,
- * and the launchers of the operations of engine/ops/ops.h, each in the file named beside it.
+ * and the launchers of the operations of engine/ops/operation.h.
  *
  * The files are C++17 with C interfaces. device_check checks everything asynchronous and keeps the
  * first failure. After it nothing is launched, and status() says what happened. */
@@ -23,6 +23,7 @@
 
 extern "C" {
 #include "engine/base/error.h"
+#include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
 }
 
@@ -123,6 +124,8 @@ int device_status(struct backend *backend, struct error *err);
 int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
                     struct error *err);
 void device_free(struct backend *backend, void *memory);
+/* ops->copy */
+void device_copy(struct backend *backend, void *to, const void *from, size_t bytes);
 /* Allocates pinned memory of the host, for copies. False: it failed, and the failure is remembered.
  */
 bool device_pin(struct backend *backend, size_t bytes, void **out);
@@ -143,13 +146,11 @@ void *device_scratch(struct backend *backend, size_t bytes);
 void arrival_launch(struct backend *backend);
 
 extern "C" {
-/* elementwise.cu */
-void cuda_embed(struct backend *, const struct ops_embed *);
-void cuda_norm(struct backend *, const struct ops_norm *);
-void cuda_map(struct backend *, const struct ops_map *);
-void cuda_angles(struct backend *, const struct ops_angles *);
-void cuda_positions(struct backend *, const struct ops_positions *);
-void cuda_gather(struct backend *, struct rows x, struct rows out, int cols);
+/* The launchers of the operations: elementwise.cu, product.cu, experts.cu, conv.cu, recurrence.cu,
+ * attention.cu */
+#define CUDA_OPERATION(kind, name, profile, rows) \
+    void cuda_##name(struct backend *, const struct ops_##name *);
+OPERATIONS(CUDA_OPERATION)
 /* weights.cu */
 int cuda_weight_create(struct backend *, struct weight **out, const struct matrix *parts,
                        int num_parts, int heads, enum weight_format, struct error *);
@@ -161,10 +162,7 @@ void weights_close(struct backend *); /* after all weights are freed */
 /* product.cu. Whether a product does its norm itself; otherwise cuda_norm must come first: */
 bool product_norms(const struct backend *, const struct ops_matmul *);
 size_t product_scratch(const struct backend *);
-void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* experts.cu */
-void cuda_route(struct backend *, const struct ops_route *);
-void cuda_combine(struct backend *, const struct ops_combine *);
 void cuda_routed_matmul(struct backend *, const struct ops_matmul *, const struct product_call *);
 /* cublaslt.cu; all but open do nothing in a backend that has not opened the library. open:
  * ERROR_UNSUPPORTED when there is none that can be used. prepare: once the limits are known;
@@ -183,17 +181,12 @@ int cublaslt_weight_add(struct backend *, struct weight *, struct error *);
 bool cublaslt_expects(const struct weight *, int num_rows);
 bool cublaslt_takes(const struct backend *, const struct ops_matmul *);
 void cublaslt_product(struct backend *, const struct weight *, const struct product_call *);
-/* conv.cu */
-void cuda_conv(struct backend *, const struct ops_conv *);
 /* recurrence.cu. check: whether there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);
 size_t recurrence_scratch(const struct backend *);
-void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu. check: whether a block has memory for these sizes */
 int attention_check(const struct backend *, const struct ops_limits *limits, struct error *err);
 size_t attention_scratch(const struct backend *);
-void cuda_segments(struct backend *, const struct ops_segments *);
-void cuda_attention(struct backend *, const struct ops_attention *);
 /* draws.cu */
 void cuda_draw(struct backend *, const float *logits, int32_t vocab_size, struct draw *const *draws,
                int count);

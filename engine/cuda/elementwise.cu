@@ -411,8 +411,9 @@ __global__ static void gather_kernel(struct device_batch batch, struct rows x, s
         *cell(out, i, c) = *cell(x, batch.logit_rows[i], c);
 }
 
-void cuda_gather(struct backend *backend, struct rows x, struct rows out, int cols)
+void cuda_gather(struct backend *backend, const struct ops_gather *a)
 {
-    launch(backend, gather_kernel, dim3((unsigned)backend->batch.num_logits, pieces(cols, THREADS)),
-           dim3(THREADS), 0, backend->batch, x, out, cols);
+    launch(backend, gather_kernel,
+           dim3((unsigned)backend->batch.num_logits, pieces(a->cols, THREADS)), dim3(THREADS), 0,
+           backend->batch, a->x, a->out, a->cols);
 }

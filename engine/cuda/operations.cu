@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes each operation of a step to its launcher: with the rows to which the step is padded, with
+/* Passes an operation of a step to its launcher: with the rows to which the step is padded, with
  * a name in Nsight's time line (NVTX, if its header exists), and between two events if the step is
  * profiled. */
 #include "engine/cuda/step.h"
@@ -121,61 +121,54 @@ static int padded(const struct backend *backend, int rows)
     return rows + backend->batch.num_rows - backend->batch_rows;
 }
 
-#define RUN(name, kind)                                                         \
-    static void run_##name(struct backend *backend, const struct ops_##name *a) \
-    {                                                                           \
-        if (is_idle(backend))                                                   \
-            return;                                                             \
-        struct timed *timed = begin(backend, kind);                             \
-        cuda_##name(backend, a);                                                \
-        end(backend, timed);                                                    \
+#define LAUNCH_OF_BATCH(name) cuda_##name(backend, &operation->name);
+#define LAUNCH_OF_ROWS(name)                      \
+    {                                             \
+        struct ops_##name call = operation->name; \
+        call.num_rows = rows;                     \
+        cuda_##name(backend, &call);              \
     }
-#define RUN_PADDED(name, kind)                                                  \
-    static void run_##name(struct backend *backend, const struct ops_##name *a) \
-    {                                                                           \
-        if (is_idle(backend))                                                   \
-            return;                                                             \
-        struct timed *timed = begin(backend, kind);                             \
-        struct ops_##name call = *a;                                            \
-        call.num_rows = padded(backend, a->num_rows);                           \
-        cuda_##name(backend, &call);                                            \
-        end(backend, timed);                                                    \
-    }
+#define LAUNCH(kind, name, profile, of_rows) \
+    case kind:                               \
+        LAUNCH_##of_rows(name) break;
+#define PROFILE_OF(kind, name, profile, rows) profile,
 
-RUN(embed, PROFILE_EMBED)
-RUN_PADDED(norm, PROFILE_NORM)
-RUN_PADDED(route, PROFILE_ROUTE)
-RUN_PADDED(combine, PROFILE_ROUTE)
-RUN_PADDED(map, PROFILE_MAP)
-RUN(conv, PROFILE_CONV)
-RUN(angles, PROFILE_ANGLES)
-RUN(positions, PROFILE_POSITIONS)
-RUN(recurrence, PROFILE_RECURRENCE)
-RUN(segments, PROFILE_ATTENTION)
-RUN(attention, PROFILE_ATTENTION)
-
-static void run_matmul(struct backend *backend, const struct ops_matmul *a)
+/* On so many rows, with the padding. */
+static void launch_one(struct backend *backend, const struct operation *operation, int rows)
 {
-    if (is_idle(backend))
-        return;
-    struct ops_matmul call = *a;
-    call.num_rows = padded(backend, a->num_rows);
-    if (a->norm != NULL && !product_norms(backend, &call)) {
-        run_norm(backend, a->norm);
-        call.norm = NULL;
+    static const enum profile_kind profiles[] = {OPERATIONS(PROFILE_OF)};
+    struct timed *timed = begin(backend, profiles[operation->kind]);
+    switch (operation->kind) {
+        OPERATIONS(LAUNCH)
     }
-    struct timed *timed = begin(backend, PROFILE_PRODUCT);
-    cuda_matmul(backend, &call);
     end(backend, timed);
 }
 
-static void run_gather(struct backend *backend, struct rows x, struct rows out, int cols)
+/* A product, behind the norm before it where it does not do that itself. */
+static void launch_product(struct backend *backend, const struct ops_matmul *a, int rows)
 {
+    struct operation product = {}, norm = {};
+    product.kind = OPERATION_MATMUL;
+    product.matmul = *a;
+    product.matmul.num_rows = rows;
+    norm.kind = OPERATION_NORM;
+    if (a->norm != NULL && !product_norms(backend, &product.matmul)) {
+        norm.norm = *a->norm;
+        launch_one(backend, &norm, rows);
+        product.matmul.norm = NULL;
+    }
+    launch_one(backend, &product, rows);
+}
+
+void operations_perform(struct backend *backend, const struct operation *operation, int num_rows)
+{
+    const int rows = padded(backend, num_rows);
     if (is_idle(backend))
         return;
-    struct timed *timed = begin(backend, PROFILE_GATHER);
-    cuda_gather(backend, x, out, cols);
-    end(backend, timed);
+    if (operation->kind == OPERATION_MATMUL)
+        launch_product(backend, &operation->matmul, rows);
+    else
+        launch_one(backend, operation, rows);
 }
 
 void operations_count(struct backend *backend)
@@ -218,18 +211,6 @@ static void cuda_profile(struct backend *backend, double *seconds)
 
 void operations_set(struct ops *ops)
 {
-    ops->embed = run_embed;
-    ops->norm = run_norm;
-    ops->matmul = run_matmul;
-    ops->route = run_route;
-    ops->combine = run_combine;
-    ops->map = run_map;
-    ops->conv = run_conv;
-    ops->angles = run_angles;
-    ops->positions = run_positions;
-    ops->recurrence = run_recurrence;
-    ops->segments = run_segments;
-    ops->attention = run_attention;
-    ops->gather = run_gather;
+    ops->perform = operations_perform;
     ops->profile = cuda_profile;
 }

@@ -408,6 +408,15 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
         backend->arrival = {};
 }
 
+/* A graph, or the launches one by one. */
+static void cuda_run(struct backend *backend, const struct operation *operations,
+                     int num_operations, const struct batch *batch)
+{
+    const struct operation_walk walk = {backend, operations_perform, cuda_part, device_copy};
+    if (!backend->replaying)
+        operations_walk(&walk, operations, num_operations, batch);
+}
+
 /* ---- the end ---- */
 
 static void cuda_send(struct backend *backend, const float *device_data, size_t count)
@@ -459,7 +468,7 @@ static double cuda_busy_seconds(const struct backend *backend)
 void step_operations(struct ops *ops)
 {
     ops->begin = cuda_begin;
-    ops->part = cuda_part;
+    ops->run = cuda_run;
     ops->draw = cuda_draw;
     ops->send = cuda_send;
     ops->receive = cuda_receive;

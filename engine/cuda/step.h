@@ -15,6 +15,7 @@ void step_operations(struct ops *ops);
 
 /* operations.cu */
 void operations_set(struct ops *ops);
+void operations_perform(struct backend *backend, const struct operation *operation, int num_rows);
 /* Adds the times of the step that has just ended. */
 void operations_count(struct backend *backend);
 void operations_close(struct backend *backend);

@@ -50,8 +50,8 @@ static void emit_matrix(const struct mixer_build *mixer, const struct ops_positi
         mixer_position_emit(mixer, position, &recurrence->q, &recurrence->k);
     recurrence->phi.y_q = emitter_rows(emitter, (int64_t)heads * map_rows(config));
     recurrence->phi.y_k = emitter_rows(emitter, (int64_t)heads * map_rows(config));
-    emitter_matmul(emitter, q, &(struct ops_matmul){.x = recurrence->q, .y = recurrence->phi.y_q});
-    emitter_matmul(emitter, k, &(struct ops_matmul){.x = recurrence->k, .y = recurrence->phi.y_k});
+    emitter_product(emitter, q, &(struct ops_matmul){.x = recurrence->q, .y = recurrence->phi.y_q});
+    emitter_product(emitter, k, &(struct ops_matmul){.x = recurrence->k, .y = recurrence->phi.y_k});
 }
 
 /* The running maximum of exponential maps. */

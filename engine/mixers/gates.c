@@ -56,8 +56,8 @@ static struct rows emit_low_rank(const struct mixer_build *mixer)
     struct emitter *emitter = mixer->emitter;
     const struct matrix *matrix = &mixer->config->gk_proj_1;
     const struct rows out = emitter_rows(emitter, matrix->rows);
-    emitter_matmul(emitter, mixer_pack(emitter, mixer->config, MATRIX_INNER),
-                   &(struct ops_matmul){.x = mixer_project(mixer, mixer->at.gk_proj_0), .y = out});
+    emitter_product(emitter, mixer_pack(emitter, mixer->config, MATRIX_INNER),
+                    &(struct ops_matmul){.x = mixer_project(mixer, mixer->at.gk_proj_0), .y = out});
     return out;
 }
 

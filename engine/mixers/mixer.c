@@ -113,18 +113,18 @@ void mixer_emit(struct emitter *emitter, const struct mixer *config, const struc
     mixer.project = second.project = emitter_rows(emitter, all.width);
     mixer.h = emitter_rows(emitter, h_width(config) + (pair ? h_width(config->second) : 0));
     second.h = rows_from(mixer.h, h_width(config));
-    emitter_matmul(emitter, emitter_pack(emitter, &all),
-                   &(struct ops_matmul){.x = ends->norm != NULL ? ends->norm->y : ends->x,
-                                        .y = mixer.project,
-                                        .norm = ends->norm});
+    emitter_product(emitter, emitter_pack(emitter, &all),
+                    &(struct ops_matmul){.x = ends->norm != NULL ? ends->norm->y : ends->x,
+                                         .y = mixer.project,
+                                         .norm = ends->norm});
     emit_part(&mixer);
     if (pair)
         emit_part(&second);
     const struct ops_norm after = prepare_output(&mixer, pair ? &second : NULL);
     const bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
-    emitter_matmul(emitter, mixer_pack(emitter, config, MATRIX_LAST),
-                   &(struct ops_matmul){.x = mixer.h,
-                                        .y = ends->out,
-                                        .accumulate = ends->accumulate,
-                                        .norm = needed ? &after : NULL});
+    emitter_product(emitter, mixer_pack(emitter, config, MATRIX_LAST),
+                    &(struct ops_matmul){.x = mixer.h,
+                                         .y = ends->out,
+                                         .accumulate = ends->accumulate,
+                                         .norm = needed ? &after : NULL});
 }

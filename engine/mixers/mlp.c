@@ -37,8 +37,8 @@ static struct rows emit_route(struct emitter *emitter, const struct mlp *mlp, st
 {
     const struct rows scores = emitter_rows(emitter, mlp->num_experts);
     const struct rows choices = emitter_rows(emitter, 2 * (int64_t)mlp->experts_per_token);
-    emitter_matmul(emitter, pack(emitter, mlp, MATRIX_ROUTER),
-                   &(struct ops_matmul){.x = x, .y = scores});
+    emitter_product(emitter, pack(emitter, mlp, MATRIX_ROUTER),
+                    &(struct ops_matmul){.x = x, .y = scores});
     emitter_route(emitter, &(struct ops_route){.num_experts = mlp->num_experts,
                                                .chosen = mlp->experts_per_token,
                                                .renormalize = mlp->norm_topk_prob,
@@ -58,8 +58,8 @@ static void emit_routed(struct emitter *emitter, const struct mlp *mlp, enum mat
         if (row->use != use || matrix->rows == 0)
             continue;
         product.chosen = mlp->experts_per_token;
-        emitter_matmul(emitter, emitter_pack_experts(emitter, mlp->experts, mlp->num_experts, row),
-                       &product);
+        emitter_product(emitter, emitter_pack_experts(emitter, mlp->experts, mlp->num_experts, row),
+                        &product);
         product.y = rows_from(product.y, mlp->experts_per_token * matrix->rows);
     }
 }
@@ -74,7 +74,7 @@ struct mlp_hidden mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
                                  .activation = gated ? FORMULA_IDENTITY : activation(mlp->act)};
     if (mlp->num_experts == 0) {
         product.norm = ends->norm;
-        emitter_matmul(emitter, pack(emitter, mlp, MATRIX_OF_X), &product);
+        emitter_product(emitter, pack(emitter, mlp, MATRIX_OF_X), &product);
         return hidden;
     }
     if (ends->norm != NULL)
@@ -125,9 +125,9 @@ void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct 
         emit_experts_down(emitter, mlp, hidden, ends);
         return;
     }
-    emitter_matmul(emitter, pack(emitter, mlp, MATRIX_LAST),
-                   &(struct ops_matmul){.x = rows,
-                                        .y = ends->out,
-                                        .accumulate = ends->accumulate,
-                                        .norm = gated ? &gate : NULL});
+    emitter_product(emitter, pack(emitter, mlp, MATRIX_LAST),
+                    &(struct ops_matmul){.x = rows,
+                                         .y = ends->out,
+                                         .accumulate = ends->accumulate,
+                                         .norm = gated ? &gate : NULL});
 }

@@ -303,7 +303,7 @@ FORMULA float formula_own_gate(float y, float w, float x)
     return y * formula_sigmoid(w * x);
 }
 
-/* What ops->map computes from u, and from w where a formula has two inputs. */
+/* What an ops_map computes from u, and from w where a formula has two inputs. */
 #define FORMULA_OF_ONE(X)                                                                     \
     X(FORMULA_IDENTITY)                                                                       \
     X(FORMULA_GELU)                                                                           \

@@ -2,11 +2,12 @@
 /* The table of functions that a device implements for the forward pass: arrays only, no models, no
  * texts.
  *
- * A model's program (engine/program/) is a list of calls of it; engine/cpu/ and engine/cuda/ fill
- * it in. An operation works on `rows`: row-major matrices of f32 in device memory, one row per
- * token of the step, the rows of all spans one after the other. Operations are queued in order;
- * only `receive` waits. Operations cannot fail: everything that can fail is checked or allocated
- * before the step. When the device itself fails, `status` says so and `receive` gives NULL.
+ * A model's program (engine/program/) is a list of operations (operation.h), which `run` is given;
+ * engine/cpu/ and engine/cuda/ fill the table in. An operation works on `rows`: row-major matrices
+ * of f32 in device memory, one row per token of the step, the rows of all spans one after the
+ * other. Operations are queued in order; only `receive` waits. Operations cannot fail: everything
+ * that can fail is checked or allocated before the step. When the device itself fails, `status`
+ * says so and `receive` gives NULL.
  *
  * The reproducibility contract: what an operation writes for a row depends on that row and its
  * text's state alone, bit for bit. Other rows in the step, the cuts of tokens into steps, and the
@@ -32,11 +33,12 @@ enum {
     OPS_MOST_KEPT = 16  /* kept rows of a span (struct batch_part) */
 };
 
-struct backend; /* a device and its memory */
-struct matrix;  /* of a file (engine/model/model.h) */
-struct weight;  /* a matrix as packed for the device */
-struct table;   /* a matrix whose rows are looked up */
-struct draw;    /* engine/ops/sampler.h */
+struct backend;   /* a device and its memory */
+struct matrix;    /* of a file (engine/model/model.h) */
+struct weight;    /* a matrix as packed for the device */
+struct table;     /* a matrix whose rows are looked up */
+struct draw;      /* engine/ops/sampler.h */
+struct operation; /* engine/ops/operation.h */
 
 /* A matrix in device memory. Row r begins at data + r * stride (in floats). data NULL: no matrix.
  */
@@ -57,7 +59,7 @@ struct batch_span {
 
 /* Kept rows are those that a text may go back over: the last ones of a span. Operations that change
  * slots then work in parts: first on all spans without their kept rows, then on the first kept row
- * of each, which is a span of one row, on the second, and so on (ops->part). */
+ * of each, which is a span of one row, on the second, and so on. */
 struct batch_part {
     const struct batch_span *spans; /* [num_spans] */
     int num_spans;
@@ -319,6 +321,12 @@ struct ops_attention {
     const struct ops_segments *segments; /* of a window long_short, else NULL; vectors are normed */
 };
 
+/* out [num_logits, cols]: the rows of x that want logits. */
+struct ops_gather {
+    int cols;
+    struct rows x, out;
+};
+
 /* Copies a text's memory to the host: a head, then pages of one size. */
 struct ops_save {
     void *to; /* [head_bytes + num_pages * page_bytes]; must exist until the copy has arrived */
@@ -405,24 +413,14 @@ struct ops {
                         struct error *);
     void (*table_free)(struct backend *, struct table *);
 
-    /* A step: begin, operations, send, receive. The batch must stay valid until send. */
+    /* A step: begin, run, send, receive. The batch must stay valid until send. */
     void (*begin)(struct backend *, const struct batch *);
-    /* The operations that follow change slots, and work on this part of the batch; -1: on all. */
-    void (*part)(struct backend *, int part);
-    void (*embed)(struct backend *, const struct ops_embed *);
-    void (*norm)(struct backend *, const struct ops_norm *);
-    void (*matmul)(struct backend *, const struct ops_matmul *);
-    void (*route)(struct backend *, const struct ops_route *);
-    void (*combine)(struct backend *, const struct ops_combine *);
-    void (*map)(struct backend *, const struct ops_map *);
-    void (*conv)(struct backend *, const struct ops_conv *);
-    void (*angles)(struct backend *, const struct ops_angles *);
-    void (*positions)(struct backend *, const struct ops_positions *);
-    void (*recurrence)(struct backend *, const struct ops_recurrence *);
-    void (*segments)(struct backend *, const struct ops_segments *);
-    void (*attention)(struct backend *, const struct ops_attention *);
-    /* out [num_logits, cols]: the rows of x that want logits */
-    void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
+    /* Queues the operations of a model's program that the step has. The device is given them all,
+     * and how it runs them is its choice. */
+    void (*run)(struct backend *, const struct operation *operations, int num_operations,
+                const struct batch *);
+    /* Queues one by itself, on so many rows (see OPERATIONS). */
+    void (*perform)(struct backend *, const struct operation *, int num_rows);
     /* After the operations: draws from logits [num_draws, vocab_size], like sampler_draw. The
      * results are valid after receive, unless the device failed. */
     void (*draw)(struct backend *, const float *logits, int32_t vocab_size,

@@ -332,79 +332,39 @@ static struct operation *add(struct emitter *emitter, enum operation_kind kind)
     return operation;
 }
 
-void emitter_embed(struct emitter *emitter, const struct ops_embed *call)
+/* Takes over what the call points to. */
+static void keep_pointed(struct operation *operation)
 {
-    add(emitter, OPERATION_EMBED)->embed = *call;
+    if (operation->kind == OPERATION_MATMUL && operation->matmul.norm != NULL)
+        operation->first = *operation->matmul.norm;
+    if (operation->kind == OPERATION_RECURRENCE && operation->recurrence.phi.before != NULL)
+        operation->before = *operation->recurrence.phi.before;
+    if (operation->kind == OPERATION_RECURRENCE && operation->recurrence.phi.after != NULL)
+        operation->after = *operation->recurrence.phi.after;
+    if (operation->kind == OPERATION_ATTENTION && operation->attention.segments != NULL)
+        operation->vectors = *operation->attention.segments;
 }
 
-void emitter_norm(struct emitter *emitter, const struct ops_norm *call)
-{
-    add(emitter, OPERATION_NORM)->norm = *call;
-}
+#define EMIT(kind, name, profile, rows)                                         \
+    void emitter_##name(struct emitter *emitter, const struct ops_##name *call) \
+    {                                                                           \
+        struct operation *operation = add(emitter, kind);                       \
+        operation->name = *call;                                                \
+        keep_pointed(operation);                                                \
+    }
+OPERATIONS(EMIT)
 
-void emitter_matmul(struct emitter *emitter, const struct program_weight *weight,
-                    const struct ops_matmul *call)
+void emitter_product(struct emitter *emitter, const struct program_weight *weight,
+                     const struct ops_matmul *call)
 {
-    struct operation *operation = add(emitter, OPERATION_MATMUL);
-    operation->matmul = *call;
-    operation->weight = weight;
-    if (weight != NULL)
-        operation->matmul.weight = weight->packed;
-    if (call->norm != NULL)
-        operation->first = *call->norm;
-}
-
-void emitter_route(struct emitter *emitter, const struct ops_route *call)
-{
-    add(emitter, OPERATION_ROUTE)->route = *call;
-}
-
-void emitter_combine(struct emitter *emitter, const struct ops_combine *call)
-{
-    add(emitter, OPERATION_COMBINE)->combine = *call;
-}
-
-void emitter_map(struct emitter *emitter, const struct ops_map *call)
-{
-    add(emitter, OPERATION_MAP)->map = *call;
-}
-
-void emitter_conv(struct emitter *emitter, const struct ops_conv *call)
-{
-    add(emitter, OPERATION_CONV)->conv = *call;
-}
-
-void emitter_positions(struct emitter *emitter, const struct ops_positions *call)
-{
-    add(emitter, OPERATION_POSITIONS)->positions = *call;
-}
-
-void emitter_recurrence(struct emitter *emitter, const struct ops_recurrence *call)
-{
-    struct operation *operation = add(emitter, OPERATION_RECURRENCE);
-    operation->recurrence = *call;
-    if (call->phi.before != NULL)
-        operation->before = *call->phi.before;
-    if (call->phi.after != NULL)
-        operation->after = *call->phi.after;
-}
-
-void emitter_segments(struct emitter *emitter, const struct ops_segments *call)
-{
-    add(emitter, OPERATION_SEGMENTS)->segments = *call;
-}
-
-void emitter_attention(struct emitter *emitter, const struct ops_attention *call)
-{
-    struct operation *operation = add(emitter, OPERATION_ATTENTION);
-    operation->attention = *call;
-    if (call->segments != NULL)
-        operation->vectors = *call->segments;
-}
-
-void emitter_gather(struct emitter *emitter, const struct ops_gather *call)
-{
-    add(emitter, OPERATION_GATHER)->gather = *call;
+    const struct program *program = emitter->program;
+    struct ops_matmul product = *call;
+    if (weight == NULL) /* it has failed */
+        return;
+    product.weight = weight->packed;
+    emitter_matmul(emitter, &product);
+    if (!emitter_failed(emitter))
+        program->operations[program->num_operations - 1].weight = weight;
 }
 
 /* Those of equal ones; NULL: these are new, and added. */
@@ -437,13 +397,14 @@ static const struct emitter_angles *add_angles(struct emitter *emitter, const do
                                       .factor = factor,
                                       .cosines = emitter_rows(emitter, count),
                                       .sines = emitter_rows(emitter, count)};
-    add(emitter, OPERATION_ANGLES)->angles = (struct ops_angles){
-        .theta = emitter_upload(emitter, host, (size_t)count * sizeof *host),
-        .count = count,
-        .factor = factor,
-        .cosines = angles->cosines,
-        .sines = angles->sines,
-    };
+    emitter_angles(emitter,
+                   &(struct ops_angles){
+                       .theta = emitter_upload(emitter, host, (size_t)count * sizeof *host),
+                       .count = count,
+                       .factor = factor,
+                       .cosines = angles->cosines,
+                       .sines = angles->sines,
+                   });
     return angles;
 }
 
@@ -488,25 +449,17 @@ static void list_order(struct emitter *emitter)
     order[count] = order[0];
 }
 
-/* What each operation changes in slots, one after the other in a kept row. */
-static void list_regions(struct emitter *emitter)
+/* What each operation changes in slots lies one after the other in a kept row. */
+static void place_regions(struct program *program)
 {
     enum { LINE = 64 };
-    struct program *program = emitter->program;
-    program->regions = calloc((size_t)program->num_operations * OPERATION_MAX_REGIONS + 1,
-                              sizeof *program->regions);
-    if (program->regions == NULL) {
-        emitter_no_memory(emitter, "program");
-        return;
-    }
     for (int i = 0; i < program->num_operations; i++) {
-        struct operation_region regions[OPERATION_MAX_REGIONS];
-        const int count = operation_regions(&program->operations[i], regions);
-        for (int j = 0; j < count; j++) {
-            program->regions[program->num_regions++] = (struct program_region){
-                .operation = i, .region = regions[j], .at = program->kept_bytes};
-            program->kept_bytes +=
-                ((size_t)regions[j].count * regions[j].bytes + LINE - 1) / LINE * LINE;
+        struct operation *operation = &program->operations[i];
+        operation_find_regions(operation);
+        for (int j = 0; j < operation->num_regions; j++) {
+            struct operation_region *region = &operation->regions[j];
+            region->at = program->kept_bytes;
+            program->kept_bytes += ((size_t)region->count * region->bytes + LINE - 1) / LINE * LINE;
         }
     }
 }
@@ -529,8 +482,7 @@ int emitter_finish(struct emitter *emitter, struct error *err)
     struct program *program = emitter->program;
     if (!emitter_failed(emitter))
         list_order(emitter);
-    if (!emitter_failed(emitter))
-        list_regions(emitter);
+    place_regions(program);
     for (int i = 0; i < program->num_operations; i++)
         point_inside(&program->operations[i]);
     if (!emitter_failed(emitter) && placing_plan(program) != 0)

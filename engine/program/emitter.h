@@ -107,20 +107,15 @@ const struct program_weight *emitter_pack_head(struct emitter *emitter, const ch
 void emitter_share_angles(struct emitter *emitter, const double *theta, int count, float factor,
                           struct rows *cosines, struct rows *sines);
 
-/* Adds an operation. What it points to, if it is no array, is copied. */
-void emitter_embed(struct emitter *emitter, const struct ops_embed *call);
-void emitter_norm(struct emitter *emitter, const struct ops_norm *call);
-void emitter_matmul(struct emitter *emitter, const struct program_weight *weight,
-                    const struct ops_matmul *call);
-void emitter_route(struct emitter *emitter, const struct ops_route *call);
-void emitter_combine(struct emitter *emitter, const struct ops_combine *call);
-void emitter_map(struct emitter *emitter, const struct ops_map *call);
-void emitter_conv(struct emitter *emitter, const struct ops_conv *call);
-void emitter_positions(struct emitter *emitter, const struct ops_positions *call);
-void emitter_recurrence(struct emitter *emitter, const struct ops_recurrence *call);
-void emitter_segments(struct emitter *emitter, const struct ops_segments *call);
-void emitter_attention(struct emitter *emitter, const struct ops_attention *call);
-void emitter_gather(struct emitter *emitter, const struct ops_gather *call);
+/* Adds an operation: emitter_map(emitter, call). What it points to, if it is no array, is copied.
+ */
+#define EMITTER_ADD(kind, name, profile, rows) \
+    void emitter_##name(struct emitter *emitter, const struct ops_##name *call);
+OPERATIONS(EMITTER_ADD)
+
+/* A product with a weight of the program's. */
+void emitter_product(struct emitter *emitter, const struct program_weight *weight,
+                     const struct ops_matmul *call);
 
 /* The columns from `column` on. */
 static inline struct rows rows_from(struct rows rows, int64_t column)

@@ -4,129 +4,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The rows that an operation works on in this step; 0: the step lacks it. */
-static int rows_of(const struct operation *operation, const struct batch *batch, bool all_rows)
-{
-    switch (operation->when) {
-    case WHEN_ALWAYS:
-        return batch->num_rows;
-    case WHEN_LOGITS:
-        return batch->num_logits;
-    case WHEN_SOME_LOGITS:
-        return all_rows ? 0 : batch->num_logits;
-    case WHEN_ALL_LOGITS:
-        return all_rows ? batch->num_logits : 0;
-    case WHEN_HIDDEN:
-        return batch->wants_hidden ? batch->num_rows : 0;
-    }
-    return 0;
-}
-
-static void run_matmul(const struct program *program, const struct operation *operation,
-                       int num_rows)
-{
-    struct ops_matmul call = operation->matmul;
-    struct ops_norm first = operation->first;
-    call.num_rows = first.num_rows = num_rows;
-    if (call.norm != NULL)
-        call.norm = &first;
-    program->ops->matmul(program->backend, &call);
-}
-
-/* Of operations whose calls say the number of rows, and point to no other. */
-#define WITH_ROWS(kind, name)                      \
-    case kind: {                                   \
-        struct ops_##name call_ = operation->name; \
-        call_.num_rows = num_rows;                 \
-        ops->name(backend, &call_);                \
-        break;                                     \
-    }
-
-/* Of operations whose calls say nothing of the number of rows: backends know it from the batch. */
-#define AS_IT_IS(kind, name)                  \
-    case kind:                                \
-        ops->name(backend, &operation->name); \
-        break;
-
-static void run(const struct program *program, const struct operation *operation, int num_rows)
-{
-    const struct ops *ops = program->ops;
-    struct backend *backend = program->backend;
-    switch (operation->kind) {
-        AS_IT_IS(OPERATION_EMBED, embed)
-        AS_IT_IS(OPERATION_CONV, conv)
-        AS_IT_IS(OPERATION_ANGLES, angles)
-        AS_IT_IS(OPERATION_POSITIONS, positions)
-        AS_IT_IS(OPERATION_RECURRENCE, recurrence)
-        AS_IT_IS(OPERATION_SEGMENTS, segments)
-        AS_IT_IS(OPERATION_ATTENTION, attention)
-        WITH_ROWS(OPERATION_NORM, norm)
-        WITH_ROWS(OPERATION_ROUTE, route)
-        WITH_ROWS(OPERATION_COMBINE, combine)
-        WITH_ROWS(OPERATION_MAP, map)
-    case OPERATION_MATMUL:
-        run_matmul(program, operation, num_rows);
-        break;
-    case OPERATION_GATHER:
-        ops->gather(backend, operation->gather.x, operation->gather.out, operation->gather.cols);
-        break;
-    }
-}
-
-/* Copies what a row at this position changes: from the slot to the kept row, or back. */
-static void copy_region(const struct program *program, const struct program_region *it, char *slot,
-                        int64_t position, char *kept, bool back)
-{
-    const struct operation_region *region = &it->region;
-    const size_t tile =
-        region->window == 0 ? 0 : (size_t)(position % region->window / OPS_TILE) * region->bytes;
-    for (int i = 0; i < region->count; i++) {
-        char *there = slot + region->offset + (size_t)i * region->stride + tile;
-        char *here = kept + it->at + (size_t)i * region->bytes;
-        program->ops->copy(program->backend, back ? there : here, back ? here : there,
-                           region->bytes);
-    }
-}
-
 void program_go_back(const struct program *program, char *slot, int64_t position, const char *kept)
 {
-    for (int i = 0; i < program->num_regions; i++)
-        copy_region(program, &program->regions[i], slot, position, (char *)(uintptr_t)kept, true);
-}
-
-/* An operation that changes slots. Before a kept row changes a region, that is copied. */
-static void run_in_parts(const struct program *program, const struct operation *operation,
-                         const struct program_region *regions, int num_regions,
-                         const struct batch *batch)
-{
-    for (int p = 0; p < batch->num_parts; p++) {
-        const struct batch_part *part = &batch->parts[p];
-        for (int s = 0; s < part->num_spans; s++)
-            for (int i = 0; i < num_regions && part->spans[s].kept != NULL; i++)
-                copy_region(program, &regions[i], part->spans[s].slot, part->spans[s].position,
-                            part->spans[s].kept, false);
-        program->ops->part(program->backend, p);
-        run(program, operation, batch->num_rows);
-    }
-    program->ops->part(program->backend, -1);
-}
-
-void program_run(const struct program *program, const struct batch *batch)
-{
-    const bool all_rows = batch_wants_all_rows(batch);
-    int region = 0;
-    for (int i = 0; i < program->num_operations; i++) {
-        const int num_rows = rows_of(&program->operations[i], batch, all_rows), first = region;
-        while (region < program->num_regions && program->regions[region].operation == i)
-            region++;
-        if (num_rows == 0)
-            continue;
-        if (batch->num_parts > 0 && region > first)
-            run_in_parts(program, &program->operations[i], &program->regions[first], region - first,
-                         batch);
-        else
-            run(program, &program->operations[i], num_rows);
-    }
+    const struct operation_walk walk = {.backend = program->backend, .copy = program->ops->copy};
+    for (int i = 0; i < program->num_operations; i++)
+        for (int j = 0; j < program->operations[i].num_regions; j++)
+            operation_copy_region(&walk, &program->operations[i].regions[j], slot, position,
+                                  (char *)(uintptr_t)kept, true);
 }
 
 int program_buffer_of(const struct program *program, int i, const struct rows *rows,
@@ -233,7 +117,6 @@ void program_clear(struct program *program)
     free(program->weights);
     free(program->order);
     free(program->uploads);
-    free(program->regions);
     state_layout_clear(&program->layout);
     arena_clear(&program->arena);
 }

@@ -2,13 +2,13 @@
 /* A model as a program: the operations of a step, in order, on buffers whose places are known.
  *
  * emitter.h makes one when a model is opened: it owns the packed weights and all that was uploaded
- * for them. A step runs it (program_run); cost.h counts its operations and bytes; `regla info
+ * for them. A step runs it (ops->run); cost.h counts its operations and bytes; `regla info
  * --program` prints it. Nothing in it changes between steps. */
 #ifndef ENGINE_PROGRAM_PROGRAM_H
 #define ENGINE_PROGRAM_PROGRAM_H
 
 #include "engine/base/arena.h"
-#include "engine/program/operation.h"
+#include "engine/ops/operation.h"
 #include "engine/state_layout.h"
 
 /* Rows of a step that operations hand on: those of one buffer lie side by side in memory. Two
@@ -20,12 +20,16 @@ struct program_buffer {
     size_t offset;         /* in the program's memory, in bytes */
 };
 
-/* A region of operation number `operation`, and where a kept row (struct batch_part) has what was
- * in it: from byte `at` on. */
-struct program_region {
-    int operation;
-    struct operation_region region;
-    size_t at;
+enum { WEIGHT_NAME_BYTES = 96 };
+
+/* A packed weight, with what it was packed of. */
+struct program_weight {
+    struct weight *packed;
+    char name[WEIGHT_NAME_BYTES]; /* of its matrices, joined by "+", cut where they are many */
+    int64_t rows, cols;           /* of all matrices; with heads, of all heads' */
+    int heads;                    /* see ops->weight_create; of routed products: experts */
+    bool of_heads;                /* a feature map's, whose format is that of the file */
+    double bytes;                 /* in memory, without what pads them */
 };
 
 struct program {
@@ -44,9 +48,7 @@ struct program {
     struct rows logits; /* [max_logits, V], dense */
     struct rows hidden; /* [max_rows, D]: behind the last norm; of programs that have hidden rows */
     struct state_layout layout;
-    struct program_region *regions; /* [num_regions]: in the order of their operations */
-    int num_regions;
-    size_t kept_bytes;                         /* of a kept row: of all regions */
+    size_t kept_bytes;                         /* of a kept row: of all operations' regions */
     size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and in each format */
 
     struct arena arena; /* of the weights' descriptions */
@@ -56,9 +58,6 @@ struct program {
     void *memory; /* of all buffers, on the device */
     size_t memory_bytes;
 };
-
-/* Queues the operations of a step, between the backend's begin and send. */
-void program_run(const struct program *program, const struct batch *batch);
 
 /* A text that is behind a kept row goes back to before it: its slot becomes what it was there.
  * position: the row's. Between steps. */

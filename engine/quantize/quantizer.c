@@ -4,6 +4,7 @@
 #include "engine/cpu/backend.h"
 #include "engine/model/quantized.h"
 #include "engine/model/tensors.h"
+#include "engine/ops/operation.h"
 #include "engine/program/emitter.h"
 #include "engine/quantize/checkpoint.h"
 #include "engine/quantize/rounding.h"
@@ -99,7 +100,7 @@ static int add_inputs(struct quantizer *q, const struct product *product,
         cpu_ops.weight_create(q->backend, &weight, &matrix, 1, 1, WEIGHTS_EXACT, &q->failed);
     for (int64_t i = 0; result == 0 && i < in; i += q->options.max_step_tokens) {
         const int64_t left = in - i, most = q->options.max_step_tokens;
-        cpu_ops.matmul(q->backend,
+        perform_matmul(&cpu_ops, q->backend,
                        &(struct ops_matmul){.weight = weight,
                                             .num_rows = (int)(left < most ? left : most),
                                             .x = {transposed + i * n, n},

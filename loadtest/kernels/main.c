@@ -10,6 +10,7 @@
  * device begins with the first. The first line says what the smallest kernel takes so, and what one
  * takes where the device waits for the host. Weights and states take turns, so that none comes out
  * of the L2 cache where the copies of it are larger. */
+#include "engine/ops/operation.h"
 #include "loadtest/kernels/job.h"
 
 #ifdef REGLA_CUDA_EMULATION
@@ -56,11 +57,12 @@ static void queue_copy(const struct job_run *run, int call)
 static void queue_little(const struct job_run *run, int call)
 {
     (void)call;
-    run->device->ops->map(run->device->backend, &(struct ops_map){.formula = FORMULA_RELU,
-                                                                  .num_rows = 1,
-                                                                  .num_cols = 1,
-                                                                  .out = job_rows(run, 0, 1),
-                                                                  .u = job_rows(run, 0, 1)});
+    perform_map(run->device->ops, run->device->backend,
+                &(struct ops_map){.formula = FORMULA_RELU,
+                                  .num_rows = 1,
+                                  .num_cols = 1,
+                                  .out = job_rows(run, 0, 1),
+                                  .u = job_rows(run, 0, 1)});
 }
 
 static void measure(struct program *program)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence of linear mixers and attention, for decoding (one row of each text) and for
  * prompts. */
+#include "engine/ops/operation.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {
@@ -51,52 +52,51 @@ static void queue_recurrence(const struct job_run *run, int call)
     const struct job_case *c = run->job->parameters;
     size_t base = (size_t)(call % run->job->copies) * state_bytes(c);
     int gate = c->per_head ? c->heads : c->heads * c->value_dim;
-    run->device->ops->recurrence(
-        run->device->backend,
-        &(struct ops_recurrence){
-            .num_heads = c->heads,
-            .num_qk_heads = query_heads(c),
-            .num_kv_heads = c->kv_heads,
-            .value_dim = c->value_dim,
-            .features = c->dim,
-            .row_decay_per_head = c->per_head,
-            .phi = {.map = c->map,
-                    .query_scale = 0.5f,
-                    .head_dim = c->dim,
-                    .features = c->dim,
-                    .maxima = job_rows(run, MAXIMA, key_heads(c)),
-                    .maxima_offset = base},
-            .q = job_rows(run, Q, query_heads(c) * c->dim),
-            .k = job_rows(run, K, key_heads(c) * c->dim),
-            .v = job_rows(run, V, c->kv_heads * c->value_dim),
-            .row_decay = factor(run, &c->row_decay, c->has_row_decay, gate),
-            .feature_decay =
-                factor(run, &c->feature_decay, c->has_feature_decay, key_heads(c) * c->dim),
-            .input_scale = factor(run, &c->input_scale, c->has_delta, c->heads),
-            .delta = factor(run, &c->delta, c->has_delta, c->heads),
-            .h = job_rows(run, H, c->heads * c->value_dim),
-            .state_offset = base + 64});
+    perform_recurrence(run->device->ops, run->device->backend,
+                       &(struct ops_recurrence){
+                           .num_heads = c->heads,
+                           .num_qk_heads = query_heads(c),
+                           .num_kv_heads = c->kv_heads,
+                           .value_dim = c->value_dim,
+                           .features = c->dim,
+                           .row_decay_per_head = c->per_head,
+                           .phi = {.map = c->map,
+                                   .query_scale = 0.5f,
+                                   .head_dim = c->dim,
+                                   .features = c->dim,
+                                   .maxima = job_rows(run, MAXIMA, key_heads(c)),
+                                   .maxima_offset = base},
+                           .q = job_rows(run, Q, query_heads(c) * c->dim),
+                           .k = job_rows(run, K, key_heads(c) * c->dim),
+                           .v = job_rows(run, V, c->kv_heads * c->value_dim),
+                           .row_decay = factor(run, &c->row_decay, c->has_row_decay, gate),
+                           .feature_decay = factor(run, &c->feature_decay, c->has_feature_decay,
+                                                   key_heads(c) * c->dim),
+                           .input_scale = factor(run, &c->input_scale, c->has_delta, c->heads),
+                           .delta = factor(run, &c->delta, c->has_delta, c->heads),
+                           .h = job_rows(run, H, c->heads * c->value_dim),
+                           .state_offset = base + 64});
 }
 
 static void queue_attention(const struct job_run *run, int call)
 {
     const struct job_case *c = run->job->parameters;
     (void)call;
-    run->device->ops->attention(run->device->backend,
-                                &(struct ops_attention){
-                                    .num_heads = c->heads,
-                                    .num_kv_heads = c->kv_heads,
-                                    .key_dim = c->dim,
-                                    .value_dim = c->value_dim,
-                                    .scale = (float)(1.0 / sqrt(c->dim)),
-                                    .window = c->window,
-                                    .window_size = c->window_size,
-                                    .kv = c->kv,
-                                    .q = job_rows(run, Q, c->heads * c->dim),
-                                    .k = job_rows(run, K, c->kv_heads * c->dim),
-                                    .v = job_rows(run, V, c->kv_heads * c->value_dim),
-                                    .h = job_rows(run, H, c->heads * c->value_dim),
-                                });
+    perform_attention(run->device->ops, run->device->backend,
+                      &(struct ops_attention){
+                          .num_heads = c->heads,
+                          .num_kv_heads = c->kv_heads,
+                          .key_dim = c->dim,
+                          .value_dim = c->value_dim,
+                          .scale = (float)(1.0 / sqrt(c->dim)),
+                          .window = c->window,
+                          .window_size = c->window_size,
+                          .kv = c->kv,
+                          .q = job_rows(run, Q, c->heads * c->dim),
+                          .k = job_rows(run, K, c->kv_heads * c->dim),
+                          .v = job_rows(run, V, c->kv_heads * c->value_dim),
+                          .h = job_rows(run, H, c->heads * c->value_dim),
+                      });
 }
 
 static void set_arrays(struct job *job, const struct job_case *c)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in every format: a weight streamed once past few rows, tiles for many. */
 #include "engine/model/model.h"
+#include "engine/ops/operation.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {
@@ -40,12 +41,12 @@ static void close_weights(struct job_run *run)
 static void queue(const struct job_run *run, int call)
 {
     const struct job_case *c = run->job->parameters;
-    run->device->ops->matmul(run->device->backend,
-                             &(struct ops_matmul){.weight = run->weights[call % run->job->copies],
-                                                  .num_rows = run->batch.num_rows,
-                                                  .x = job_rows(run, X, c->in),
-                                                  .y = job_rows(run, Y, c->out),
-                                                  .activation = FORMULA_GELU});
+    perform_matmul(run->device->ops, run->device->backend,
+                   &(struct ops_matmul){.weight = run->weights[call % run->job->copies],
+                                        .num_rows = run->batch.num_rows,
+                                        .x = job_rows(run, X, c->in),
+                                        .y = job_rows(run, Y, c->out),
+                                        .activation = FORMULA_GELU});
 }
 
 static void use_case(const struct job_case *c, int texts, int rows, int copies, job_use *use,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What treats rows one by one: norms, formulas, angles and positions. */
+#include "engine/ops/operation.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {
@@ -22,8 +23,8 @@ static void queue_norm(const struct job_run *run, int call)
 {
     const struct job_case *c = run->job->parameters;
     (void)call;
-    run->device->ops->norm(
-        run->device->backend,
+    perform_norm(
+        run->device->ops, run->device->backend,
         &(struct ops_norm){.kind = (enum norm_kind)c->kind,
                            .eps = 1e-5f,
                            .weight = c->kind == NORM_SIMPLE_RMSNORM ? NULL : run->arrays[W],
@@ -43,14 +44,14 @@ static void queue_map(const struct job_run *run, int call)
 {
     const struct job_case *c = run->job->parameters;
     (void)call;
-    run->device->ops->map(run->device->backend,
-                          &(struct ops_map){.formula = (enum formula)c->kind,
-                                            .constant = 16,
-                                            .num_rows = run->batch.num_rows,
-                                            .num_cols = width(c),
-                                            .out = job_rows(run, OUT, width(c)),
-                                            .u = job_rows(run, U, width(c)),
-                                            .w = job_rows(run, W, width(c))});
+    perform_map(run->device->ops, run->device->backend,
+                &(struct ops_map){.formula = (enum formula)c->kind,
+                                  .constant = 16,
+                                  .num_rows = run->batch.num_rows,
+                                  .num_cols = width(c),
+                                  .out = job_rows(run, OUT, width(c)),
+                                  .u = job_rows(run, U, width(c)),
+                                  .w = job_rows(run, W, width(c))});
 }
 
 static int outputs(const struct job_case *c)

@@ -5,6 +5,7 @@
 #define TESTS_CUDA_PRODUCT_BENCH_H
 
 #include "engine/base/half.h"
+#include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
 #include "tests/cuda/bench.h"
 
@@ -71,13 +72,13 @@ static inline void multiply(const struct bench_device *device, const struct weig
     memcpy(shifted + size.shift, x, x_count * sizeof(float));
     float *device_x = bench_memory(device, x_bytes, shifted);
     float *device_y = bench_memory(device, y_bytes, y);
-    device->ops->matmul(device->backend,
-                        &(struct ops_matmul){.weight = weight,
-                                             .num_rows = c->rows,
-                                             .x = {device_x + size.shift, size.x_stride},
-                                             .y = {device_y, size.y_stride},
-                                             .activation = c->activation,
-                                             .accumulate = c->accumulate});
+    perform_matmul(device->ops, device->backend,
+                   &(struct ops_matmul){.weight = weight,
+                                        .num_rows = c->rows,
+                                        .x = {device_x + size.shift, size.x_stride},
+                                        .y = {device_y, size.y_stride},
+                                        .activation = c->activation,
+                                        .accumulate = c->accumulate});
     device->ops->copy_out(device->backend, y, device_y, y_bytes);
     bench_check_status(device);
     bench_free(device, device_x, x_bytes);

@@ -4,6 +4,7 @@
 #ifndef TESTS_CUDA_RECURRENCE_BENCH_H
 #define TESTS_CUDA_RECURRENCE_BENCH_H
 
+#include "engine/ops/operation.h"
 #include "tests/cuda/bench.h"
 
 enum { MOST_TEXTS = 70, MOST_ROWS = 1024, SLOT_STATE = 256 };
@@ -431,7 +432,7 @@ static inline void step(struct run *run, const struct part *parts, int num_parts
     copy_rows(run, parts, num_parts);
     ops->fill(run->device->backend, run->h, NAN, (size_t)rows * width);
     ops->begin(run->device->backend, &batch);
-    ops->recurrence(run->device->backend, &call);
+    perform_recurrence(ops, run->device->backend, &call);
     ops->send(run->device->backend, NULL, 0);
     ops->receive(run->device->backend);
     for (int i = 0; i < num_parts; i++)

@@ -2,6 +2,7 @@
 /* Attention on a device: near the CPU's for every window, bias and format; the same bits however
  * texts are cut into steps and whatever runs beside them; K and V lie where the CPU puts them; and
  * nothing comes from keys that a query may not see. */
+#include "engine/ops/operation.h"
 #include "tests/cuda/bench.h"
 
 enum { TEXTS = 3, MOST_ROWS = 704, OFFSET = 128 };
@@ -172,27 +173,27 @@ static void call(const struct bench_device *device, const struct attention_case 
                  const struct buffers *b)
 {
     int keys = c->kv_heads * c->key_dim, values = c->kv_heads * c->value_dim;
-    device->ops->attention(device->backend,
-                           &(struct ops_attention){
-                               .num_heads = c->heads,
-                               .num_kv_heads = c->kv_heads,
-                               .key_dim = c->key_dim,
-                               .value_dim = c->value_dim,
-                               .values_in_keys = in_keys,
-                               .scale = (float)(1.0 / sqrt(c->key_dim)),
-                               .softcap = c->softcap,
-                               .activation = c->activation,
-                               .window = c->window,
-                               .window_size = c->window_size,
-                               .kv = c->kv,
-                               .bias = c->bias,
-                               .biases = c->bias == POSITION_NONE ? NULL : b->biases,
-                               .q = {b->q, c->heads * c->key_dim},
-                               .k = {b->k, keys},
-                               .v = {in_keys ? NULL : b->v, values},
-                               .h = {b->h, c->heads * c->value_dim},
-                               .offset = OFFSET,
-                           });
+    perform_attention(device->ops, device->backend,
+                      &(struct ops_attention){
+                          .num_heads = c->heads,
+                          .num_kv_heads = c->kv_heads,
+                          .key_dim = c->key_dim,
+                          .value_dim = c->value_dim,
+                          .values_in_keys = in_keys,
+                          .scale = (float)(1.0 / sqrt(c->key_dim)),
+                          .softcap = c->softcap,
+                          .activation = c->activation,
+                          .window = c->window,
+                          .window_size = c->window_size,
+                          .kv = c->kv,
+                          .bias = c->bias,
+                          .biases = c->bias == POSITION_NONE ? NULL : b->biases,
+                          .q = {b->q, c->heads * c->key_dim},
+                          .k = {b->k, keys},
+                          .v = {in_keys ? NULL : b->v, values},
+                          .h = {b->h, c->heads * c->value_dim},
+                          .offset = OFFSET,
+                      });
 }
 
 /* One step: of each text up to its chunk; whether there was anything left. */

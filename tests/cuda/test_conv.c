@@ -2,6 +2,7 @@
 /* Convolutions over rows on a device: near the CPU's, which tests/unit/test_conv.c compares with
  * float64, the same bits in any chunks, the same rows left in the slot, and nothing of a text
  * beside it. And gates with a number for each part of a row. */
+#include "engine/ops/operation.h"
 #include "tests/cuda/bench.h"
 
 enum { LENGTH = 301 /* more than a round of the kernel */, BEHIND = 5 /* other columns */ };
@@ -47,12 +48,13 @@ static void step(const struct bench_device *device, const struct conv_case *c, f
     device->ops->copy(device->backend, rows, arrays[OTHER] + first * stride, bytes);
     device->ops->copy(device->backend, rows + n * stride, arrays[X] + first * stride, bytes);
     device->ops->begin(device->backend, &batch);
-    device->ops->conv(device->backend, &(struct ops_conv){.width = c->width,
-                                                          .channels = c->channels,
-                                                          .activation = c->activation,
-                                                          .weight = arrays[WEIGHT],
-                                                          .bias = c->biased ? arrays[BIAS] : NULL,
-                                                          .x = {rows, stride}});
+    perform_conv(device->ops, device->backend,
+                 &(struct ops_conv){.width = c->width,
+                                    .channels = c->channels,
+                                    .activation = c->activation,
+                                    .weight = arrays[WEIGHT],
+                                    .bias = c->biased ? arrays[BIAS] : NULL,
+                                    .x = {rows, stride}});
     device->ops->send(device->backend, NULL, 0);
     device->ops->receive(device->backend);
     bench_check_status(device);
@@ -128,16 +130,17 @@ static void gate(const struct bench_device *device, enum norm_kind kind, int gro
     float *gates = bench_memory(device, of_gates, host);
     free(host);
     device->ops->begin(device->backend, &batch);
-    device->ops->norm(device->backend, &(struct ops_norm){.kind = kind,
-                                                          .eps = 1e-5f,
-                                                          .num_rows = ROWS,
-                                                          .groups = groups,
-                                                          .size = size,
-                                                          .x = {x, (int64_t)width},
-                                                          .y = {x, (int64_t)width},
-                                                          .formula = FORMULA_SIGMOID,
-                                                          .gate = {gates, groups},
-                                                          .gate_of_group = true});
+    perform_norm(device->ops, device->backend,
+                 &(struct ops_norm){.kind = kind,
+                                    .eps = 1e-5f,
+                                    .num_rows = ROWS,
+                                    .groups = groups,
+                                    .size = size,
+                                    .x = {x, (int64_t)width},
+                                    .y = {x, (int64_t)width},
+                                    .formula = FORMULA_SIGMOID,
+                                    .gate = {gates, groups},
+                                    .gate_of_group = true});
     device->ops->send(device->backend, NULL, 0);
     device->ops->receive(device->backend);
     bench_check_status(device);

@@ -2,6 +2,7 @@
 /* Mixtures of experts on a device: a router's choices and the weighted sum are near the CPU's, and
  * choices are the same; a routed product has the bits of ordinary products with each row's experts,
  * in every format, for any number of rows, whoever else chose them. */
+#include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
 #include "tests/cuda/bench.h"
 
@@ -66,26 +67,26 @@ static void check_product(const struct product_case *c)
           *device_y = bench_memory(device, y_bytes, NULL);
     float *device_one = bench_memory(device, one_bytes, NULL);
     float *device_choices = bench_memory(device, choices_bytes, choices);
-    device->ops->matmul(device->backend,
-                        &(struct ops_matmul){.weight = all,
-                                             .num_rows = c->rows,
-                                             .x = {device_x, x_stride},
-                                             .y = {device_y, y_stride},
-                                             .activation = FORMULA_SILU,
-                                             .chosen = CHOSEN,
-                                             .by_part = c->by_part,
-                                             .choices = {device_choices, 2 * CHOSEN}});
+    perform_matmul(device->ops, device->backend,
+                   &(struct ops_matmul){.weight = all,
+                                        .num_rows = c->rows,
+                                        .x = {device_x, x_stride},
+                                        .y = {device_y, y_stride},
+                                        .activation = FORMULA_SILU,
+                                        .chosen = CHOSEN,
+                                        .by_part = c->by_part,
+                                        .choices = {device_choices, 2 * CHOSEN}});
     device->ops->copy_out(device->backend, y, device_y, y_bytes);
     int other = 0;
     for (int r = 0; r < c->rows; r++)
         for (int i = 0; i < CHOSEN; i++) {
             float *own = device_x + r * x_stride + (c->by_part ? i * c->in : 0);
-            device->ops->matmul(device->backend,
-                                &(struct ops_matmul){.weight = alone[expert_of(r, i)],
-                                                     .num_rows = 1,
-                                                     .x = {own, x_stride},
-                                                     .y = {device_one, c->out},
-                                                     .activation = FORMULA_SILU});
+            perform_matmul(device->ops, device->backend,
+                           &(struct ops_matmul){.weight = alone[expert_of(r, i)],
+                                                .num_rows = 1,
+                                                .x = {own, x_stride},
+                                                .y = {device_one, c->out},
+                                                .activation = FORMULA_SILU});
             device->ops->copy_out(device->backend, one, device_one, one_bytes);
             other += memcmp(one, y + r * y_stride + i * c->out, one_bytes) != 0;
         }
@@ -146,19 +147,21 @@ static void route_and_combine(const struct bench_device *device, int experts, in
     float *of_parts = bench_memory(device, parts_bytes, parts);
     float *of_out = bench_memory(device, out_bytes, NULL);
     float *of_sum = bench_memory(device, sum_bytes, before);
-    device->ops->route(device->backend, &(struct ops_route){.num_experts = experts,
-                                                            .chosen = CHOSEN,
-                                                            .num_rows = rows,
-                                                            .renormalize = accumulates,
-                                                            .scores = {of_scores, experts},
-                                                            .choices = {of_out, 2 * CHOSEN}});
-    device->ops->combine(device->backend, &(struct ops_combine){.chosen = CHOSEN,
-                                                                .num_rows = rows,
-                                                                .num_cols = cols,
-                                                                .choices = {of_out, 2 * CHOSEN},
-                                                                .x = {of_parts, CHOSEN * cols},
-                                                                .out = {of_sum, cols},
-                                                                .accumulate = accumulates});
+    perform_route(device->ops, device->backend,
+                  &(struct ops_route){.num_experts = experts,
+                                      .chosen = CHOSEN,
+                                      .num_rows = rows,
+                                      .renormalize = accumulates,
+                                      .scores = {of_scores, experts},
+                                      .choices = {of_out, 2 * CHOSEN}});
+    perform_combine(device->ops, device->backend,
+                    &(struct ops_combine){.chosen = CHOSEN,
+                                          .num_rows = rows,
+                                          .num_cols = cols,
+                                          .choices = {of_out, 2 * CHOSEN},
+                                          .x = {of_parts, CHOSEN * cols},
+                                          .out = {of_sum, cols},
+                                          .accumulate = accumulates});
     device->ops->copy_out(device->backend, out, of_out, out_bytes);
     device->ops->copy_out(device->backend, sum, of_sum, sum_bytes);
     bench_check_status(device);

@@ -3,6 +3,7 @@
  * rows, against the CPU's products of the same x once it is split as the device splits it; the
  * bits of a row alone and among others; those of a product that norms its x; and those with
  * switches off. */
+#include "engine/ops/operation.h"
 #include "tests/cuda/product_bench.h"
 
 /* So many outputs, of inputs that are one segment, that a CTA has two panels even of one row: then
@@ -116,12 +117,12 @@ static void check_normed(struct devices *d, struct kind kind, int in, int groups
                                       .gate_first = i % 2 == 1};
         struct ops_matmul call = {
             .weight = weight, .num_rows = rows_of[i], .x = norm.y, .y = {out[0], OUT}};
-        cuda->ops->norm(cuda->backend, &norm);
-        cuda->ops->matmul(cuda->backend, &call);
+        perform_norm(cuda->ops, cuda->backend, &norm);
+        perform_matmul(cuda->ops, cuda->backend, &call);
         cuda->ops->fill(cuda->backend, normed, NAN, bytes / sizeof(float));
         call.y.data = out[1];
         call.norm = &norm;
-        cuda->ops->matmul(cuda->backend, &call);
+        perform_matmul(cuda->ops, cuda->backend, &call);
         for (int j = 0; j < 2; j++)
             cuda->ops->copy_out(cuda->backend, y + j * ROWS * OUT, out[j], y_bytes);
         size_t count = (size_t)(rows_of[i] * OUT);
@@ -183,13 +184,14 @@ static float *run_form(const struct bench_device *device, const struct product_c
                                   .formula = form->gate,
                                   .gate = {form->gated ? memory[1] : NULL, width}};
     bool plain = form->norm == NORM_NONE && !form->gated;
-    device->ops->matmul(device->backend, &(struct ops_matmul){.weight = weight,
-                                                              .num_rows = c->rows,
-                                                              .x = plain ? norm.x : norm.y,
-                                                              .y = {memory[3], y_stride},
-                                                              .activation = form->activation,
-                                                              .accumulate = form->accumulate,
-                                                              .norm = plain ? NULL : &norm});
+    perform_matmul(device->ops, device->backend,
+                   &(struct ops_matmul){.weight = weight,
+                                        .num_rows = c->rows,
+                                        .x = plain ? norm.x : norm.y,
+                                        .y = {memory[3], y_stride},
+                                        .activation = form->activation,
+                                        .accumulate = form->accumulate,
+                                        .norm = plain ? NULL : &norm});
     device->ops->copy_out(device->backend, y, memory[3], sizes[3]);
     bench_check_status(device);
     device->ops->weight_free(device->backend, weight);
@@ -318,11 +320,12 @@ static void check_ahead(struct devices *d, bool on)
         next[distance] = distance < 4 ? weights[1] : NULL;
         size_t bytes, extent, expected = on ? cases[i / 2].bytes : 0;
         emulation_prefetched(&bytes, &extent);
-        other.ops->matmul(other.backend, &(struct ops_matmul){.weight = weights[0],
-                                                              .num_rows = rows_of[i % 2],
-                                                              .x = {x, SMALL_IN},
-                                                              .y = {y, SMALL_OUT},
-                                                              .next = next});
+        perform_matmul(other.ops, other.backend,
+                       &(struct ops_matmul){.weight = weights[0],
+                                            .num_rows = rows_of[i % 2],
+                                            .x = {x, SMALL_IN},
+                                            .y = {y, SMALL_OUT},
+                                            .next = next});
         other.ops->copy_out(other.backend, w, y, sizeof *w);
         emulation_prefetched(&bytes, &extent);
         bool whole = !on || cases[i / 2].extent == 0 || extent == cases[i / 2].extent;

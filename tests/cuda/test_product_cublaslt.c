@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by cuBLASLt (--products cublaslt) against the CPU's, which of them are the
  * library's, and what memory they take. */
+#include "engine/ops/operation.h"
 #include "tests/cuda/product_bench.h"
 
 /* A device with cuBLASLt; false: the library is not here. */
@@ -112,12 +113,13 @@ static void check_normed(struct devices *own, struct bench_count *count)
                                       .y = {normed, IN}};
         y[i] = malloc(y_bytes);
         if (apart)
-            cuda->ops->norm(cuda->backend, &norm);
-        cuda->ops->matmul(cuda->backend, &(struct ops_matmul){.weight = weight,
-                                                              .num_rows = ROWS,
-                                                              .x = norm.y,
-                                                              .y = {out, OUT},
-                                                              .norm = apart ? NULL : &norm});
+            perform_norm(cuda->ops, cuda->backend, &norm);
+        perform_matmul(cuda->ops, cuda->backend,
+                       &(struct ops_matmul){.weight = weight,
+                                            .num_rows = ROWS,
+                                            .x = norm.y,
+                                            .y = {out, OUT},
+                                            .norm = apart ? NULL : &norm});
         cuda->ops->copy_out(cuda->backend, y[i], out, y_bytes);
         bench_check_status(cuda);
         cuda->ops->weight_free(cuda->backend, weight);
@@ -178,8 +180,8 @@ static void check_ahead(const struct bench_device *cuda, struct bench_count *cou
         size_t bytes, extent;
         const struct weight *const next[] = {dense, NULL};
         emulation_prefetched(&bytes, &extent);
-        cuda->ops->matmul(
-            cuda->backend,
+        perform_matmul(
+            cuda->ops, cuda->backend,
             &(struct ops_matmul){
                 .weight = own, .num_rows = rows_of[i], .x = {x, 128}, .y = {y, 64}, .next = next});
         cuda->ops->copy_out(cuda->backend, w, y, sizeof *w);

@@ -4,6 +4,7 @@
  * of a part of a head. They are near the CPU's, which tests/unit/test_rows.c compares with float64;
  * what lies beside the columns stays as it is; and a row has the same bits alone, in another array,
  * and whether a warp norms a part or a block does (norm.cuh). */
+#include "engine/ops/operation.h"
 #include "tests/cuda/bench.h"
 
 enum { ROWS = 9, FIRST = 1000 };
@@ -64,25 +65,27 @@ static void queue(const struct bench_device *device, const struct rows_case *c, 
 {
     struct rows from = {x + c->first, c->stride}, to = {y + c->first, c->stride};
     if (c->norm)
-        device->ops->norm(device->backend, &(struct ops_norm){.kind = (enum norm_kind)c->kind,
-                                                              .eps = 1e-6f,
-                                                              .weight = w,
-                                                              .num_rows = num_rows,
-                                                              .groups = c->groups,
-                                                              .size = c->size,
-                                                              .x = from,
-                                                              .y = to,
-                                                              .formula = FORMULA_SILU,
-                                                              .gate = {gate, c->stride},
-                                                              .gate_first = c->gate == GATE_FIRST});
+        perform_norm(device->ops, device->backend,
+                     &(struct ops_norm){.kind = (enum norm_kind)c->kind,
+                                        .eps = 1e-6f,
+                                        .weight = w,
+                                        .num_rows = num_rows,
+                                        .groups = c->groups,
+                                        .size = c->size,
+                                        .x = from,
+                                        .y = to,
+                                        .formula = FORMULA_SILU,
+                                        .gate = {gate, c->stride},
+                                        .gate_first = c->gate == GATE_FIRST});
     else
-        device->ops->map(device->backend, &(struct ops_map){.formula = (enum formula)c->kind,
-                                                            .constant = c->constant,
-                                                            .num_rows = num_rows,
-                                                            .num_cols = c->groups * c->size,
-                                                            .out = to,
-                                                            .u = from,
-                                                            .w = {w + c->first, c->stride}});
+        perform_map(device->ops, device->backend,
+                    &(struct ops_map){.formula = (enum formula)c->kind,
+                                      .constant = c->constant,
+                                      .num_rows = num_rows,
+                                      .num_cols = c->groups * c->size,
+                                      .out = to,
+                                      .u = from,
+                                      .w = {w + c->first, c->stride}});
 }
 
 /* In a step of its own: rows [row, row + num_rows) of x, w and gate become those of out. apart: in
@@ -187,21 +190,23 @@ static void turn(const struct bench_device *device, const double *theta, int ang
     double *there = bench_memory(device, DIM * sizeof(double), NULL);
     device->ops->copy_in(device->backend, there, theta, (size_t)angles * sizeof(double));
     begin(device, ROWS);
-    device->ops->angles(device->backend, &(struct ops_angles){.theta = there,
-                                                              .count = angles,
-                                                              .factor = factor,
-                                                              .cosines = {cosines, DIM},
-                                                              .sines = {sines, DIM}});
-    device->ops->positions(device->backend, &(struct ops_positions){.kind = POSITION_ROPE,
-                                                                    .pairing = ROPE_PAIRING_HALF,
-                                                                    .num_heads = HEADS - 1,
-                                                                    .num_kv_heads = 1,
-                                                                    .dim = DIM,
-                                                                    .rotary_dims = 2 * angles,
-                                                                    .cosines = {cosines, DIM},
-                                                                    .sines = {sines, DIM},
-                                                                    .x = {from, WIDTH},
-                                                                    .out = {to, WIDTH}});
+    perform_angles(device->ops, device->backend,
+                   &(struct ops_angles){.theta = there,
+                                        .count = angles,
+                                        .factor = factor,
+                                        .cosines = {cosines, DIM},
+                                        .sines = {sines, DIM}});
+    perform_positions(device->ops, device->backend,
+                      &(struct ops_positions){.kind = POSITION_ROPE,
+                                              .pairing = ROPE_PAIRING_HALF,
+                                              .num_heads = HEADS - 1,
+                                              .num_kv_heads = 1,
+                                              .dim = DIM,
+                                              .rotary_dims = 2 * angles,
+                                              .cosines = {cosines, DIM},
+                                              .sines = {sines, DIM},
+                                              .x = {from, WIDTH},
+                                              .out = {to, WIDTH}});
     end(device);
     device->ops->copy_out(device->backend, out, to, bytes);
     bench_free(device, from, bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long-short windows on a device, with and without a softcap: near the CPU's, which
  * tests/unit/test_segments.c compares with float64, and the same bits in any chunks. */
+#include "engine/ops/operation.h"
 #include "tests/cuda/bench.h"
 
 enum { HEADS = 3, LENGTH = 140, PAGES = 3 };
@@ -75,22 +76,22 @@ static void step(const struct bench_device *device, const struct segments_case *
     segments.v = rows_at(arrays[V], first, row);
     segments.vectors = rows_at(arrays[VECTORS], first, 2 * c->rank * row);
     device->ops->begin(device->backend, &batch);
-    device->ops->segments(device->backend, &segments);
-    device->ops->attention(device->backend,
-                           &(struct ops_attention){.num_heads = HEADS,
-                                                   .num_kv_heads = HEADS,
-                                                   .key_dim = c->dim,
-                                                   .value_dim = c->dim,
-                                                   .scale = (float)(1.0 / sqrt(c->dim)),
-                                                   .softcap = c->softcap,
-                                                   .window = WINDOW_LONG_SHORT,
-                                                   .window_size = c->window,
-                                                   .kv = KV_F32,
-                                                   .q = rows_at(arrays[Q], first, row),
-                                                   .k = segments.k,
-                                                   .v = segments.v,
-                                                   .h = rows_at(arrays[H], first, row),
-                                                   .segments = &segments});
+    perform_segments(device->ops, device->backend, &segments);
+    perform_attention(device->ops, device->backend,
+                      &(struct ops_attention){.num_heads = HEADS,
+                                              .num_kv_heads = HEADS,
+                                              .key_dim = c->dim,
+                                              .value_dim = c->dim,
+                                              .scale = (float)(1.0 / sqrt(c->dim)),
+                                              .softcap = c->softcap,
+                                              .window = WINDOW_LONG_SHORT,
+                                              .window_size = c->window,
+                                              .kv = KV_F32,
+                                              .q = rows_at(arrays[Q], first, row),
+                                              .k = segments.k,
+                                              .v = segments.v,
+                                              .h = rows_at(arrays[H], first, row),
+                                              .segments = &segments});
     device->ops->send(device->backend, NULL, 0);
     device->ops->receive(device->backend);
     bench_check_status(device);

@@ -3,6 +3,7 @@
  * formats; the same bits in any chunks; and nothing from keys that a query may not see. */
 #include "engine/base/half.h"
 #include "engine/cpu/device.h"
+#include "engine/ops/operation.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 
@@ -213,7 +214,7 @@ static void run(struct backend *backend, const struct attention_case *c, const s
         int n = c->length - first < chunk ? c->length - first : chunk;
         bench_text(&text, n, first, slot, pages);
         cpu_ops.begin(backend, &text.batch);
-        cpu_ops.attention(backend,
+        perform_attention(&cpu_ops, backend,
                           &(struct ops_attention){
                               .num_heads = HEADS,
                               .num_kv_heads = c->kv_heads,

@@ -3,6 +3,7 @@
  * any threads, rows in the slot that follow from the position alone, and texts that see only their
  * own rows. */
 #include "engine/cpu/device.h"
+#include "engine/ops/operation.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 
@@ -94,7 +95,7 @@ static void run(struct backend *backend, const struct conv_case *c, const struct
         bench_text(&text, n, first, (char *)slot, NULL);
         a.x.data = x->x + first * x->stride;
         cpu_ops.begin(backend, &text.batch);
-        cpu_ops.conv(backend, &a);
+        perform_conv(&cpu_ops, backend, &a);
         cpu_ops.send(backend, NULL, 0);
         cpu_ops.receive(backend);
     }
@@ -167,7 +168,7 @@ Test(conv, texts_of_a_step_see_their_own_rows_alone)
     const struct batch batch = {.num_rows = FIRST + SECOND, .num_spans = 2, .spans = spans};
     const struct ops_conv a = operation(&c, &x);
     cpu_ops.begin(backend, &batch);
-    cpu_ops.conv(backend, &a);
+    perform_conv(&cpu_ops, backend, &a);
     cpu_ops.send(backend, NULL, 0);
     cpu_ops.receive(backend);
     cr_expect(memcmp(x.x, x.whole, FIRST * row) == 0);

@@ -5,6 +5,7 @@
 #include "engine/cpu/weights.h"
 #include "engine/model/model_load.h"
 #include "engine/model/preset.h"
+#include "engine/ops/operation.h"
 #include "engine/program/program.h"
 #include "engine/quantize/quantizer.h"
 #include "tests/unit/config_changes.h"
@@ -131,18 +132,19 @@ static void check_routed(struct routed *routed, int rows, bool same, bool by_par
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < CHOSEN; i++)
             routed->choices[r * 2 * CHOSEN + i] = (float)choice(same, r, i);
-    cpu_ops.matmul(routed->backend, &(struct ops_matmul){.weight = routed->all,
-                                                         .num_rows = rows,
-                                                         .x = {routed->x, x_stride},
-                                                         .y = {y, y_stride},
-                                                         .activation = FORMULA_SILU,
-                                                         .chosen = CHOSEN,
-                                                         .by_part = by_part,
-                                                         .choices = {routed->choices, 2 * CHOSEN}});
+    perform_matmul(&cpu_ops, routed->backend,
+                   &(struct ops_matmul){.weight = routed->all,
+                                        .num_rows = rows,
+                                        .x = {routed->x, x_stride},
+                                        .y = {y, y_stride},
+                                        .activation = FORMULA_SILU,
+                                        .chosen = CHOSEN,
+                                        .by_part = by_part,
+                                        .choices = {routed->choices, 2 * CHOSEN}});
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < CHOSEN; i++) {
             float *x = routed->x + r * x_stride + (by_part ? i * IN : 0);
-            cpu_ops.matmul(routed->backend,
+            perform_matmul(&cpu_ops, routed->backend,
                            &(struct ops_matmul){.weight = routed->alone[choice(same, r, i)],
                                                 .num_rows = 1,
                                                 .x = {x, IN},

@@ -5,6 +5,7 @@
 #include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
+#include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
@@ -166,7 +167,7 @@ static void check_product(struct backend *backend, const struct product_case *c)
     struct weight *weight;
     cr_assert(
         cpu_ops.weight_create(backend, &weight, &matrix, 1, c->heads, c->kind.weights, NULL) == 0);
-    cpu_ops.matmul(backend,
+    perform_matmul(&cpu_ops, backend,
                    &(struct ops_matmul){.weight = weight,
                                         .num_rows = c->rows,
                                         .x = {x, c->heads * c->in},
@@ -299,13 +300,13 @@ static void check_bits(const char *set, int threads, struct kind kind)
                               .x = {x, X_STRIDE},
                               .y = {all, Y_STRIDE},
                               .activation = FORMULA_GELU};
-    cpu_ops.matmul(backend, &call);
+    perform_matmul(&cpu_ops, backend, &call);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         for (int r = 0; r < ROWS; r += steps[i]) {
             call.num_rows = ROWS - r < steps[i] ? ROWS - r : steps[i];
             call.x.data = x + r * X_STRIDE;
             call.y.data = some + r * Y_STRIDE;
-            cpu_ops.matmul(backend, &call);
+            perform_matmul(&cpu_ops, backend, &call);
         }
         for (int r = 0; r < ROWS; r++)
             cr_assert(memcmp(all + r * Y_STRIDE, some + r * Y_STRIDE, OUTS * sizeof(float)) == 0,
@@ -338,10 +339,10 @@ static int multiply(struct backend *backend, enum weight_format format, const st
     if (cpu_ops.weight_create(backend, &weight, matrix, 1, 1, format, err) != 0)
         return -1;
     unsigned saved = threads_flush_denormals();
-    cpu_ops.matmul(backend, &(struct ops_matmul){.weight = weight,
-                                                 .num_rows = rows,
-                                                 .x = {x, matrix->cols},
-                                                 .y = {y, matrix->rows}});
+    perform_matmul(
+        &cpu_ops, backend,
+        &(struct ops_matmul){
+            .weight = weight, .num_rows = rows, .x = {x, matrix->cols}, .y = {y, matrix->rows}});
     threads_restore_float(saved);
     cpu_ops.weight_free(backend, weight);
     return 0;
@@ -720,15 +721,17 @@ Test(gemm, stacked_matrices_and_heads_find_their_places)
                                     {.rows = 45, .cols = IN, .data = w + 15 * IN, .bias = bias}};
     struct weight *weight;
     cr_assert(cpu_ops.weight_create(backend, &weight, parts, 2, 1, WEIGHTS_AUTO, NULL) == 0);
-    cpu_ops.matmul(backend, &(struct ops_matmul){
-                                .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {stacked, 60}});
+    perform_matmul(
+        &cpu_ops, backend,
+        &(struct ops_matmul){.weight = weight, .num_rows = 3, .x = {x, IN}, .y = {stacked, 60}});
     cpu_ops.weight_free(backend, weight);
     for (int i = 0; i < 2; i++) {
         cr_assert(cpu_ops.weight_create(backend, &weight, &parts[i], 1, 1, WEIGHTS_AUTO, NULL) ==
                   0);
-        cpu_ops.matmul(
-            backend, &(struct ops_matmul){
-                         .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {apart + 15 * i, 60}});
+        perform_matmul(
+            &cpu_ops, backend,
+            &(struct ops_matmul){
+                .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {apart + 15 * i, 60}});
         cpu_ops.weight_free(backend, weight);
     }
     cr_expect(memcmp(stacked, apart, 3 * 60 * sizeof(float)) == 0);
@@ -736,8 +739,9 @@ Test(gemm, stacked_matrices_and_heads_find_their_places)
     /* 4 heads of [15, 5]: head h sees x[5 h, 5 h + 5) */
     const struct matrix heads = {.rows = 60, .cols = 5, .data = w};
     cr_assert(cpu_ops.weight_create(backend, &weight, &heads, 1, 4, WEIGHTS_AUTO, NULL) == 0);
-    cpu_ops.matmul(backend, &(struct ops_matmul){
-                                .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {stacked, 60}});
+    perform_matmul(
+        &cpu_ops, backend,
+        &(struct ops_matmul){.weight = weight, .num_rows = 3, .x = {x, IN}, .y = {stacked, 60}});
     for (int r = 0; r < 3; r++)
         for (int o = 0; o < 60; o++) {
             double sum = 0.0;

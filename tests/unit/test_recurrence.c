@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence against its definition in float64: every gate as numbers, feature maps with a
  * running maximum, positions before and after the map, heads that share queries, keys or values. */
+#include "engine/ops/operation.h"
 #include "tests/unit/ops_bench.h"
 
 enum { TOKENS = 37, WIDEST = 64 };
@@ -274,7 +275,7 @@ static void run(struct backend *backend, const struct recurrence_case *c, const 
         struct ops_recurrence call = arguments(c, x, first, &position);
         bench_text(&text, TOKENS - first < chunk ? TOKENS - first : chunk, first, slot, NULL);
         cpu_ops.begin(backend, &text.batch);
-        cpu_ops.recurrence(backend, &call);
+        perform_recurrence(&cpu_ops, backend, &call);
         cpu_ops.send(backend, NULL, 0);
         cpu_ops.receive(backend);
     }

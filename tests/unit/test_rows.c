@@ -4,6 +4,7 @@
  * rope of a part of a head. What lies beside the columns stays as it is, and a row's bits depend
  * neither on the rows beside it nor on the threads. */
 #include "engine/cpu/device.h"
+#include "engine/ops/operation.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void run_norm(struct backend *backend, struct ops_norm norm)
 {
     static struct bench_text text;
     begin(backend, &text);
-    cpu_ops.norm(backend, &norm);
+    perform_norm(&cpu_ops, backend, &norm);
     end(backend);
 }
 
@@ -185,13 +186,14 @@ static void check_post_norm(struct backend *backend, int size)
                             .x = rows_of(x, part),
                             .y = rows_of(y, part)};
     begin(backend, &text);
-    cpu_ops.norm(backend, &norm);
-    cpu_ops.map(backend, &(struct ops_map){.formula = FORMULA_SUM,
-                                           .num_rows = ROWS,
-                                           .num_cols = size,
-                                           .out = rows_of(sum, part),
-                                           .u = rows_of(sum, part),
-                                           .w = rows_of(y, part)});
+    perform_norm(&cpu_ops, backend, &norm);
+    perform_map(&cpu_ops, backend,
+                &(struct ops_map){.formula = FORMULA_SUM,
+                                  .num_rows = ROWS,
+                                  .num_cols = size,
+                                  .out = rows_of(sum, part),
+                                  .u = rows_of(sum, part),
+                                  .w = rows_of(y, part)});
     end(backend);
     cr_assert(memcmp(x, before, floats_of(part) * sizeof(float)) == 0, "%s: x changed", what);
     for (int r = 0; r < ROWS; r++)
@@ -216,7 +218,7 @@ static void check_gates(struct backend *backend, enum norm_kind kind, int groups
     for (int i = 0; i < 2; i++) {
         out[i] = bench_nans((size_t)(ROWS * width));
         begin(backend, &text);
-        cpu_ops.norm(backend,
+        perform_norm(&cpu_ops, backend,
                      &(struct ops_norm){.kind = kind,
                                         .eps = 1e-5f,
                                         .num_rows = ROWS,
@@ -275,7 +277,7 @@ static void check_formula(struct backend *backend, const struct formula_case *c,
     snprintf(what, sizeof what, "%s, formula %d of %g, %zu columns", backend->kernels->name,
              (int)c->formula, (double)c->constant, columns);
     begin(backend, &text);
-    cpu_ops.map(backend,
+    perform_map(&cpu_ops, backend,
                 &(struct ops_map){.formula = c->formula,
                                   .constant = c->constant,
                                   .num_rows = ROWS,
@@ -309,21 +311,23 @@ static void turn(struct backend *backend, const double *theta, int turned, float
     int width = (Q_HEADS + K_HEADS) * DIM;
     bench_text(&text, ROWS, FIRST, NULL, NULL);
     cpu_ops.begin(backend, &text.batch);
-    cpu_ops.angles(backend, &(struct ops_angles){.theta = theta,
-                                                 .count = turned / 2,
-                                                 .factor = factor,
-                                                 .cosines = {cosines, DIM},
-                                                 .sines = {sines, DIM}});
-    cpu_ops.positions(backend, &(struct ops_positions){.kind = POSITION_ROPE,
-                                                       .pairing = ROPE_PAIRING_HALF,
-                                                       .num_heads = Q_HEADS,
-                                                       .num_kv_heads = K_HEADS,
-                                                       .dim = DIM,
-                                                       .rotary_dims = turned,
-                                                       .cosines = {cosines, DIM},
-                                                       .sines = {sines, DIM},
-                                                       .x = {x, width},
-                                                       .out = {out, width}});
+    perform_angles(&cpu_ops, backend,
+                   &(struct ops_angles){.theta = theta,
+                                        .count = turned / 2,
+                                        .factor = factor,
+                                        .cosines = {cosines, DIM},
+                                        .sines = {sines, DIM}});
+    perform_positions(&cpu_ops, backend,
+                      &(struct ops_positions){.kind = POSITION_ROPE,
+                                              .pairing = ROPE_PAIRING_HALF,
+                                              .num_heads = Q_HEADS,
+                                              .num_kv_heads = K_HEADS,
+                                              .dim = DIM,
+                                              .rotary_dims = turned,
+                                              .cosines = {cosines, DIM},
+                                              .sines = {sines, DIM},
+                                              .x = {x, width},
+                                              .out = {out, width}});
     end(backend);
 }
 
@@ -385,11 +389,11 @@ static void check_factor(struct backend *backend, float factor)
                                 .cosines = {plain[0], ANGLES},
                                 .sines = {plain[1], ANGLES}};
     cpu_ops.begin(backend, &text.batch);
-    cpu_ops.angles(backend, &angles);
+    perform_angles(&cpu_ops, backend, &angles);
     angles.factor = factor;
     angles.cosines.data = times[0];
     angles.sines.data = times[1];
-    cpu_ops.angles(backend, &angles);
+    perform_angles(&cpu_ops, backend, &angles);
     end(backend);
     for (int i = 0; i < ROWS * ANGLES; i++)
         for (int of = 0; of < 2; of++)

@@ -3,6 +3,7 @@
  * threads, and nothing from memory that the text has not written. */
 #include "engine/base/half.h"
 #include "engine/cpu/device.h"
+#include "engine/ops/operation.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 
@@ -157,23 +158,24 @@ static void run(struct backend *backend, const struct segments_case *c, const st
         segments.v = v;
         segments.vectors = (struct rows){x->vectors + first * wide, wide};
         cpu_ops.begin(backend, &text.batch);
-        cpu_ops.segments(backend, &segments);
-        cpu_ops.attention(backend, &(struct ops_attention){
-                                       .num_heads = HEADS,
-                                       .num_kv_heads = HEADS,
-                                       .key_dim = c->dim,
-                                       .value_dim = c->dim,
-                                       .scale = (float)(1.0 / sqrt(c->dim)),
-                                       .softcap = (float)c->softcap,
-                                       .window = WINDOW_LONG_SHORT,
-                                       .window_size = c->window,
-                                       .kv = KV_F32,
-                                       .q = {x->q + first * row, row},
-                                       .k = k,
-                                       .v = v,
-                                       .h = {x->h + first * row, row},
-                                       .segments = &segments,
-                                   });
+        perform_segments(&cpu_ops, backend, &segments);
+        perform_attention(&cpu_ops, backend,
+                          &(struct ops_attention){
+                              .num_heads = HEADS,
+                              .num_kv_heads = HEADS,
+                              .key_dim = c->dim,
+                              .value_dim = c->dim,
+                              .scale = (float)(1.0 / sqrt(c->dim)),
+                              .softcap = (float)c->softcap,
+                              .window = WINDOW_LONG_SHORT,
+                              .window_size = c->window,
+                              .kv = KV_F32,
+                              .q = {x->q + first * row, row},
+                              .k = k,
+                              .v = v,
+                              .h = {x->h + first * row, row},
+                              .segments = &segments,
+                          });
         cpu_ops.send(backend, NULL, 0);
         cpu_ops.receive(backend);
     }

@@ -5,6 +5,7 @@
 #include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/model/model.h"
+#include "engine/ops/operation.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdio.h>
@@ -19,8 +20,9 @@ static void multiply_in(enum weight_format format, struct backend *backend, cons
     struct weight *weight;
     cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, format, NULL) == 0);
     const unsigned saved = threads_flush_denormals();
-    cpu_ops.matmul(backend, &(struct ops_matmul){
-                                .weight = weight, .num_rows = rows, .x = {x, IN}, .y = {y, OUT}});
+    perform_matmul(
+        &cpu_ops, backend,
+        &(struct ops_matmul){.weight = weight, .num_rows = rows, .x = {x, IN}, .y = {y, OUT}});
     threads_restore_float(saved);
     cpu_ops.weight_free(backend, weight);
 }

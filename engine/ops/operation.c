@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/program/operation.h"
+#include "engine/ops/operation.h"
 
 struct visitor {
     operation_visit *visit;
@@ -151,10 +151,10 @@ static struct operation_region ring(const struct ops_attention *a)
                                      .window = a->window_size};
 }
 
-int operation_regions(const struct operation *operation,
-                      struct operation_region regions[OPERATION_MAX_REGIONS])
+void operation_find_regions(struct operation *operation)
 {
     const struct ops_recurrence *recurrence = &operation->recurrence;
+    struct operation_region *regions = operation->regions;
     int count = 0;
     switch (operation->kind) {
     case OPERATION_CONV:
@@ -184,12 +184,12 @@ int operation_regions(const struct operation *operation,
     default:
         break;
     }
-    return count;
+    operation->num_regions = count;
 }
 
 const char *operation_name(enum operation_kind kind)
 {
-#define OPERATION_NAME(kind, name) #name,
+#define OPERATION_NAME(kind, name, profile, rows) #name,
     static const char *const names[] = {OPERATIONS(OPERATION_NAME)};
 #undef OPERATION_NAME
     return names[kind];
