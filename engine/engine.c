@@ -14,7 +14,6 @@
 #include "engine/steps.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

@@ -30,7 +30,7 @@ int state_reserve(struct state *state, int64_t max_tokens, struct error *err);
 /* Sets a state aside until a text continues it. engine_memory counts such states separately. */
 void state_set_cached(struct state *state, bool cached);
 
-/* ---- for engine.c ---- */
+/* ---- for engine.c, steps.c and kept.c ---- */
 
 /* state_create and state_restore, in a given memory. */
 int state_new(struct state **out, struct state_memory *memory, int64_t max_tokens,

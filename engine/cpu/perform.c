@@ -3,6 +3,7 @@
 #include "engine/base/clock.h"
 #include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
+#include "engine/ops/walk.h"
 
 static double begin(const struct backend *backend)
 {
@@ -67,8 +68,8 @@ static void cpu_part(struct backend *backend, int part)
 void cpu_run(struct backend *backend, const struct operation *operations, int num_operations,
              const struct batch *batch)
 {
-    const struct operation_walk walk = {backend, cpu_perform, cpu_part, cpu_ops.copy};
-    operations_walk(&walk, operations, num_operations, batch);
+    const struct walk walk = {backend, cpu_perform, cpu_part, cpu_ops.copy};
+    walk_operations(&walk, operations, num_operations, batch);
 }
 
 void cpu_profile(struct backend *backend, double *seconds)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Begins and ends a step. The first kernel of a decode step reads the batch from the host's mapped
- * memory, and leaves it where the others read it (arrival.cuh): a copy would be one more thing to
- * wait for. The batch of another step goes to the device in one copy. One copy brings back logits.
+/* Begins, runs and ends a step. The first kernel of a decode step reads the batch from the host's
+ * mapped memory, and leaves it where the others read it (arrival.cuh): a copy would be one more
+ * thing to wait for. The batch of another step goes to the device in one copy. One copy brings back
+ * logits.
  *
  * Two steps may be under way. Two host images alternate, so that one can be filled while the other
  * is read. The device has only one image: what writes it waits in the stream for the step before.
@@ -10,6 +11,10 @@
 
 #include "engine/cuda/arrival.cuh"
 #include "engine/cuda/switches.h"
+
+extern "C" {
+#include "engine/ops/walk.h"
+}
 
 /* Page tables of all texts of a step together: 16.8 million tokens, in 2 MiB. */
 enum { MOST_PAGES = 1 << 18 };
@@ -412,9 +417,9 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
 static void cuda_run(struct backend *backend, const struct operation *operations,
                      int num_operations, const struct batch *batch)
 {
-    const struct operation_walk walk = {backend, operations_perform, cuda_part, device_copy};
+    const struct walk walk = {backend, operations_perform, cuda_part, device_copy};
     if (!backend->replaying)
-        operations_walk(&walk, operations, num_operations, batch);
+        walk_operations(&walk, operations, num_operations, batch);
 }
 
 /* ---- the end ---- */

@@ -10,7 +10,7 @@
 /* Allocates all that steps need, once backend->limits are known. Steps allocate nothing. */
 int step_open(struct backend *backend, struct error *err);
 void step_close(struct backend *backend); /* also of what is half open */
-/* Sets begin, the operations, send, receive, measure and profile. */
+/* Sets what a step goes through: begin, run, draw, send, receive; and perform and profile. */
 void step_operations(struct ops *ops);
 
 /* operations.cu */

@@ -83,28 +83,4 @@ void operation_find_regions(struct operation *operation);
 /* "matmul" */
 const char *operation_name(enum operation_kind kind);
 
-/* One operation by itself, outside of a program: perform_matmul(ops, backend, call). */
-#define OPERATION_PERFORM(kind, name, profile, rows) \
-    void perform_##name(const struct ops *, struct backend *, const struct ops_##name *);
-OPERATIONS(OPERATION_PERFORM)
-
-/* How a device takes operations one by one. */
-struct operation_walk {
-    struct backend *backend;
-    /* num_rows: of one that is OF_ROWS */
-    void (*perform)(struct backend *, const struct operation *, int num_rows);
-    /* Operations that follow change slots, and work on this part of the batch; -1: on all. */
-    void (*part)(struct backend *, int part);
-    void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
-};
-
-/* Performs those operations of a program that a step with such a batch has, in order. */
-void operations_walk(const struct operation_walk *walk, const struct operation *operations,
-                     int num_operations, const struct batch *batch);
-
-/* Copies what a row at this position changes of a region: from the slot to the kept row, or back.
- */
-void operation_copy_region(const struct operation_walk *walk, const struct operation_region *region,
-                           char *slot, int64_t position, char *kept, bool back);
-
 #endif

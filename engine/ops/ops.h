@@ -139,8 +139,8 @@ struct ops_combine {
  * x, times the matrix whose number is id i of the row's choices. It has neither norm nor next, and
  * does not accumulate.
  *
- * norm, if not NULL, is done first, and its y is this x. Nothing else may use that y: a device that
- * norms or gates x while it reads it does not write it.
+ * norm, if not NULL, is done first, on as many rows, and its y is this x. Nothing else may use that
+ * y: a device that norms or gates x while it reads it does not write it.
  *
  * next, if not NULL, lists the weights of the products that probably follow, in their order: at
  * least one, and NULL after the last. A device may prefetch them. */
@@ -415,8 +415,8 @@ struct ops {
 
     /* A step: begin, run, send, receive. The batch must stay valid until send. */
     void (*begin)(struct backend *, const struct batch *);
-    /* Queues the operations of a model's program that the step has. The device is given them all,
-     * and how it runs them is its choice. */
+    /* Queues the operations of a model's program that the step has, which is that of begin's batch.
+     * The device is given them all, and how it runs them is its choice. */
     void (*run)(struct backend *, const struct operation *operations, int num_operations,
                 const struct batch *);
     /* Queues one by itself, on so many rows (see OPERATIONS). */

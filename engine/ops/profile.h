@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures where the time of steps goes, by kind of operation (ops.h). */
+/* Measures where the time of steps goes, by kind of operation (operation.h). */
 #ifndef ENGINE_OPS_PROFILE_H
 #define ENGINE_OPS_PROFILE_H
 

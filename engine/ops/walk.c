@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes a program's operations one by one, in a step or outside of it. */
-#include "engine/ops/operation.h"
+#include "engine/ops/walk.h"
 
 /* The rows that an operation works on in this step; 0: the step lacks it. */
 static int rows_of(const struct operation *operation, const struct batch *batch, bool all_rows)
@@ -20,8 +19,8 @@ static int rows_of(const struct operation *operation, const struct batch *batch,
     return 0;
 }
 
-void operation_copy_region(const struct operation_walk *walk, const struct operation_region *region,
-                           char *slot, int64_t position, char *kept, bool back)
+void walk_copy_region(const struct walk *walk, const struct operation_region *region, char *slot,
+                      int64_t position, char *kept, bool back)
 {
     const size_t tile =
         region->window == 0 ? 0 : (size_t)(position % region->window / OPS_TILE) * region->bytes;
@@ -33,22 +32,22 @@ void operation_copy_region(const struct operation_walk *walk, const struct opera
 }
 
 /* An operation that changes slots. Before a kept row changes a region, that is copied. */
-static void perform_in_parts(const struct operation_walk *walk, const struct operation *operation,
+static void perform_in_parts(const struct walk *walk, const struct operation *operation,
                              const struct batch *batch)
 {
     for (int p = 0; p < batch->num_parts; p++) {
         const struct batch_part *part = &batch->parts[p];
         for (int s = 0; s < part->num_spans; s++)
             for (int i = 0; i < operation->num_regions && part->spans[s].kept != NULL; i++)
-                operation_copy_region(walk, &operation->regions[i], part->spans[s].slot,
-                                      part->spans[s].position, part->spans[s].kept, false);
+                walk_copy_region(walk, &operation->regions[i], part->spans[s].slot,
+                                 part->spans[s].position, part->spans[s].kept, false);
         walk->part(walk->backend, p);
         walk->perform(walk->backend, operation, batch->num_rows);
     }
     walk->part(walk->backend, -1);
 }
 
-void operations_walk(const struct operation_walk *walk, const struct operation *operations,
+void walk_operations(const struct walk *walk, const struct operation *operations,
                      int num_operations, const struct batch *batch)
 {
     const bool all_rows = batch_wants_all_rows(batch);
@@ -60,14 +59,3 @@ void operations_walk(const struct operation_walk *walk, const struct operation *
             walk->perform(walk->backend, &operations[i], num_rows);
     }
 }
-
-#define NUM_ROWS_OF_ROWS(call) (call)->num_rows
-#define NUM_ROWS_OF_BATCH(call) 0
-#define PERFORM(kind_, name, profile, rows)                                \
-    void perform_##name(const struct ops *ops, struct backend *backend,    \
-                        const struct ops_##name *call)                     \
-    {                                                                      \
-        const struct operation operation = {.kind = kind_, .name = *call}; \
-        ops->perform(backend, &operation, NUM_ROWS_##rows(call));          \
-    }
-OPERATIONS(PERFORM)

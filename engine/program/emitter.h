@@ -107,8 +107,8 @@ const struct program_weight *emitter_pack_head(struct emitter *emitter, const ch
 void emitter_share_angles(struct emitter *emitter, const double *theta, int count, float factor,
                           struct rows *cosines, struct rows *sines);
 
-/* Adds an operation: emitter_map(emitter, call). What it points to, if it is no array, is copied.
- */
+/* Adds an operation: emitter_map(emitter, call). What it points to, if it is no array, is copied
+ * (keep_pointed). Products go through emitter_product, angles through emitter_share_angles. */
 #define EMITTER_ADD(kind, name, profile, rows) \
     void emitter_##name(struct emitter *emitter, const struct ops_##name *call);
 OPERATIONS(EMITTER_ADD)

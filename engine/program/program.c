@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/program/program.h"
 
+#include "engine/ops/walk.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
 void program_go_back(const struct program *program, char *slot, int64_t position, const char *kept)
 {
-    const struct operation_walk walk = {.backend = program->backend, .copy = program->ops->copy};
+    const struct walk walk = {.backend = program->backend, .copy = program->ops->copy};
     for (int i = 0; i < program->num_operations; i++)
         for (int j = 0; j < program->operations[i].num_regions; j++)
-            operation_copy_region(&walk, &program->operations[i].regions[j], slot, position,
-                                  (char *)(uintptr_t)kept, true);
+            walk_copy_region(&walk, &program->operations[i].regions[j], slot, position,
+                             (char *)(uintptr_t)kept, true);
 }
 
 int program_buffer_of(const struct program *program, int i, const struct rows *rows,

@@ -4,7 +4,7 @@
 #include "engine/cpu/backend.h"
 #include "engine/model/quantized.h"
 #include "engine/model/tensors.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "engine/program/emitter.h"
 #include "engine/quantize/checkpoint.h"
 #include "engine/quantize/rounding.h"

@@ -10,7 +10,7 @@
  * device begins with the first. The first line says what the smallest kernel takes so, and what one
  * takes where the device waits for the host. Weights and states take turns, so that none comes out
  * of the L2 cache where the copies of it are larger. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "loadtest/kernels/job.h"
 
 #ifdef REGLA_CUDA_EMULATION

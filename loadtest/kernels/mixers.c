@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence of linear mixers and attention, for decoding (one row of each text) and for
  * prompts. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in every format: a weight streamed once past few rows, tiles for many. */
 #include "engine/model/model.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What treats rows one by one: norms, formulas, angles and positions. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "loadtest/kernels/job.h"
 
 struct job_case {
@@ -63,15 +63,15 @@ static void queue_positions(const struct job_run *run, int call)
 {
     const struct job_case *c = run->job->parameters;
     (void)call;
-    run->device->ops->positions(run->device->backend,
-                                &(struct ops_positions){.kind = (enum position_kind)c->kind,
-                                                        .num_heads = c->groups,
-                                                        .dim = c->size,
-                                                        .rotary_dims = c->size / 2 * 2,
-                                                        .cosines = job_rows(run, COSINES, c->size),
-                                                        .sines = job_rows(run, SINES, c->size),
-                                                        .x = job_rows(run, U, width(c)),
-                                                        .out = job_rows(run, OUT, outputs(c))});
+    perform_positions(run->device->ops, run->device->backend,
+                      &(struct ops_positions){.kind = (enum position_kind)c->kind,
+                                              .num_heads = c->groups,
+                                              .dim = c->size,
+                                              .rotary_dims = c->size / 2 * 2,
+                                              .cosines = job_rows(run, COSINES, c->size),
+                                              .sines = job_rows(run, SINES, c->size),
+                                              .x = job_rows(run, U, width(c)),
+                                              .out = job_rows(run, OUT, outputs(c))});
 }
 
 static void use_case(const struct job_case *c, int rows, job_use *use, void *context)

@@ -4,7 +4,7 @@
 #ifndef TESTS_CUDA_RECURRENCE_BENCH_H
 #define TESTS_CUDA_RECURRENCE_BENCH_H
 
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
 enum { MOST_TEXTS = 70, MOST_ROWS = 1024, SLOT_STATE = 256 };

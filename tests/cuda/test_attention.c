@@ -2,7 +2,7 @@
 /* Attention on a device: near the CPU's for every window, bias and format; the same bits however
  * texts are cut into steps and whatever runs beside them; K and V lie where the CPU puts them; and
  * nothing comes from keys that a query may not see. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
 enum { TEXTS = 3, MOST_ROWS = 704, OFFSET = 128 };

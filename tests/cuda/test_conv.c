@@ -2,7 +2,7 @@
 /* Convolutions over rows on a device: near the CPU's, which tests/unit/test_conv.c compares with
  * float64, the same bits in any chunks, the same rows left in the slot, and nothing of a text
  * beside it. And gates with a number for each part of a row. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
 enum { LENGTH = 301 /* more than a round of the kernel */, BEHIND = 5 /* other columns */ };

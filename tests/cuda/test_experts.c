@@ -2,8 +2,8 @@
 /* Mixtures of experts on a device: a router's choices and the weighted sum are near the CPU's, and
  * choices are the same; a routed product has the bits of ordinary products with each row's experts,
  * in every format, for any number of rows, whoever else chose them. */
-#include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
 enum { EXPERTS = 5, CHOSEN = 3, MOST_ROWS = 70 };

@@ -3,7 +3,7 @@
  * rows, against the CPU's products of the same x once it is split as the device splits it; the
  * bits of a row alone and among others; those of a product that norms its x; and those with
  * switches off. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/product_bench.h"
 
 /* So many outputs, of inputs that are one segment, that a CTA has two panels even of one row: then

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by cuBLASLt (--products cublaslt) against the CPU's, which of them are the
  * library's, and what memory they take. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/product_bench.h"
 
 /* A device with cuBLASLt; false: the library is not here. */

@@ -4,7 +4,7 @@
  * of a part of a head. They are near the CPU's, which tests/unit/test_rows.c compares with float64;
  * what lies beside the columns stays as it is; and a row has the same bits alone, in another array,
  * and whether a warp norms a part or a block does (norm.cuh). */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
 enum { ROWS = 9, FIRST = 1000 };

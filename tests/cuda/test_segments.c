@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long-short windows on a device, with and without a softcap: near the CPU's, which
  * tests/unit/test_segments.c compares with float64, and the same bits in any chunks. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
 enum { HEADS = 3, LENGTH = 140, PAGES = 3 };

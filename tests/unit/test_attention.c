@@ -3,7 +3,7 @@
  * formats; the same bits in any chunks; and nothing from keys that a query may not see. */
 #include "engine/base/half.h"
 #include "engine/cpu/device.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -3,7 +3,7 @@
  * any threads, rows in the slot that follow from the position alone, and texts that see only their
  * own rows. */
 #include "engine/cpu/device.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -5,7 +5,7 @@
 #include "engine/cpu/weights.h"
 #include "engine/model/model_load.h"
 #include "engine/model/preset.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "engine/program/program.h"
 #include "engine/quantize/quantizer.h"
 #include "tests/unit/config_changes.h"

@@ -5,8 +5,8 @@
 #include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
-#include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence against its definition in float64: every gate as numbers, feature maps with a
  * running maximum, positions before and after the map, heads that share queries, keys or values. */
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 
 enum { TOKENS = 37, WIDEST = 64 };

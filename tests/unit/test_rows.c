@@ -4,7 +4,7 @@
  * rope of a part of a head. What lies beside the columns stays as it is, and a row's bits depend
  * neither on the rows beside it nor on the threads. */
 #include "engine/cpu/device.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdio.h>

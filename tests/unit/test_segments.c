@@ -3,7 +3,7 @@
  * threads, and nothing from memory that the text has not written. */
 #include "engine/base/half.h"
 #include "engine/cpu/device.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -5,7 +5,7 @@
 #include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/model/model.h"
-#include "engine/ops/operation.h"
+#include "engine/ops/perform.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdio.h>
