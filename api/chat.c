@@ -554,6 +554,18 @@ static int keep_body(struct completion_request *request, const json_t *fields, c
     return 0;
 }
 
+int chat_parse_fields(struct completion_request *request, json_t *fields, const char *body,
+                      size_t length, const struct completion_limits *limits, struct api_error *err)
+{
+    *request = (struct completion_request){0};
+    if (completion_take_session(fields, limits, err) || parse(request, fields, length, limits, err))
+        return -1;
+    if (keep_body(request, fields, body, length, err) == 0)
+        return 0;
+    completion_request_clear(request);
+    return -1;
+}
+
 int chat_parse(struct completion_request *request, const char *body, size_t length,
                const struct completion_limits *limits, struct api_error *err)
 {
@@ -561,11 +573,7 @@ int chat_parse(struct completion_request *request, const char *body, size_t leng
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = completion_take_session(fields, limits, err);
-    if (result == 0)
-        result = parse(request, fields, length, limits, err);
-    if (result == 0 && (result = keep_body(request, fields, body, length, err)) != 0)
-        completion_request_clear(request);
+    int result = chat_parse_fields(request, fields, body, length, limits, err);
     json_decref(fields);
     return result;
 }

@@ -12,6 +12,10 @@
 int chat_parse(struct completion_request *request, const char *body, size_t length,
                const struct completion_limits *limits, struct api_error *err);
 
+/* The same of its fields, which another API may have made; body: they as JSON, which is kept. */
+int chat_parse_fields(struct completion_request *request, json_t *fields, const char *body,
+                      size_t length, const struct completion_limits *limits, struct api_error *err);
+
 /* What is known of a chat beside its request: the turns (chat_turns.h) that a session holds. */
 struct chat_history {
     const char *turns; /* [length] */

@@ -56,8 +56,10 @@ static int append(struct chat_calls *calls, const char *name, size_t name_length
     if (array_grow((void **)&calls->items, &calls->capacity, calls->count + 1, sizeof *calls->items,
                    &err))
         return -1;
-    struct chat_call call = {copy(name, name_length), name_length,
-                             copy(arguments, arguments_length), arguments_length};
+    struct chat_call call = {.name = copy(name, name_length),
+                             .name_length = name_length,
+                             .arguments = copy(arguments, arguments_length),
+                             .arguments_length = arguments_length};
     calls->items[calls->count++] = call;
     return call.name && call.arguments ? 1 : -1;
 }

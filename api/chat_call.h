@@ -18,6 +18,8 @@ struct chat_call {
     size_t name_length;
     char *arguments; /* [arguments_length]: a JSON object, and a NUL */
     size_t arguments_length;
+    size_t at; /* bytes of the content before it, of what came with it (chat_parser.h) */
+    bool cut;  /* it was cut off: the arguments may be no JSON */
 };
 
 /* Zero-initialise; chat_calls_clear frees. */

@@ -205,7 +205,8 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
     return true;
 }
 
-/* Counts the calls that were added behind the first `before`, and drops those that are too many. */
+/* Counts the calls that were added behind the first `before`, notes where they stand, and drops
+ * those that are too many. */
 static void count_calls(struct chat_parser *parser, size_t before, struct chat_output *output)
 {
     size_t added = output->calls.count - before;
@@ -213,6 +214,8 @@ static void count_calls(struct chat_parser *parser, size_t before, struct chat_o
         added = parser->num_calls > 0 ? 0 : 1;
         chat_calls_cut(&output->calls, before + added);
     }
+    for (size_t i = before; i < before + added; i++)
+        output->calls.items[i].at = output->content.length;
     parser->num_calls += added;
 }
 
@@ -229,6 +232,8 @@ static void take_no_call(struct chat_parser *parser, size_t used, bool last,
     output->failed |= chat_calls_read_cut(&output->calls, rules->syntax->format, &parser->scan,
                                           bytes_of(parser) + parser->body, used, &rules->types) < 0;
     count_calls(parser, before, output);
+    if (output->calls.count > before)
+        output->calls.items[output->calls.count - 1].cut = true;
     parser->cut = true;
     release(parser, parser->body + used, NULL);
 }

@@ -316,6 +316,29 @@ static void find_calls(struct chat_syntax *syntax, const struct jinja *template,
     free(told.text);
 }
 
+/* Messages of the system. */
+
+static const char FIRST[] = "qzfirst", LATER[] = "qzlater", LAST[] = "qzlast";
+
+static enum chat_systems systems_of(const struct jinja *template, const struct chat_template *chat)
+{
+    json_t *first = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "system", "content", FIRST, "role",
+                              "user", "content", QUESTION);
+    json_t *all = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role",
+                            "system", "content", FIRST, "role", "user", "content", QUESTION, "role",
+                            "system", "content", LATER, "role", "assistant", "content", "qzanswer",
+                            "role", "user", "content", QUESTION, "role", "system", "content", LAST);
+    struct rendered one = render(template, chat, first, false, true);
+    struct rendered several = render(template, chat, all, false, true);
+    enum chat_systems result =
+        holds(&several, FIRST) && holds(&several, LATER) && holds(&several, LAST) ? CHAT_SYSTEMS_ALL
+        : holds(&one, FIRST) ? CHAT_SYSTEMS_FIRST
+                             : CHAT_SYSTEMS_NONE;
+    free(one.text);
+    free(several.text);
+    return result;
+}
+
 /* Tokens. */
 
 static size_t find_tokens(int32_t tokens[2], const struct chat_markers *markers,
@@ -339,6 +362,7 @@ void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
     find_reasoning(syntax, template, chat);
     find_calls(syntax, template, chat);
     syntax->broken = takes_broken(template, chat);
+    syntax->systems = systems_of(template, chat);
     syntax->num_reasoning_tokens =
         find_tokens(syntax->reasoning_tokens, &syntax->reasoning, tokenizer);
     syntax->num_call_tokens = find_tokens(syntax->call_tokens, &syntax->calls, tokenizer);

@@ -12,6 +12,9 @@
 
 enum { CHAT_MARKER_SIZE = 48 };
 
+/* Which messages of the system a template writes. */
+enum chat_systems { CHAT_SYSTEMS_NONE, CHAT_SYSTEMS_FIRST, CHAT_SYSTEMS_ALL };
+
 struct chat_markers {
     char open[CHAT_MARKER_SIZE];  /* "": there are none */
     char close[CHAT_MARKER_SIZE]; /* "": what was opened ends by itself */
@@ -23,6 +26,7 @@ struct chat_syntax {
     enum chat_calls_format format; /* of calls; CHAT_CALLS_NONE: they are not known */
     bool list;                     /* all calls stand in one list between two markers */
     bool broken;                   /* arguments of past calls may be a text */
+    enum chat_systems systems;
     /* Markers that are special tokens, which texts are without otherwise. */
     int32_t reasoning_tokens[2], call_tokens[2];
     size_t num_reasoning_tokens, num_call_tokens;

@@ -53,6 +53,12 @@ struct reply_prompt_logprobs {
     int num_top;
 };
 
+/* A stream of a choice in blocks, as /v1/messages has it. Zero-initialise. */
+struct reply_blocks {
+    int64_t count; /* of blocks that were begun */
+    int open;      /* what the last of them is, while more may come; 0: it has ended */
+};
+
 /* One choice: all of it or, in a stream, what is new of it. */
 struct reply_usage;
 
@@ -80,8 +86,9 @@ struct reply_choice {
     size_t reasoning_length;
     const struct chat_call *calls; /* [num_calls] */
     size_t num_calls;
-    bool demanded;     /* calls are */
-    size_t first_call; /* in a stream: calls before these */
+    bool demanded;               /* calls are */
+    size_t first_call;           /* in a stream: calls before these */
+    struct reply_blocks *blocks; /* in a stream: its own */
 };
 
 struct reply_usage {

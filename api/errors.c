@@ -77,6 +77,7 @@ int api_error_set(struct api_error *err, enum api_code code, const char *param, 
     snprintf(err->param, sizeof err->param, "%s", param ? param : "");
     err->retry_after_s = 0;
     err->allow[0] = 0;
+    err->prompt_tokens = err->most_tokens = 0;
     return -1;
 }
 
@@ -93,12 +94,17 @@ int api_error_context_length(struct api_error *err, int64_t session_tokens, int6
     if (session_tokens > 0)
         snprintf(session, sizeof session, "the session holds %lld tokens, ",
                  (long long)session_tokens);
+    if (!err || err->code != API_OK)
+        return -1;
     /* By the first words clients know this error: LiteLLM's ContextWindowExceededError. */
-    return api_error_set(
-        err, API_CONTEXT_LENGTH, "max_tokens",
-        "This model's maximum context length is %lld tokens (%s): %sthe prompt has "
-        "%lld tokens and max_tokens asks for %lld more",
-        (long long)limit_tokens, limit, session, (long long)prompt_tokens, (long long)max_tokens);
+    api_error_set(err, API_CONTEXT_LENGTH, "max_tokens",
+                  "This model's maximum context length is %lld tokens (%s): %sthe prompt has "
+                  "%lld tokens and max_tokens asks for %lld more",
+                  (long long)limit_tokens, limit, session, (long long)prompt_tokens,
+                  (long long)max_tokens);
+    err->prompt_tokens = session_tokens + prompt_tokens;
+    err->most_tokens = limit_tokens > max_tokens ? limit_tokens - max_tokens : 0;
+    return -1;
 }
 
 int api_error_method(struct api_error *err, const char *method, const char *allow)
@@ -146,4 +152,13 @@ void api_error_encode(struct strbuf *buf, const struct api_error *err)
     strbuf_puts(buf, ",\"code\":");
     strbuf_json_cstring(buf, row->code);
     strbuf_puts(buf, "}}");
+}
+
+void api_error_encode_as(struct strbuf *buf, api_error_encoder *encode, const struct api_error *err,
+                         const char *request_id)
+{
+    if (encode)
+        encode(buf, err, request_id);
+    else
+        api_error_encode(buf, err);
 }

@@ -57,6 +57,8 @@ struct api_error {
     char param[64];    /* the field that is wrong; "": null */
     int retry_after_s; /* instead of the row's; 0: that */
     char allow[32];    /* API_METHOD_NOT_ALLOWED: value of the Allow header */
+    /* API_CONTEXT_LENGTH: of the prompt with what stands before it, and the most it could have. */
+    int64_t prompt_tokens, most_tokens;
 };
 
 /* One row of the table. */
@@ -90,7 +92,14 @@ int api_error_model(struct api_error *err, const char *name, const char *served)
 /* Translates an engine error; param may be NULL. */
 int api_error_from_engine(struct api_error *err, const struct error *engine, const char *param);
 
+/* How an endpoint writes its errors. request_id: of the request; NULL: not known. */
+typedef void api_error_encoder(struct strbuf *buf, const struct api_error *err,
+                               const char *request_id);
+
 /* Appends {"error": {"message", "type", "param", "code"}}. */
 void api_error_encode(struct strbuf *buf, const struct api_error *err);
+/* The same in an endpoint's own shape; encode NULL: it has none. */
+void api_error_encode_as(struct strbuf *buf, api_error_encoder *encode, const struct api_error *err,
+                         const char *request_id);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/parameters.h"
 
+#include "api/request.h"
 #include "engine/base/fields.h"
 
 #include <stdbool.h>
@@ -8,8 +9,9 @@
 
 enum parameter_kind {
     PARAMETER_HONOURED,
-    PARAMETER_REFUSED, /* unless its value asks for nothing */
-    PARAMETER_HARMLESS /* whatever it says, the reply is the same */
+    PARAMETER_REFUSED,  /* unless its value asks for nothing */
+    PARAMETER_HARMLESS, /* whatever it says, the reply is the same */
+    PARAMETER_PASSED    /* honoured: of another API, as in a chat */
 };
 
 struct parameter {
@@ -225,7 +227,67 @@ static const struct parameter CHAT[] = {
     {"parse_tool_calls", L, PARAMETER_REFUSED, "true", "without tools a call stays text"},
 };
 
-enum { COUNT = sizeof TABLE / sizeof *TABLE, CHAT_COUNT = sizeof CHAT / sizeof *CHAT };
+#define A "Anthropic"
+#define AS_CHATS "as in chats"
+
+/* All that POST /v1/messages takes. */
+static const struct parameter MESSAGES[] = {
+    {"model", A, PARAMETER_PASSED, NULL, ""},
+    {"messages", A, PARAMETER_HONOURED, NULL, ""},
+    {"system", A, PARAMETER_HONOURED, NULL, ""},
+    {"max_tokens", A, PARAMETER_HONOURED, NULL, ""},
+    {"stop_sequences", A, PARAMETER_HONOURED, NULL, ""},
+    {"stream", A, PARAMETER_PASSED, NULL, ""},
+    {"temperature", A, PARAMETER_PASSED, NULL, ""},
+    {"top_p", A, PARAMETER_PASSED, NULL, ""},
+    {"top_k", A, PARAMETER_PASSED, NULL, ""},
+    {"tools", A, PARAMETER_HONOURED, NULL, ""},
+    {"tool_choice", A, PARAMETER_HONOURED, NULL, ""},
+    {"thinking", A, PARAMETER_HONOURED, NULL, ""},
+    {"output_config", A, PARAMETER_HONOURED, NULL, "effort reaches the template"},
+    {"output_format", A, PARAMETER_HONOURED, NULL, "output_config.format by its older name"},
+    {"context_management", A, PARAMETER_HONOURED, NULL,
+     "nothing is cleared: the reply warns of edits that would"},
+    {"container", A, PARAMETER_REFUSED, "", "no code runs here"},
+    {"mcp_servers", A, PARAMETER_REFUSED, "[]", "no servers are called from here"},
+    {"metadata", A, PARAMETER_HARMLESS, NULL, ""},
+    {"service_tier", A, PARAMETER_HARMLESS, NULL, ""},
+    {"cache_control", A, PARAMETER_HARMLESS, NULL, "reuse is by itself"},
+    {"inference_geo", A, PARAMETER_HARMLESS, NULL, ""},
+    {"speed", A, PARAMETER_HARMLESS, NULL, ""},
+    {"betas", A, PARAMETER_HARMLESS, NULL, "as the header anthropic-beta"},
+    {"seed", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"min_tokens", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"min_p", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"typical_p", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"presence_penalty", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"frequency_penalty", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"repetition_penalty", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"logit_bias", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"allowed_token_ids", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"bad_words", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"stop_token_ids", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"ignore_eos", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"response_format", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"structured_outputs", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"documents", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"chat_template_kwargs", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"reasoning_effort", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"include_reasoning", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"session_id", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"expected_position", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"store", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"cache_salt", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"user", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"request_id", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"priority", "", PARAMETER_PASSED, NULL, AS_CHATS},
+};
+
+enum {
+    COUNT = sizeof TABLE / sizeof *TABLE,
+    CHAT_COUNT = sizeof CHAT / sizeof *CHAT,
+    MESSAGES_COUNT = sizeof MESSAGES / sizeof *MESSAGES
+};
 
 /* NULL: no table has it. */
 static const struct parameter *find(const char *name)
@@ -326,9 +388,50 @@ void parameters_drop_chat(json_t *fields)
         json_object_del(fields, CHAT[i].name);
 }
 
+/* NULL: /v1/messages has it not. */
+static const struct parameter *find_of_messages(const char *name)
+{
+    for (int i = 0; i < MESSAGES_COUNT; i++)
+        if (strcmp(MESSAGES[i].name, name) == 0)
+            return &MESSAGES[i];
+    return NULL;
+}
+
+int parameters_check_messages(const json_t *fields, struct reply_warnings *warnings,
+                              struct api_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        const struct parameter *parameter = find_of_messages(key);
+        if (json_is_null(value) || strcmp(key, PARAMETER_OF_TESTS) == 0)
+            continue;
+        if (parameter && refuses(parameter, value))
+            return refuse(key, parameter->note, err);
+        if (!parameter && (find(key) || is_of_chat(key) || is_guided(key)))
+            return refuse(key, "this is the messages API", err);
+        if (!parameter)
+            warn_unknown(warnings, key);
+    }
+    return 0;
+}
+
+int parameters_pass_messages(json_t *chat, const json_t *fields, struct api_error *err)
+{
+    json_t *of_tests = json_object_get(fields, PARAMETER_OF_TESTS);
+    bool failed = of_tests && json_object_set(chat, PARAMETER_OF_TESTS, of_tests);
+    for (int i = 0; i < MESSAGES_COUNT && !failed; i++) {
+        json_t *value = json_object_get(fields, MESSAGES[i].name);
+        failed = MESSAGES[i].kind == PARAMETER_PASSED && value &&
+                 json_object_set(chat, MESSAGES[i].name, value);
+    }
+    return failed ? request_no_memory(err) : 0;
+}
+
 static void print_table(FILE *out, const struct parameter *table, int count)
 {
-    static const char *const KINDS[] = {"honoured", "refused", "harmless"};
+    static const char *const KINDS[] = {"honoured", "refused", "harmless", "honoured"};
     fprintf(out, "| parameter | who has it | here | accepted values | |\n|---|---|---|---|---|\n");
     for (int i = 0; i < count; i++) {
         const struct parameter *p = &table[i];
@@ -344,4 +447,6 @@ void parameters_print(FILE *out)
     fprintf(out, "\n## Chats\n\nThese `POST /v1/chat/completions` has beside them, or with another "
                  "meaning:\n\n");
     print_table(out, CHAT, CHAT_COUNT);
+    fprintf(out, "\n## Messages\n\nThese are all that `POST /v1/messages` has:\n\n");
+    print_table(out, MESSAGES, MESSAGES_COUNT);
 }

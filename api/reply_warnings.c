@@ -84,10 +84,8 @@ void reply_warnings_header(char header[REPLY_WARNINGS_HEADER_SIZE],
 const char *reply_warnings_kind(enum warning_kind kind)
 {
     static const char *const names[NUM_WARNING_KINDS] = {
-        [WARNING_FIELD] = "field",
-        [WARNING_TEMPLATE] = "template",
-        [WARNING_SCHEMA] = "schema",
-        [WARNING_CALL] = "call",
+        [WARNING_FIELD] = "field", [WARNING_TEMPLATE] = "template", [WARNING_SCHEMA] = "schema",
+        [WARNING_CALL] = "call",   [WARNING_CONTENT] = "content",
     };
     return names[kind];
 }

@@ -14,6 +14,7 @@ enum warning_kind {
     WARNING_TEMPLATE, /* something for the chat template, which does not take it */
     WARNING_SCHEMA,   /* keywords of a schema that are not enforced */
     WARNING_CALL,     /* a past call that a model left broken */
+    WARNING_CONTENT,  /* what the model cannot be shown, or cannot use: a picture, a hosted tool */
     NUM_WARNING_KINDS
 };
 

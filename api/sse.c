@@ -30,15 +30,14 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
     strbuf_puts(buf, "}\n\n");
 }
 
-void sse_error_frame(struct strbuf *buf, const struct api_error *err)
+void sse_end(struct strbuf *buf, const struct api_error *err, const char *request_id)
 {
-    strbuf_puts(buf, "data: ");
-    api_error_encode(buf, err);
-    strbuf_puts(buf, "\n\n");
-}
-
-void sse_done(struct strbuf *buf)
-{
+    (void)request_id;
+    if (err) {
+        strbuf_puts(buf, "data: ");
+        api_error_encode(buf, err);
+        strbuf_puts(buf, "\n\n");
+    }
     strbuf_puts(buf, "data: [DONE]\n\n");
 }
 

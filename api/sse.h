@@ -26,10 +26,9 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
                      const struct reply_usage *usage, const struct reply_timings *timings,
                      const struct session_card *session);
 
-/* A failure after the status line: `data: {"error": ...}`; sse_done follows. */
-void sse_error_frame(struct strbuf *buf, const struct api_error *err);
-
-void sse_done(struct strbuf *buf);
+/* The end; a failure after the status line stands before it: `data: {"error": ...}`. err NULL:
+ * there was none. */
+void sse_end(struct strbuf *buf, const struct api_error *err, const char *request_id);
 
 /* What clients ignore. */
 void sse_comment(struct strbuf *buf);

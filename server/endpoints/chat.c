@@ -12,6 +12,8 @@ static const struct completion_format FORMAT = {
     .encode = chat_reply_encode,
     .choice_frame = chat_choice_frame,
     .usage_frame = chat_usage_frame,
+    .pause = sse_comment,
+    .end = sse_end,
 };
 
 void chat_handle(struct http_request *request)

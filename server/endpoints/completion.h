@@ -27,7 +27,11 @@ struct completion_format {
                          const struct reply_usage *usage);
     void (*usage_frame)(struct strbuf *buf, const struct reply_head *head,
                         const struct reply_usage *usage, const struct reply_timings *timings,
-                        const struct session_card *session);
+                        const struct session_card *session); /* NULL: include_usage is refused */
+    void (*pause)(struct strbuf *buf); /* what clients ignore, to see whether they are there */
+    /* The end of a stream, with the error that ended it; NULL: it has gone well. */
+    void (*end)(struct strbuf *buf, const struct api_error *err, const char *request_id);
+    api_error_encoder *encode_error; /* its route's */
 };
 
 struct completion {

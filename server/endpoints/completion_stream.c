@@ -104,7 +104,8 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
                                   .text = echo ? prompt->text : piece->text.data,
                                   .text_length = echo ? prompt->text_length : piece->text.length,
                                   .logprobs = request->logprobs >= 0 ? &logprobs : NULL,
-                                  .begins = record->prompt};
+                                  .begins = record->prompt,
+                                  .blocks = &stream->blocks};
     struct reply_prompt_logprobs prompt_logprobs = job_reply_prompt_logprobs(job, prompt);
     if (record->prompt && request->prompt_logprobs >= 0)
         choice.prompt_logprobs = &prompt_logprobs;
@@ -148,12 +149,12 @@ static void make_last_frames(struct completion_stream *stream, struct completion
         job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
     struct reply_timings timings = job_reply_timings(job);
     struct session_card session;
-    if (job->task.error.code != API_OK)
-        sse_error_frame(&stream->frames, &job->task.error);
-    else if (job->asked.request.include_usage)
+    bool failed = job->task.error.code != API_OK;
+    if (!failed && job->asked.request.include_usage)
         completion->format->usage_frame(&stream->frames, &head, &usage, &timings,
                                         job_reply_session(job, &session));
-    sse_done(&stream->frames);
+    completion->format->end(&stream->frames, failed ? &job->task.error : NULL,
+                            job->asked.request_id);
     stream->ended = true;
 }
 
@@ -242,7 +243,7 @@ void completion_stream_comment(struct completion *completion)
     struct completion_stream *stream = completion->stream;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
-    sse_comment(&stream->frames);
+    completion->format->pause(&stream->frames);
 }
 
 void completion_stream_complete(struct completion *completion)

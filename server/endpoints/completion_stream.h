@@ -21,11 +21,12 @@ struct completion_stream {
     int32_t *ids;        /* [ids_capacity]: scratch */
     size_t ids_capacity;
     int64_t generated;
-    size_t finished;           /* choices whose last frame has been made */
-    struct chat_choice *chats; /* [num_choices] of the job, of a chat; else NULL */
-    struct strbuf record;      /* with completion->replay: all frames so far */
-    int64_t reserved;          /* bytes for it, of the budget for bodies and replies */
-    bool lost;                 /* it was too long to be recorded */
+    size_t finished;            /* choices whose last frame has been made */
+    struct chat_choice *chats;  /* [num_choices] of the job, of a chat; else NULL */
+    struct reply_blocks blocks; /* of the only choice, where the format has them */
+    struct strbuf record;       /* with completion->replay: all frames so far */
+    int64_t reserved;           /* bytes for it, of the budget for bodies and replies */
+    bool lost;                  /* it was too long to be recorded */
 };
 
 /* Makes completion->stream; -1: out of memory. */

@@ -9,6 +9,8 @@ static const struct completion_format FORMAT = {
     .encode = completion_reply_encode,
     .choice_frame = sse_choice_frame,
     .usage_frame = sse_usage_frame,
+    .pause = sse_comment,
+    .end = sse_end,
 };
 
 void completions_handle(struct http_request *request)

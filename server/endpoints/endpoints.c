@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/endpoints.h"
 
+#include "api/messages_reply.h"
 #include "server/endpoints/cancel.h"
 #include "server/endpoints/chat.h"
 #include "server/endpoints/completions.h"
@@ -8,6 +9,7 @@
 #include "server/endpoints/health.h"
 #include "server/endpoints/llama_cpp.h"
 #include "server/endpoints/load.h"
+#include "server/endpoints/messages.h"
 #include "server/endpoints/metrics_page.h"
 #include "server/endpoints/models.h"
 #include "server/endpoints/openapi.h"
@@ -23,6 +25,10 @@ static const struct route ROUTES[] = {
      .end = generate_end},
     {"POST", "/v1/chat/completions", .either = true, .json = true, .handle = chat_handle,
      .end = generate_end},
+    {"POST", "/v1/messages", .json = true, .encode_error = messages_error_encode,
+     .id_header = "request-id", .handle = messages_handle, .end = generate_end},
+    {"POST", "/v1/messages/count_tokens", .json = true, .encode_error = messages_error_encode,
+     .id_header = "request-id", .handle = tokenize_handle_messages},
     {"GET", "/v1/models", .either = true, .handle = models_handle},
     {"GET", "/v1/models/**", .either = true, .handle = models_handle_one},
     {"GET", "/v1/sessions", .handle = session_routes_list},
@@ -60,7 +66,6 @@ static const char *const LACKING[] = {
     "/v1/embeddings",
     "/v1/responses",
     "/v1/responses/**",
-    "/v1/messages",
     "/v1/messages/**",
     "/v1/rerank",
     "/rerank",

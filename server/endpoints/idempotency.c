@@ -35,6 +35,7 @@ void idempotency_refuse(struct http_request *request, struct replay_entry *entry
                         const struct api_error *err)
 {
     if (entry)
-        replay_keep_error(request->service->replay, entry, err, NULL, NULL);
+        replay_keep_error(request->service->replay, entry, err, request->route->encode_error, NULL,
+                          NULL);
     http_reply_error(request, err);
 }

@@ -80,7 +80,8 @@ static void keep_reply(struct completion *completion)
         replay_keep(replay, entry, 200, false, task->reply.data, task->reply.length, on_kept,
                     completion);
     else
-        replay_keep_error(replay, entry, &task->error, on_kept, completion);
+        replay_keep_error(replay, entry, &task->error, completion->format->encode_error, on_kept,
+                          completion);
 }
 
 static void encode(struct completion *completion)

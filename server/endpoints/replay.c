@@ -516,10 +516,11 @@ static bool definite(enum api_code code)
 }
 
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,
-                       const struct api_error *error, replay_after *after, void *context)
+                       const struct api_error *error, api_error_encoder *encode,
+                       replay_after *after, void *context)
 {
     struct strbuf body = {0};
-    api_error_encode(&body, error);
+    api_error_encode_as(&body, encode, error, NULL);
     struct replay_reply what = {
         .status = api_error_row(error->code)->status, .error = error->code, .length = body.length};
     if (definite(error->code) && !body.failed) {

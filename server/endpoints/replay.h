@@ -76,10 +76,12 @@ typedef void replay_after(void *context);
 void replay_keep(struct replay *replay, struct replay_entry *entry, int status, bool stream,
                  const char *data, size_t length, replay_after *after, void *context);
 void replay_drop(struct replay *replay, struct replay_entry *entry);
-/* Ends the entry, too. Keeps the error if the same request would get it again. An error that passes
- * with time (a busy session, a full queue, a failure) is dropped, so that a retry may succeed. */
+/* Ends the entry, too. Keeps the error, as `encode` writes it (api_error_encode_as), if the same
+ * request would get it again. An error that passes with time (a busy session, a full queue, a
+ * failure) is dropped, so that a retry may succeed. */
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,
-                       const struct api_error *error, replay_after *after, void *context);
+                       const struct api_error *error, api_error_encoder *encode,
+                       replay_after *after, void *context);
 
 void replay_reply_release(struct replay_reply *reply);
 

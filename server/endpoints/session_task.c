@@ -47,7 +47,7 @@ static void run_encode(struct task *base)
         replay_keep(replay, task->replay, task->kind->status, false, base->reply.data,
                     base->reply.length, on_kept, base);
     else
-        replay_keep_error(replay, task->replay, &base->error, on_kept, base);
+        replay_keep_error(replay, task->replay, &base->error, NULL, on_kept, base);
 }
 
 void session_task_finish(struct session_task *task)

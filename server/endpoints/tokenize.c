@@ -2,6 +2,8 @@
 #include "server/endpoints/tokenize.h"
 
 #include "api/llama_cpp.h"
+#include "api/messages.h"
+#include "api/messages_reply.h"
 #include "api/tokenizer.h"
 #include "server/own_tokens.h"
 #include "server/schedule/prompt.h"
@@ -12,6 +14,7 @@
 struct text_task {
     struct task task;
     struct tokenize_request wanted; /* of /tokenize */
+    bool counts;                    /* of /v1/messages/count_tokens: only how many there are */
     const char *owner;              /* service_owner */
     int64_t admitted_tokens;
 };
@@ -74,6 +77,8 @@ static void encode(struct task *task, struct tokenize_request *wanted)
                                wanted->input.items, wanted->input.count, wanted->add_special_tokens,
                                &ids, &err))
         api_error_from_engine(&task->error, &err, "prompt");
+    else if (of_task(task)->counts)
+        messages_count_encode(&task->reply, ids.count, &task->warnings);
     else
         tokenize_reply_encode(&task->reply, ids.ids, ids.count, service->limits.max_model_len,
                               wanted->return_token_strs ? service->tokenizer : NULL,
@@ -121,6 +126,20 @@ static void run_tokenize(struct task *task)
         task_to_renderers(task, run_render, task->body.length);
     else
         run_encode(task);
+}
+
+/* On a renderer. */
+static void run_count(struct task *task)
+{
+    const struct completion_limits limits = limits_of(task);
+    struct text_task *text = of_task(task);
+    text->counts = true;
+    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+        messages_count_parse(&text->wanted, task->body.data, task->body.length, &limits,
+                             &task->error) == 0)
+        task_to_workers(task, run_encode, text->wanted.length);
+    else
+        finish(task);
 }
 
 static void run_detokenize(struct task *task)
@@ -207,6 +226,11 @@ static void handle(struct http_request *request, task_to to, void (*run)(struct 
 void tokenize_handle(struct http_request *request)
 {
     handle(request, task_to_workers, run_tokenize);
+}
+
+void tokenize_handle_messages(struct http_request *request)
+{
+    handle(request, task_to_renderers, run_count);
 }
 
 void tokenize_handle_detokenize(struct http_request *request)

@@ -21,8 +21,8 @@ static bool set_origin_headers(const struct http_request *request, struct MHD_Re
         return false;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", allowed);
     MHD_add_response_header(response, "Access-Control-Expose-Headers",
-                            "X-Request-Id, Retry-After, Idempotent-Replayed, x-should-retry, "
-                            "X-Regla-Warning");
+                            "X-Request-Id, request-id, Retry-After, Idempotent-Replayed, "
+                            "x-should-retry, X-Regla-Warning");
     return true;
 }
 
@@ -45,6 +45,8 @@ static bool set_headers(struct http_request *request, struct MHD_Response *respo
     if (content_type)
         MHD_add_response_header(response, "Content-Type", content_type);
     MHD_add_response_header(response, "X-Request-Id", request->request_id);
+    if (request->route && request->route->id_header)
+        MHD_add_response_header(response, request->route->id_header, request->request_id);
     if (service_phase(request->service) == SERVICE_DRAINING)
         MHD_add_response_header(response, "Connection", "close");
     tell_warnings(request, response);
@@ -118,7 +120,8 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
     struct strbuf body = {0};
     if (err != &request->error)
         request->error = *err;
-    api_error_encode(&body, err);
+    api_error_encode_as(&body, request->route ? request->route->encode_error : NULL, err,
+                        request->request_id);
     struct MHD_Response *response = buffered(&body);
     if (!response) {
         http_hang_up(request);

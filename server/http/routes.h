@@ -14,13 +14,15 @@ struct http_request;
  * connection is resumed. It ends with http_reply*, http_wait or http_hang_up. */
 struct route {
     const char *method;
-    const char *path; /* "*" matches one part, "**" at the end all that follows */
-    bool either;      /* the same path with and without "/v1" before it */
-    bool open;        /* needs no API key */
-    bool json;        /* wants a JSON body */
-    bool octets;      /* wants a body of any bytes; --max-state-bytes is its limit */
-    bool quiet;       /* logged at level debug */
-    bool vital;       /* answered when all connections are at work, too */
+    const char *path;                /* "*" matches one part, "**" at the end all that follows */
+    bool either;                     /* the same path with and without "/v1" before it */
+    bool open;                       /* needs no API key */
+    bool json;                       /* wants a JSON body */
+    bool octets;                     /* wants a body of any bytes; --max-state-bytes is its limit */
+    bool quiet;                      /* logged at level debug */
+    bool vital;                      /* answered when all connections are at work, too */
+    api_error_encoder *encode_error; /* NULL: as api_error_encode */
+    const char *id_header;           /* one more header with the request's id; NULL: none */
     void (*handle)(struct http_request *request);
     /* Called when the reply is out or the connection gone, even if `handle` never was. NULL: the
      * request is logged. */

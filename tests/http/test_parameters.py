@@ -11,8 +11,9 @@ import pytest
 from harness import BINARY, ROOT
 
 SAID = (ROOT / "api" / "parameters.md").read_text()
-OF_COMPLETIONS, OF_CHATS = SAID.split("## Chats")
-CHAT = "/v1/chat/completions"
+OF_COMPLETIONS, REST = SAID.split("## Chats")
+OF_CHATS, OF_MESSAGES = REST.split("## Messages")
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 VOCAB, EOS = 275, 0  # of the golden model
 SMALL = {"prompt": [5], "max_tokens": 1}
 
@@ -68,6 +69,38 @@ def test_a_chat_refuses(server, name):
 def test_a_chat_accepts(server, name, value):
     """The model has no template, which is found out afterwards."""
     assert chat_error(server, **{name: value})["param"] == "messages"
+
+
+def message_error(server, **fields):
+    reply = server.post(MESSAGES, {"messages": [], "max_tokens": 1, **fields})
+    assert reply.status_code == 400
+    return reply.json()["error"]["message"]
+
+
+OF_OTHERS = {*named("honoured"), *named("refused"), *named("honoured", OF_CHATS)}
+OF_OTHERS -= {row[0].strip("`") for row in rows(OF_MESSAGES)}
+
+
+@pytest.mark.parametrize("name", [*named("refused", OF_MESSAGES), *sorted(OF_OTHERS), "guided_something"])
+def test_messages_refuse(server, name):
+    """Also what only completions and chats have."""
+    assert message_error(server, **{name: "x"}).startswith(f"{name} is not supported: ")
+
+
+@pytest.mark.parametrize("name, value", accepted(OF_MESSAGES) + [
+    (name, 7) for name in named("harmless", OF_MESSAGES)])
+def test_messages_accept(server, name, value):
+    """The list of messages is looked at afterwards."""
+    assert message_error(server, **{name: value}) == "messages: an empty list"
+
+
+@pytest.mark.parametrize("name", named("honoured", OF_MESSAGES))
+def test_messages_honour(server, name):
+    """A value of no type that it has is found; those of chats, which are read after the messages, in
+    test_messages.py."""
+    of_chats = [row[0].strip("`") for row in rows(OF_MESSAGES) if row[4] == "as in chats"]
+    if name not in {*of_chats, "stream", "temperature", "top_p", "top_k", "model"}:
+        assert message_error(server, **{name: True}).startswith((f"{name}: ", f"{name}."))
 
 
 def test_harmless(server):

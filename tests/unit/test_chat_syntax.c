@@ -163,3 +163,27 @@ Test(chat_syntax, whether_a_prompt_ends_inside_reasoning)
     cr_assert_not(inside("<user><think>?<assistant>a", "a", true));
     cr_assert_not(inside("<assistant>a", "a", true));
 }
+
+#define ALL "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+#define REFUSES(when) "{% if " when " %}{{ raise_exception('no') }}{% endif %}"
+
+Test(chat_syntax, which_messages_of_the_system_are_written)
+{
+    static const struct {
+        const char *source;
+        enum chat_systems systems;
+    } cases[] = {
+        {ALL, CHAT_SYSTEMS_ALL},
+        {"{% for m in messages %}{% if m.role != 'system' %}{{ m.content }}{% endif %}{% endfor %}",
+         CHAT_SYSTEMS_NONE},
+        {REFUSES("messages[0].role == 'system'") ALL, CHAT_SYSTEMS_NONE},
+        {"{% for m in messages %}" REFUSES(
+             "m.role == 'system' and not loop.first") "{{ m.content }}{% endfor %}",
+         CHAT_SYSTEMS_FIRST},
+        {"{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ m.content }}"
+         "{% endif %}{% endfor %}",
+         CHAT_SYSTEMS_FIRST},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect_eq(find(cases[i].source).systems, cases[i].systems, "%s", cases[i].source);
+}

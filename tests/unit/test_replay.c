@@ -118,7 +118,7 @@ Test(replay, keeps_errors_that_would_come_again)
         struct replay *replay = create(1 << 20, 60);
         struct api_error error = {0};
         api_error_set(&error, cases[i].code, NULL, "why");
-        replay_keep_error(replay, begin_new(replay, "k", "a"), &error, NULL, NULL);
+        replay_keep_error(replay, begin_new(replay, "k", "a"), &error, NULL, NULL, NULL);
         cr_expect_eq(is_kept(replay, "k", "a"), cases[i].kept, "code %d", (int)cases[i].code);
         replay_free(replay);
     }
@@ -257,7 +257,7 @@ Test(replay, what_has_been_done_is_not_new_again)
         replay_worked(replay, entries[i]);
     }
     replay_drop(replay, entries[0]);
-    replay_keep_error(replay, entries[1], &failed, NULL, NULL);
+    replay_keep_error(replay, entries[1], &failed, NULL, NULL, NULL);
     replay_keep(replay, entries[2], 200, false, huge, sizeof huge, NULL, NULL);
     for (int i = 0; i < 3; i++)
         expect_lost(replay, keys[i]);

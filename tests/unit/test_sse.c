@@ -66,8 +66,7 @@ Test(sse, an_error_and_the_end)
     struct api_error err = {0};
     api_error_set(&err, API_INTERNAL, NULL, "the engine failed");
     struct strbuf buf = {0};
-    sse_error_frame(&buf, &err);
-    sse_done(&buf);
+    sse_end(&buf, &err, NULL);
     expect_stream(&buf, "data: {\"error\":{\"message\":\"the engine failed\",\"type\":"
                         "\"server_error\",\"param\":null,\"code\":\"internal_error\"}}\n\n"
                         "data: [DONE]\n\n");

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/messages_blocks.h"
+
+#include "api/request.h"
+#include "api/strbuf.h"
+#include "engine/base/fields.h"
+
+#include <string.h>
+
+/* Clients write into it what changes with each request. */
+static const char BILLING[] = "x-anthropic-billing-header";
+
+/* Blocks that are no text, and none of ours: a line tells the model of each. */
+static const char *const LEFT[] = {"image",
+                                   "document",
+                                   "search_result",
+                                   "container_upload",
+                                   "server_tool_use",
+                                   "web_search_tool_result",
+                                   "web_fetch_tool_result",
+                                   "code_execution_tool_result",
+                                   "bash_code_execution_tool_result",
+                                   "text_editor_code_execution_tool_result",
+                                   "tool_search_tool_result",
+                                   "mcp_tool_use",
+                                   "mcp_tool_result",
+                                   "tool_reference"};
+enum { NUM_LEFT = sizeof LEFT / sizeof *LEFT };
+
+enum role { ROLE_NONE, ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
+
+/* Where a value is, for messages: a block of a message, or of a result in one. */
+struct place {
+    const char *field; /* "messages", "system" */
+    size_t message;
+    size_t block;
+    bool in_message;
+};
+
+struct history {
+    json_t *list;   /* the chat's messages */
+    enum role role; /* of the message that is being made */
+    bool begun;     /* its text is, even if that is empty */
+    size_t texts;   /* that it has */
+    struct strbuf text, reasoning;
+    json_t *calls;                   /* NULL: none yet */
+    json_t *ids;                     /* an object whose keys are the ids of all calls so far */
+    size_t left[NUM_LEFT], redacted; /* blocks that nobody sees */
+    enum chat_systems systems;
+    struct place place;
+    struct api_error *err;
+};
+
+/* Errors. */
+
+static int wrong(const struct history *history, const char *what, const char *expected,
+                 const json_t *got)
+{
+    const struct place *place = &history->place;
+    char message[48] = "";
+    if (place->in_message)
+        snprintf(message, sizeof message, "%zu: content: ", place->message);
+    return api_error_set(history->err, got ? API_INVALID_TYPE : API_MISSING_PARAMETER, place->field,
+                         "%s: %s%zu: %s: expected %s, got %s", place->field, message, place->block,
+                         what, expected, got ? fields_kind(got) : "none");
+}
+
+static int wrong_message(const struct history *history, const char *what, const char *expected,
+                         const json_t *got)
+{
+    return api_error_set(history->err, got ? API_INVALID_TYPE : API_MISSING_PARAMETER, "messages",
+                         "messages: %zu: %s: expected %s, got %s", history->place.message, what,
+                         expected, got ? fields_kind(got) : "none");
+}
+
+static int wrong_type(const struct history *history, const char *expected, const char *got)
+{
+    const struct place *place = &history->place;
+    char message[48] = "";
+    if (place->in_message)
+        snprintf(message, sizeof message, "%zu: content: ", place->message);
+    return api_error_set(history->err, API_INVALID_VALUE, place->field,
+                         "%s: %s%zu: type: expected %s, got \"%.60s\"", place->field, message,
+                         place->block, expected, got);
+}
+
+/* Building. */
+
+static json_t *string_of(const struct strbuf *text)
+{
+    return text->failed ? NULL : json_stringn(text->data ? text->data : "", text->length);
+}
+
+/* Ends the message that is being made. */
+static int flush(struct history *history)
+{
+    static const char *const NAMES[] = {NULL, "system", "user", "assistant"};
+    bool some = history->begun || history->calls || history->reasoning.length > 0;
+    json_t *message = NULL;
+    int failed = 0;
+    if (some) {
+        message = json_pack("{s:s,s:o}", "role", NAMES[history->role], "content",
+                            string_of(&history->text));
+        failed = !message || history->reasoning.failed;
+    }
+    if (!failed && history->reasoning.length > 0)
+        failed = json_object_set_new(message, "reasoning_content", string_of(&history->reasoning));
+    if (!failed && history->calls)
+        failed = json_object_set(message, "tool_calls", history->calls);
+    if (!failed && some)
+        failed = json_array_append(history->list, message);
+    json_decref(message);
+    json_decref(history->calls);
+    history->calls = NULL;
+    history->role = ROLE_NONE;
+    history->begun = false;
+    history->texts = 0;
+    strbuf_reset(&history->text);
+    strbuf_reset(&history->reasoning);
+    return failed ? request_no_memory(history->err) : 0;
+}
+
+static int begin(struct history *history, enum role role)
+{
+    if (history->role != role && flush(history))
+        return -1;
+    history->role = role;
+    return 0;
+}
+
+/* The texts of the assistant are parts of one, between which calls stood; others are lines. */
+static void add_text(struct history *history, struct strbuf *to, size_t *texts, const char *text,
+                     size_t length)
+{
+    if (to != &history->text || history->role != ROLE_ASSISTANT)
+        strbuf_puts(to, *texts > 0 ? "\n" : "");
+    strbuf_append(to, text, length);
+    (*texts)++;
+}
+
+/* Takes a block that is a text, or a line in the place of what is none. 1: it is neither. */
+static int take_text(struct history *history, const json_t *block, const char *type,
+                     struct strbuf *to, size_t *texts)
+{
+    const json_t *text = json_object_get(block, "text");
+    char line[200];
+    if (strcmp(type, "text") == 0) {
+        if (!json_is_string(text))
+            return wrong(history, "text", "a string", text);
+        add_text(history, to, texts, json_string_value(text), json_string_length(text));
+        return 0;
+    }
+    for (size_t i = 0; i < NUM_LEFT; i++) {
+        const char *name = json_string_value(json_object_get(block, "tool_name"));
+        if (strcmp(type, LEFT[i]) != 0)
+            continue;
+        snprintf(line, sizeof line, "[%s%s%.120s]", type, name ? ": " : " left out",
+                 name ? name : "");
+        add_text(history, to, texts, line, strlen(line));
+        history->left[i]++;
+        return 0;
+    }
+    return 1;
+}
+
+/* The type of a block; NULL with the error set. */
+static const char *type_of(const struct history *history, const json_t *block)
+{
+    const json_t *type = json_object_get(block, "type");
+    if (!json_is_object(block))
+        wrong(history, "a block", "an object", block);
+    else if (!json_is_string(type))
+        wrong(history, "type", "a string", type);
+    else
+        return json_string_value(type);
+    return NULL;
+}
+
+/* Results. */
+
+static int read_result(struct history *history, const json_t *content, struct strbuf *text)
+{
+    size_t texts = 0;
+    if (!content || json_is_null(content))
+        return 0;
+    if (json_is_string(content)) {
+        strbuf_append(text, json_string_value(content), json_string_length(content));
+        return 0;
+    }
+    if (!json_is_array(content))
+        return wrong(history, "content", "a string or a list of blocks", content);
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        const char *type = type_of(history, block);
+        if (!type)
+            return -1;
+        int taken = take_text(history, block, type, text, &texts);
+        if (taken != 0)
+            return taken < 0 ? -1 : wrong_type(history, "text, image or document", type);
+    }
+    return 0;
+}
+
+static int take_result(struct history *history, const json_t *block)
+{
+    const json_t *id = json_object_get(block, "tool_use_id");
+    const json_t *fails = json_object_get(block, "is_error");
+    struct strbuf text = {0};
+    if (!json_is_string(id))
+        return wrong(history, "tool_use_id", "a string", id);
+    if (!json_object_get(history->ids, json_string_value(id)))
+        return api_error_set(history->err, API_INVALID_VALUE, "messages",
+                             "messages: %zu: content: %zu: tool_use_id: expected the id of a "
+                             "tool_use before it, got \"%.60s\"",
+                             history->place.message, history->place.block, json_string_value(id));
+    if (fails && !json_is_boolean(fails) && !json_is_null(fails))
+        return wrong(history, "is_error", "true or false", fails);
+    if (json_is_true(fails)) /* no template has a place for it */
+        strbuf_puts(&text, "Error: ");
+    int result = read_result(history, json_object_get(block, "content"), &text);
+    if (result == 0 && json_array_append_new(history->list, json_pack("{s:s,s:O,s:o}", "role",
+                                                                      "tool", "tool_call_id", id,
+                                                                      "content", string_of(&text))))
+        result = request_no_memory(history->err);
+    strbuf_clear(&text);
+    return result;
+}
+
+/* Calls and thoughts. */
+
+static int take_call(struct history *history, const json_t *block)
+{
+    const json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name");
+    const json_t *input = json_object_get(block, "input");
+    if (!json_is_string(id))
+        return wrong(history, "id", "a string", id);
+    if (!json_is_string(name))
+        return wrong(history, "name", "a string", name);
+    if (!json_is_object(input))
+        return wrong(history, "input", "an object", input);
+    if (!history->calls)
+        history->calls = json_array();
+    json_t *call = json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
+                             "name", name, "arguments", input);
+    if (json_array_append_new(history->calls, call) ||
+        json_object_set_new(history->ids, json_string_value(id), json_true()))
+        return request_no_memory(history->err);
+    return 0;
+}
+
+static int take_thought(struct history *history, const json_t *block)
+{
+    const json_t *thought = json_object_get(block, "thinking");
+    if (!json_is_string(thought))
+        return wrong(history, "thinking", "a string", thought);
+    strbuf_append(&history->reasoning, json_string_value(thought), json_string_length(thought));
+    return 0;
+}
+
+static int take_of_assistant(struct history *history, const json_t *block, const char *type)
+{
+    history->begun |= strcmp(type, "text") == 0;
+    if (strcmp(type, "tool_use") == 0)
+        return take_call(history, block);
+    if (strcmp(type, "thinking") == 0)
+        return take_thought(history, block);
+    if (strcmp(type, "redacted_thinking") == 0) {
+        history->redacted++;
+        return 0;
+    }
+    int taken = take_text(history, block, type, &history->text, &history->texts);
+    return taken > 0 ? wrong_type(history, "text, tool_use or thinking", type) : taken;
+}
+
+/* Messages. */
+
+static int take_results(struct history *history, const json_t *blocks)
+{
+    for (size_t i = 0; i < json_array_size(blocks); i++) {
+        const json_t *block = json_array_get(blocks, i);
+        history->place.block = i;
+        const char *type = type_of(history, block);
+        if (!type)
+            return -1;
+        if (strcmp(type, "tool_result") == 0 && (flush(history) || take_result(history, block)))
+            return -1;
+    }
+    return 0;
+}
+
+/* A list of blocks but for the results of a user's. */
+static int take_blocks(struct history *history, enum role role, const json_t *blocks,
+                       bool may_result)
+{
+    bool results = false;
+    if (begin(history, role))
+        return -1;
+    for (size_t i = 0; i < json_array_size(blocks); i++) {
+        const json_t *block = json_array_get(blocks, i);
+        history->place.block = i;
+        const char *type = type_of(history, block);
+        if (!type)
+            return -1;
+        bool result = may_result && strcmp(type, "tool_result") == 0;
+        results |= result;
+        if (result)
+            continue;
+        history->begun |= role != ROLE_ASSISTANT;
+        int taken = role == ROLE_ASSISTANT
+                        ? take_of_assistant(history, block, type)
+                        : take_text(history, block, type, &history->text, &history->texts);
+        if (taken != 0)
+            return taken < 0
+                       ? -1
+                       : wrong_type(history, may_result ? "text or tool_result" : "text", type);
+    }
+    history->begun |= json_array_size(blocks) == 0;
+    return 0;
+}
+
+static int take_string(struct history *history, enum role role, const json_t *text)
+{
+    if (begin(history, role))
+        return -1;
+    history->begun = true;
+    add_text(history, &history->text, &history->texts, json_string_value(text),
+             json_string_length(text));
+    return 0;
+}
+
+static int read_role(const struct history *history, const json_t *message, enum role *role)
+{
+    const json_t *given = json_object_get(message, "role");
+    const char *name = json_string_value(given);
+    if (!name)
+        return wrong_message(history, "role", "a string", given);
+    *role = strcmp(name, "user") == 0        ? ROLE_USER
+            : strcmp(name, "assistant") == 0 ? ROLE_ASSISTANT
+            : strcmp(name, "system") == 0    ? ROLE_SYSTEM
+                                             : ROLE_NONE;
+    if (*role != ROLE_NONE)
+        return 0;
+    return api_error_set(history->err, API_INVALID_VALUE, "messages",
+                         "messages: %zu: role: expected user, assistant or system, got \"%.40s\"",
+                         history->place.message, name);
+}
+
+/* The role under which the template writes it. */
+static enum role written_as(const struct history *history, enum role role)
+{
+    bool first = json_array_size(history->list) == 0 &&
+                 (history->role == ROLE_NONE || history->role == ROLE_SYSTEM);
+    bool taken =
+        history->systems == CHAT_SYSTEMS_ALL || (history->systems == CHAT_SYSTEMS_FIRST && first);
+    return role == ROLE_SYSTEM && !taken ? ROLE_USER : role;
+}
+
+static int take_message(struct history *history, const json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+    enum role role;
+    if (!json_is_object(message))
+        return api_error_set(history->err, API_INVALID_TYPE, "messages",
+                             "messages: %zu: expected an object, got %s", history->place.message,
+                             fields_kind(message));
+    if (read_role(history, message, &role))
+        return -1;
+    if (json_is_string(content))
+        return take_string(history, written_as(history, role), content);
+    if (!json_is_array(content))
+        return wrong_message(history, "content", "a string or a list of blocks", content);
+    if (role == ROLE_USER && take_results(history, content))
+        return -1;
+    return take_blocks(history, written_as(history, role), content, role == ROLE_USER);
+}
+
+static int take_system(struct history *history, const json_t *system)
+{
+    enum role role = written_as(history, ROLE_SYSTEM);
+    if (json_is_string(system))
+        return take_string(history, role, system);
+    if (!json_is_array(system))
+        return request_wrong_type(history->err, "system", "a string or a list of blocks", system);
+    for (size_t i = 0; i < json_array_size(system); i++) {
+        const json_t *block = json_array_get(system, i);
+        const json_t *text = json_object_get(block, "text");
+        history->place.block = i;
+        const char *type = type_of(history, block);
+        if (!type)
+            return -1;
+        if (strcmp(type, "text") != 0)
+            return wrong_type(history, "text", type);
+        if (!json_is_string(text))
+            return wrong(history, "text", "a string", text);
+        if (strncmp(json_string_value(text), BILLING, sizeof BILLING - 1) != 0 &&
+            take_string(history, role, text))
+            return -1;
+    }
+    return 0;
+}
+
+static int take_all(struct history *history, const json_t *system, const json_t *messages,
+                    bool *continues)
+{
+    history->place = (struct place){.field = "system"};
+    if (system && take_system(history, system))
+        return -1;
+    if (!messages)
+        return api_error_set(history->err, API_MISSING_PARAMETER, "messages",
+                             "messages is required");
+    if (!json_is_array(messages))
+        return request_wrong_type(history->err, "messages", "a list", messages);
+    if (json_array_size(messages) == 0)
+        return api_error_set(history->err, API_INVALID_VALUE, "messages",
+                             "messages: an empty list");
+    history->place = (struct place){.field = "messages", .in_message = true};
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        history->place.message = i;
+        if (take_message(history, json_array_get(messages, i)))
+            return -1;
+    }
+    *continues = history->role == ROLE_ASSISTANT;
+    if (*continues && history->calls)
+        return api_error_set(history->err, API_INVALID_VALUE, "messages",
+                             "messages: %zu: tool_use: expected a user's message with its "
+                             "tool_result behind it, got none",
+                             history->place.message);
+    return flush(history);
+}
+
+static void warn(const struct history *history, struct reply_warnings *warnings)
+{
+    for (size_t i = 0; i < NUM_LEFT; i++)
+        if (history->left[i] > 0)
+            reply_warnings_add(warnings, WARNING_CONTENT,
+                               "messages: %zu of %s: this model reads text; a line stands in the "
+                               "place of each",
+                               history->left[i], LEFT[i]);
+    if (history->redacted > 0)
+        reply_warnings_add(warnings, WARNING_CONTENT,
+                           "messages: %zu of redacted_thinking: the model does not see them",
+                           history->redacted);
+}
+
+json_t *messages_blocks(const json_t *system, const json_t *messages, enum chat_systems systems,
+                        struct reply_warnings *warnings, bool *continues, struct api_error *err)
+{
+    struct history history = {
+        .list = json_array(), .ids = json_object(), .systems = systems, .err = err};
+    int result = history.list && history.ids ? 0 : request_no_memory(err);
+    if (result == 0)
+        result = take_all(&history, system, messages, continues);
+    if (result == 0)
+        warn(&history, warnings);
+    json_decref(history.calls);
+    json_decref(history.ids);
+    strbuf_clear(&history.text);
+    strbuf_clear(&history.reasoning);
+    if (result == 0)
+        return history.list;
+    json_decref(history.list);
+    return NULL;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/messages_reply.h"
+
+#include <string.h>
+
+/* What a block is; 0: there is none. */
+enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT };
+
+/* The choice's parts, in turn. */
+
+struct writer {
+    struct strbuf *buf;
+    const struct reply_head *head;
+    const struct reply_choice *choice;
+    /* Of a thought or a text, which may be a part of a block. */
+    void (*part)(struct writer *writer, enum block block, const char *text, size_t length);
+    void (*call)(struct writer *writer, const struct chat_call *call, size_t index);
+    size_t blocks; /* of a whole reply, so far */
+};
+
+/* Calls stand among the text as the model wrote them; one that was cut off is none. */
+static void write_parts(struct writer *writer)
+{
+    const struct reply_choice *choice = writer->choice;
+    size_t at = 0;
+    if (choice->reasoning_length > 0)
+        writer->part(writer, BLOCK_THINKING, choice->reasoning, choice->reasoning_length);
+    for (size_t i = 0; i < choice->num_calls; i++) {
+        const struct chat_call *call = &choice->calls[i];
+        if (call->at > at)
+            writer->part(writer, BLOCK_TEXT, choice->text + at, call->at - at);
+        at = call->at;
+        if (!call->cut)
+            writer->call(writer, call, choice->first_call + i);
+    }
+    if (choice->text_length > at)
+        writer->part(writer, BLOCK_TEXT, choice->text + at, choice->text_length - at);
+}
+
+/* The id is made of that of the reply and of the call's place there. */
+static void encode_call(struct writer *writer, const struct chat_call *call, size_t index)
+{
+    const char *id = writer->head->id;
+    size_t prefix = strlen(MESSAGES_ID_PREFIX);
+    if (strncmp(id, MESSAGES_ID_PREFIX, prefix) == 0)
+        id += prefix;
+    strbuf_printf(writer->buf, "{\"type\":\"tool_use\",\"id\":\"toolu_%s_%zu\",\"name\":", id,
+                  index);
+    strbuf_json_string(writer->buf, call->name, call->name_length);
+    strbuf_puts(writer->buf, ",\"input\":");
+}
+
+/* What both forms say. */
+
+static void encode_usage(struct strbuf *buf, const struct reply_usage *usage)
+{
+    strbuf_printf(buf, "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,",
+                  (long long)(usage->prompt_tokens - usage->cached_tokens));
+    strbuf_printf(buf, "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld",
+                  (long long)usage->cached_tokens, (long long)usage->completion_tokens);
+    strbuf_puts(buf, ",\"cache_miss_reason\":");
+    strbuf_json_cstring(buf, usage->cache_miss_reason);
+    if (usage->diverged_at >= 0)
+        strbuf_printf(buf, ",\"diverged_at\":%lld", (long long)usage->diverged_at);
+    strbuf_puts(buf, "}");
+}
+
+/* "stop_reason":...,"stop_sequence":... */
+static void encode_ending(struct strbuf *buf, const struct reply_choice *choice)
+{
+    static const char *const REASONS[] = {[FINISH_NONE] = NULL,
+                                          [FINISH_STOP] = "end_turn",
+                                          [FINISH_LENGTH] = "max_tokens",
+                                          [FINISH_TOOL_CALLS] = "tool_use"};
+    bool stopped = choice->finish_reason == FINISH_STOP && choice->stop_string;
+    strbuf_puts(buf, "\"stop_reason\":");
+    strbuf_json_cstring(buf, stopped ? "stop_sequence" : REASONS[choice->finish_reason]);
+    strbuf_puts(buf, ",\"stop_sequence\":");
+    if (stopped)
+        strbuf_json_string(buf, choice->stop_string, choice->stop_string_length);
+    else
+        strbuf_puts(buf, "null");
+}
+
+static void encode_head(struct strbuf *buf, const struct reply_head *head)
+{
+    strbuf_puts(buf, "{\"id\":");
+    strbuf_json_cstring(buf, head->id);
+    strbuf_puts(buf, ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
+    strbuf_json_cstring(buf, head->model);
+    strbuf_puts(buf, ",\"content\":[");
+}
+
+/* A whole reply. */
+
+static void whole_part(struct writer *writer, enum block block, const char *text, size_t length)
+{
+    bool thinks = block == BLOCK_THINKING;
+    strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
+    strbuf_puts(writer->buf,
+                thinks ? "{\"type\":\"thinking\",\"thinking\":" : "{\"type\":\"text\",\"text\":");
+    strbuf_json_string(writer->buf, text, length);
+    strbuf_puts(writer->buf, thinks ? ",\"signature\":\"\"}" : "}");
+}
+
+static void whole_call(struct writer *writer, const struct chat_call *call, size_t index)
+{
+    strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
+    encode_call(writer, call, index);
+    strbuf_append(writer->buf, call->arguments, call->arguments_length);
+    strbuf_puts(writer->buf, "}");
+}
+
+void messages_reply_encode(struct strbuf *buf, const struct reply_head *head,
+                           const struct reply_choice *choices, size_t num_choices,
+                           const struct reply_usage *usage, const struct reply_timings *timings,
+                           const struct session_card *session)
+{
+    struct writer writer = {
+        .buf = buf, .head = head, .choice = &choices[0], .part = whole_part, .call = whole_call};
+    (void)num_choices;
+    (void)timings;
+    encode_head(buf, head);
+    write_parts(&writer);
+    strbuf_puts(buf, "],");
+    encode_ending(buf, &choices[0]);
+    strbuf_puts(buf, ",\"usage\":");
+    encode_usage(buf, usage);
+    if (session) {
+        strbuf_puts(buf, ",\"session\":");
+        session_brief_encode(buf, session);
+    }
+    reply_warnings_encode(buf, head->warnings);
+    strbuf_puts(buf, "}");
+}
+
+/* A stream. */
+
+static void begin_event(struct strbuf *buf, const char *name)
+{
+    strbuf_printf(buf, "event: %s\ndata: {\"type\":\"%s\"", name, name);
+}
+
+static void end_event(struct strbuf *buf)
+{
+    strbuf_puts(buf, "}\n\n");
+}
+
+static void begin_block(struct writer *writer)
+{
+    begin_event(writer->buf, "content_block_start");
+    strbuf_printf(writer->buf,
+                  ",\"index\":%lld,\"content_block\":", (long long)writer->choice->blocks->count++);
+}
+
+/* Up to its type. */
+static void begin_delta(struct writer *writer)
+{
+    begin_event(writer->buf, "content_block_delta");
+    strbuf_printf(writer->buf, ",\"index\":%lld,\"delta\":{\"type\":",
+                  (long long)writer->choice->blocks->count - 1);
+}
+
+static void end_block(struct writer *writer)
+{
+    begin_event(writer->buf, "content_block_stop");
+    strbuf_printf(writer->buf, ",\"index\":%lld", (long long)writer->choice->blocks->count - 1);
+    end_event(writer->buf);
+    writer->choice->blocks->open = BLOCK_NONE;
+}
+
+static void stream_part(struct writer *writer, enum block block, const char *text, size_t length)
+{
+    struct reply_blocks *blocks = writer->choice->blocks;
+    bool thinks = block == BLOCK_THINKING;
+    if (blocks->open != BLOCK_NONE && blocks->open != (int)block)
+        end_block(writer);
+    if (blocks->open == BLOCK_NONE) {
+        begin_block(writer);
+        strbuf_puts(writer->buf,
+                    thinks ? "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}"
+                           : "{\"type\":\"text\",\"text\":\"\"}");
+        end_event(writer->buf);
+        blocks->open = (int)block;
+    }
+    begin_delta(writer);
+    strbuf_puts(writer->buf,
+                thinks ? "\"thinking_delta\",\"thinking\":" : "\"text_delta\",\"text\":");
+    strbuf_json_string(writer->buf, text, length);
+    strbuf_puts(writer->buf, "}");
+    end_event(writer->buf);
+}
+
+static void stream_call(struct writer *writer, const struct chat_call *call, size_t index)
+{
+    if (writer->choice->blocks->open != BLOCK_NONE)
+        end_block(writer);
+    begin_block(writer);
+    encode_call(writer, call, index);
+    strbuf_puts(writer->buf, "{}}");
+    end_event(writer->buf);
+    begin_delta(writer);
+    strbuf_puts(writer->buf, "\"input_json_delta\",\"partial_json\":");
+    strbuf_json_string(writer->buf, call->arguments, call->arguments_length);
+    strbuf_puts(writer->buf, "}");
+    end_event(writer->buf);
+    end_block(writer);
+}
+
+static void start_event(struct strbuf *buf, const struct reply_head *head,
+                        const struct reply_usage *usage)
+{
+    begin_event(buf, "message_start");
+    strbuf_puts(buf, ",\"message\":");
+    encode_head(buf, head);
+    strbuf_puts(buf, "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
+    encode_usage(buf, usage);
+    strbuf_puts(buf, "}");
+    end_event(buf);
+}
+
+static void last_events(struct writer *writer, const struct reply_usage *usage)
+{
+    struct strbuf *buf = writer->buf;
+    if (writer->choice->blocks->open != BLOCK_NONE)
+        end_block(writer);
+    begin_event(buf, "message_delta");
+    strbuf_puts(buf, ",\"delta\":{");
+    encode_ending(buf, writer->choice);
+    strbuf_puts(buf, "},\"usage\":");
+    encode_usage(buf, usage);
+    reply_warnings_encode(buf, writer->head->warnings);
+    end_event(buf);
+    begin_event(buf, "message_stop");
+    end_event(buf);
+}
+
+void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
+                            const struct reply_choice *choice, enum sse_usage usage_kind,
+                            const struct reply_usage *usage)
+{
+    struct writer writer = {
+        .buf = buf, .head = head, .choice = choice, .part = stream_part, .call = stream_call};
+    (void)usage_kind;
+    if (choice->begins)
+        start_event(buf, head, choice->before);
+    write_parts(&writer);
+    if (choice->finish_reason != FINISH_NONE)
+        last_events(&writer, usage);
+}
+
+void messages_ping_event(struct strbuf *buf)
+{
+    begin_event(buf, "ping");
+    end_event(buf);
+}
+
+/* Errors. */
+
+static const char *error_type(int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 413:
+        return "request_too_large";
+    case 429:
+        return "rate_limit_error";
+    case 503:
+        return "overloaded_error";
+    default:
+        return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
+void messages_error_encode(struct strbuf *buf, const struct api_error *err, const char *request_id)
+{
+    strbuf_puts(buf, "{\"type\":\"error\",\"error\":{\"type\":");
+    strbuf_json_cstring(buf, error_type(api_error_row(err->code)->status));
+    strbuf_puts(buf, ",\"message\":");
+    if (err->code == API_CONTEXT_LENGTH) /* clients know these words */
+        strbuf_printf(buf, "\"prompt is too long: %lld tokens > %lld maximum\"",
+                      (long long)err->prompt_tokens, (long long)err->most_tokens);
+    else
+        strbuf_json_cstring(buf, err->message);
+    strbuf_puts(buf, "},\"request_id\":");
+    strbuf_json_cstring(buf, request_id);
+    strbuf_puts(buf, "}");
+}
+
+void messages_end_events(struct strbuf *buf, const struct api_error *err, const char *request_id)
+{
+    if (!err)
+        return;
+    strbuf_puts(buf, "event: error\ndata: ");
+    messages_error_encode(buf, err, request_id);
+    strbuf_puts(buf, "\n\n");
+}
+
+void messages_count_encode(struct strbuf *buf, size_t count, const struct reply_warnings *warnings)
+{
+    strbuf_puts(buf, "{\"input_tokens\":");
+    strbuf_json_int(buf, (int64_t)count);
+    reply_warnings_encode(buf, warnings);
+    strbuf_puts(buf, "}");
+}
