@@ -274,12 +274,20 @@ static int take_of_assistant(struct history *history, const json_t *block, const
 
 /* Messages. */
 
+/* The type of block i, which is now the place of errors; NULL with the error set. */
+static const char *look_at(struct history *history, const json_t *blocks, size_t i,
+                           const json_t **block)
+{
+    *block = json_array_get(blocks, i);
+    history->place.block = i;
+    return type_of(history, *block);
+}
+
 static int take_results(struct history *history, const json_t *blocks)
 {
     for (size_t i = 0; i < json_array_size(blocks); i++) {
-        const json_t *block = json_array_get(blocks, i);
-        history->place.block = i;
-        const char *type = type_of(history, block);
+        const json_t *block;
+        const char *type = look_at(history, blocks, i, &block);
         if (!type)
             return -1;
         if (strcmp(type, "tool_result") == 0 && (flush(history) || take_result(history, block)))
@@ -296,9 +304,8 @@ static int take_blocks(struct history *history, enum role role, const json_t *bl
     if (begin(history, role))
         return -1;
     for (size_t i = 0; i < json_array_size(blocks); i++) {
-        const json_t *block = json_array_get(blocks, i);
-        history->place.block = i;
-        const char *type = type_of(history, block);
+        const json_t *block;
+        const char *type = look_at(history, blocks, i, &block);
         if (!type)
             return -1;
         bool result = may_result && strcmp(type, "tool_result") == 0;

@@ -5,8 +5,8 @@
 #include "api/messages.h"
 #include "api/messages_reply.h"
 #include "engine/jinja/chat_template.h"
+#include "tests/fuzz/require.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,19 +19,6 @@ static const char *const served[] = {"tiny"};
 static struct chat_template chat;
 static struct chat_syntax syntax[2] = {
     {.calls = {"<tool_call>", "</tool_call>"}, .format = CHAT_CALLS_JSON}};
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
-
-static void require_json(const char *text, size_t length)
-{
-    json_t *value = json_loadb(text, length, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
-    require(value != NULL);
-    json_decref(value);
-}
 
 static void check_error(const struct api_error *err)
 {

@@ -3,8 +3,8 @@
  * encoders, whose output must be JSON again, and in a frame one line. */
 #include "api/sse.h"
 #include "api/tokenizer.h"
+#include "tests/fuzz/require.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,19 +16,6 @@ static const struct completion_limits limits = {.models = served,
                                                 .max_prompts = 64,
                                                 .allow_empty_prompt = true};
 static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fingerprint", NULL};
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
-
-static void require_json(const char *text, size_t length)
-{
-    json_t *value = json_loadb(text, length, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
-    require(value != NULL);
-    json_decref(value);
-}
 
 static void check_error(const struct api_error *err)
 {
