@@ -365,7 +365,7 @@ static enum role written_as(const struct history *history, enum role role)
 static int take_message(struct history *history, const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
-    enum role role;
+    enum role role = ROLE_NONE;
     if (!json_is_object(message))
         return api_error_set(history->err, API_INVALID_TYPE, "messages",
                              "messages: %zu: expected an object, got %s", history->place.message,
