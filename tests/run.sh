@@ -38,9 +38,13 @@ export PYTHONDONTWRITEBYTECODE=1
 unset MAKEFLAGS MAKELEVEL # those of `make test` are not for the builds below
 
 build() { # preset, targets: what later stages run, without them everything
-    cmake --preset "$1" --log-level=WARNING >/dev/null &&
-        nice cmake --build --preset "$1" -j "$jobs" ${2:+--target "${@:2}"} 2>&1 |
-        sed '/^\[ *[0-9]*%\]/d'
+    mkdir -p "build/$1" && (
+        # Stages side by side may need the same build: two configurations at once take each other's files.
+        flock 9
+        cmake --preset "$1" --log-level=WARNING >/dev/null &&
+            nice cmake --build --preset "$1" -j "$jobs" ${2:+--target "${@:2}"} 2>&1 |
+            sed '/^\[ *[0-9]*%\]/d'
+    ) 9>"build/$1/.lock"
 }
 # Limits of time are for hangs: ten times what it takes on an idle machine. Who runs into one is named.
 limited() { # seconds, command
