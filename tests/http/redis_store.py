@@ -132,7 +132,10 @@ class Cluster:
             self.nodes.append(node)
         self.location = f"redis{'s' if certificate else ''}://127.0.0.1:{self.nodes[0].port}"
         bounds = [self.SLOTS * i // 3 for i in range(4)]
-        for node, first, behind in zip(self.nodes, bounds, bounds[1:]):
+        for epoch, node, first, behind in zip((1, 2, 3), self.nodes, bounds, bounds[1:]):
+            # One of its own, as redis-cli gives: else two may begin with one, and a node that takes a
+            # newer one while its slot is moved gets the slot back, and all keys that were moved are gone.
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
             node.ask("CLUSTER", "ADDSLOTSRANGE", first, behind - 1)
         for node in self.nodes[1:]:
             self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.settings["cluster_port"])
@@ -170,12 +173,14 @@ class Cluster:
             keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 10000)
             if keys:
                 source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
-        move_keys()
+            return target.ask("CLUSTER", "COUNTKEYSINSLOT", slot)
+        moved = move_keys()
 
         def end():
             move_keys()
             for node in (target, source, *self.nodes):
                 node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+            assert target.ask("CLUSTER", "COUNTKEYSINSLOT", slot) >= moved, "the cluster has lost keys"
         return end
 
     def stop(self):
