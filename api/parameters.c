@@ -309,7 +309,7 @@ static const struct parameter RESPONSES[] = {
     {"conversation", O, PARAMETER_REFUSED, "", "no conversations are stored: send all items"},
     {"prompt", O, PARAMETER_REFUSED, "", "no prompts are stored: use instructions and input"},
     {"background", O, PARAMETER_REFUSED, "false", "use stream"},
-    {"moderation", O, PARAMETER_REFUSED, "", ""},
+    {"moderation", O, PARAMETER_REFUSED, "", "nothing is moderated"},
     {"max_tool_calls", O, PARAMETER_HARMLESS, NULL, "of tools that run here: none do"},
     {"prompt_cache_key", O, PARAMETER_HARMLESS, NULL, "reuse is by itself"},
     {"prompt_cache_retention", O, PARAMETER_HARMLESS, NULL, "reuse is by itself"},
