@@ -84,10 +84,10 @@ struct reply_choice {
     /* Of a chat. */
     const char *reasoning; /* [reasoning_length], UTF-8; NULL: none */
     size_t reasoning_length;
-    const struct chat_call *calls; /* [num_calls] */
+    const struct chat_call *calls; /* [num_calls]; in a stream also parts of them (chat_call.h) */
     size_t num_calls;
     bool demanded;               /* calls are */
-    size_t first_call;           /* in a stream: calls before these */
+    size_t first_call;           /* in a stream: the index of the first of these */
     struct reply_blocks *blocks; /* in a stream: its own */
 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* What a block is; 0: there is none. */
-enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT };
+enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_CALL };
 
 /* The choice's parts, in turn. */
 
@@ -18,7 +18,7 @@ struct writer {
     size_t blocks; /* of a whole reply, so far */
 };
 
-/* Calls stand among the text as the model wrote them; one that was cut off is none. */
+/* Calls stand among the text as the model wrote them. */
 static void write_parts(struct writer *writer)
 {
     const struct reply_choice *choice = writer->choice;
@@ -30,8 +30,7 @@ static void write_parts(struct writer *writer)
         if (call->at > at)
             writer->part(writer, BLOCK_TEXT, choice->text + at, call->at - at);
         at = call->at;
-        if (!call->cut)
-            writer->call(writer, call, choice->first_call + i);
+        writer->call(writer, call, choice->first_call + i);
     }
     if (choice->text_length > at)
         writer->part(writer, BLOCK_TEXT, choice->text + at, choice->text_length - at);
@@ -103,8 +102,11 @@ static void whole_part(struct writer *writer, enum block block, const char *text
     strbuf_puts(writer->buf, thinks ? ",\"signature\":\"\"}" : "}");
 }
 
+/* Of one that was cut off there is no object. */
 static void whole_call(struct writer *writer, const struct chat_call *call, size_t index)
 {
+    if (call->cut)
+        return;
     strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
     encode_call(writer, call, index);
     strbuf_append(writer->buf, call->arguments, call->arguments_length);
@@ -191,20 +193,28 @@ static void stream_part(struct writer *writer, enum block block, const char *tex
     end_event(writer->buf);
 }
 
+/* One that is cut off ends as any other: its parts are no JSON. */
 static void stream_call(struct writer *writer, const struct chat_call *call, size_t index)
 {
-    if (writer->choice->blocks->open != BLOCK_NONE)
+    struct reply_blocks *blocks = writer->choice->blocks;
+    if (call->name && blocks->open != BLOCK_NONE)
         end_block(writer);
-    begin_block(writer);
-    encode_call(writer, call, index);
-    strbuf_puts(writer->buf, "{}}");
-    end_event(writer->buf);
-    begin_delta(writer);
-    strbuf_puts(writer->buf, "\"input_json_delta\",\"partial_json\":");
-    strbuf_json_string(writer->buf, call->arguments, call->arguments_length);
-    strbuf_puts(writer->buf, "}");
-    end_event(writer->buf);
-    end_block(writer);
+    if (call->name) {
+        begin_block(writer);
+        encode_call(writer, call, index);
+        strbuf_puts(writer->buf, "{}}");
+        end_event(writer->buf);
+        blocks->open = BLOCK_CALL;
+    }
+    if (call->arguments_length > 0) {
+        begin_delta(writer);
+        strbuf_puts(writer->buf, "\"input_json_delta\",\"partial_json\":");
+        strbuf_json_string(writer->buf, call->arguments, call->arguments_length);
+        strbuf_puts(writer->buf, "}");
+        end_event(writer->buf);
+    }
+    if (!call->open)
+        end_block(writer);
 }
 
 static void start_event(struct strbuf *buf, const struct reply_head *head,
