@@ -55,6 +55,7 @@ struct reply_prompt_logprobs {
 
 /* A stream of a choice in blocks, as /v1/messages has it. Zero-initialise. */
 struct reply_blocks {
+    bool begun;    /* what stands before the blocks has been told */
     int64_t count; /* of blocks that were begun */
     int open;      /* what the last of them is, while more may come; 0: it has ended */
 };
@@ -88,12 +89,13 @@ struct reply_choice {
     size_t num_calls;
     bool demanded;               /* calls are */
     size_t first_call;           /* in a stream: the index of the first of these */
-    struct reply_blocks *blocks; /* in a stream: its own */
+    struct reply_blocks *blocks; /* in a stream: its own, of all its choices */
 };
 
 struct reply_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    const char *cache_miss_reason; /* "none", "no_checkpoint", "diverged", "evicted", "disabled" */
+    const char *cache_miss_reason; /* NULL: not known yet; "none", "no_checkpoint", "diverged",
+                                      "evicted", "disabled" */
     int64_t diverged_at;           /* "diverged": from which token of the prompt on; else -1 */
     int64_t diverged_message;      /* of a chat: in which message; else -1 */
     bool chat;                     /* says how many are reasoning_tokens */

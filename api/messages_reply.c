@@ -57,9 +57,11 @@ static void encode_usage(struct strbuf *buf, const struct reply_usage *usage)
                   (long long)(usage->prompt_tokens - usage->cached_tokens));
     strbuf_printf(buf, "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld",
                   (long long)usage->cached_tokens, (long long)usage->completion_tokens);
-    strbuf_puts(buf, ",\"cache_miss_reason\":");
-    strbuf_json_cstring(buf, usage->cache_miss_reason);
-    if (usage->diverged_at >= 0)
+    if (usage->cache_miss_reason) {
+        strbuf_puts(buf, ",\"cache_miss_reason\":");
+        strbuf_json_cstring(buf, usage->cache_miss_reason);
+    }
+    if (usage->cache_miss_reason && usage->diverged_at >= 0)
         strbuf_printf(buf, ",\"diverged_at\":%lld", (long long)usage->diverged_at);
     strbuf_puts(buf, "}");
 }
@@ -218,8 +220,9 @@ static void stream_call(struct writer *writer, const struct chat_call *call, siz
 }
 
 static void start_event(struct strbuf *buf, const struct reply_head *head,
-                        const struct reply_usage *usage)
+                        struct reply_blocks *blocks, const struct reply_usage *usage)
 {
+    blocks->begun = true;
     begin_event(buf, "message_start");
     strbuf_puts(buf, ",\"message\":");
     encode_head(buf, head);
@@ -252,15 +255,18 @@ void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
     struct writer writer = {
         .buf = buf, .head = head, .choice = choice, .part = stream_part, .call = stream_call};
     (void)usage_kind;
-    if (choice->begins)
-        start_event(buf, head, choice->before);
+    if (!choice->blocks->begun)
+        start_event(buf, head, choice->blocks, choice->before);
     write_parts(&writer);
     if (choice->finish_reason != FINISH_NONE)
         last_events(&writer, usage);
 }
 
-void messages_ping_event(struct strbuf *buf)
+void messages_pause_events(struct strbuf *buf, const struct reply_head *head,
+                           struct reply_blocks *blocks, const struct reply_usage *usage)
 {
+    if (!blocks->begun)
+        start_event(buf, head, blocks, usage);
     begin_event(buf, "ping");
     end_event(buf);
 }

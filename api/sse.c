@@ -41,7 +41,11 @@ void sse_end(struct strbuf *buf, const struct api_error *err, const char *reques
     strbuf_puts(buf, "data: [DONE]\n\n");
 }
 
-void sse_comment(struct strbuf *buf)
+void sse_comment(struct strbuf *buf, const struct reply_head *head, struct reply_blocks *blocks,
+                 const struct reply_usage *usage)
 {
+    (void)head;
+    (void)blocks;
+    (void)usage;
     strbuf_puts(buf, ":\n\n");
 }

@@ -30,7 +30,8 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
  * there was none. */
 void sse_end(struct strbuf *buf, const struct api_error *err, const char *request_id);
 
-/* What clients ignore. */
-void sse_comment(struct strbuf *buf);
+/* While nothing else comes: what clients ignore. */
+void sse_comment(struct strbuf *buf, const struct reply_head *head, struct reply_blocks *blocks,
+                 const struct reply_usage *usage);
 
 #endif

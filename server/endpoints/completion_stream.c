@@ -238,12 +238,19 @@ void completion_stream_make(struct completion *completion)
         end_record(completion);
 }
 
-void completion_stream_comment(struct completion *completion)
+void completion_stream_pause(struct completion *completion)
 {
     struct completion_stream *stream = completion->stream;
+    struct reply_head head = job_reply_head(&completion->job);
+    struct reply_usage usage = job_reply_usage(&completion->job, 0, 0);
+    head.warnings = NULL;
+    usage.cache_miss_reason = NULL;
+    usage.cached_tokens = 0;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
-    completion->format->pause(&stream->frames);
+    completion->format->pause(&stream->frames, &head, &stream->blocks, &usage);
+    if (completion->replay && completion->format->begins)
+        record_frames(completion);
 }
 
 void completion_stream_complete(struct completion *completion)

@@ -2,8 +2,10 @@
 """POST /v1/messages and /v1/messages/count_tokens: a request says what a chat says, and the reply is
 the chat's, in the shape of Anthropic's API."""
 
+import contextlib
 import json
 import socket
+import time
 
 import contract
 import harness
@@ -573,10 +575,36 @@ def test_a_stream_that_waits_has_pings(server_factory):
         assert reply.head()[0] == 200
         chunks = reply.chunks()
         got = next(chunks)
-        assert got.startswith(b'event: ping\ndata: {"type":"ping"}\n\n')
+        # What was read from the cache is not known yet.
+        assert [event["type"] for event in events(got)] == ["message_start", "ping"]
+        assert "cache_miss_reason" not in events(got)[0]["message"]["usage"]
         first.close()
         found = events(got + b"".join(chunks))
     assert gathered(found)["stop_reason"] == "max_tokens"
+
+
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_no_stream_is_silent_for_ten_seconds(server_factory):
+    """In the queue, where no token comes: each kind of stream says that it goes on."""
+    server = server_factory(max_running=1, chat_template=harness.ROOT / "tests/clients/chat.jinja")
+    body = {"messages": [user("hi")], "max_tokens": 1_000_000, "ignore_eos": True, "stream": True}
+    kinds = [("/v1/completions", {"prompt": "x", "stream": True}, [":\n\n"]), (CHAT, body, [":\n\n"]),
+             (MESSAGES, body, ["event: message_start\n", "event: ping\n"])]
+    with server.connect() as first, contextlib.ExitStack() as stack:
+        first.sendall(harness.request_bytes(MESSAGES, body))
+        first.recv(100)
+        waiting, began = [], time.monotonic()
+        for path, asked, _ in kinds:
+            waiting.append(stack.enter_context(server.connect()))
+            waiting[-1].settimeout(12)
+            waiting[-1].sendall(harness.request_bytes(path, asked))
+        for connection, (_, _, texts) in zip(waiting, kinds, strict=True):
+            reply = harness.RawReply(connection)
+            assert reply.head()[0] == 200
+            chunks = reply.chunks()
+            assert [next(chunks).decode().startswith(text) for text in texts] == [True] * len(texts)
+        assert 7 < time.monotonic() - began < 10
 
 
 # What is left aside
