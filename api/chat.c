@@ -3,6 +3,7 @@
 
 #include "api/chat_messages.h"
 #include "api/chat_rules.h"
+#include "api/chat_thinking.h"
 #include "api/parameters.h"
 #include "api/reply_warnings.h"
 #include "api/request.h"
@@ -307,6 +308,19 @@ static int run_apart(struct completion_prompt *out, const json_t *context,
     return result;
 }
 
+static int warn_of_budget(const json_t *fields, const struct chat_rules *rules,
+                          struct reply_warnings *warnings, struct api_error *err)
+{
+    int64_t budget;
+    if (chat_thinking_read(fields, -1, &budget, err))
+        return -1;
+    if (budget >= 0 && (!rules->reasoning || rules->syntax->num_closing_tokens == 0))
+        reply_warnings_add(warnings, WARNING_TEMPLATE,
+                           "thinking_token_budget: no thoughts are known of the model's chat "
+                           "template: it is not enforced");
+    return 0;
+}
+
 static int render(struct completion_prompt *out, struct chat_rules **rules,
                   struct conversation *what, const struct completion_limits *limits,
                   struct api_error *err)
@@ -337,6 +351,8 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
     if (result == 0 && rules)
         result = chat_rules_make(rules, what->fields, out->text, out->length, what->continues,
                                  syntax, limits->reasoning, err);
+    if (result == 0 && rules)
+        result = warn_of_budget(what->fields, *rules, limits->warnings, err);
     json_decref(context);
     chat_specials_clear(&what->specials);
     if (result) {
@@ -530,6 +546,11 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     request->prompts[0].input = input;
     request->max_tokens_fit |= any_length;
     request->chat_rules = rules;
+    if (chat_thinking_read(fields, request->max_tokens_fit ? -1 : request->max_tokens,
+                           &request->thinking_budget, err)) {
+        completion_request_clear(request);
+        return -1;
+    }
     if (!rules ||
         chat_demand_constrain(&rules->demand, rules->syntax, &request->constraint, err) == 0)
         return 0;

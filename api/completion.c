@@ -600,6 +600,7 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
         .add_special_tokens = true,
         .skip_special_tokens = true,
         .expected_position = -1,
+        .thinking_budget = -1,
         .store = true,
         .return_token_ids = limits->token_ids_only,
         .sampling = default_sampling(limits->sampling),

@@ -81,6 +81,7 @@ struct completion_request {
     int64_t expected_position;     /* tokens that the session must hold; -1: any number */
     bool store;                    /* false: reads the session, does not change it */
     struct completion_string chat; /* the body of a chat; text NULL: it is none */
+    int64_t thinking_budget;       /* of a chat: tokens of thought that it may have; -1: any */
     bool chat_replied;             /* its messages have one of the assistant */
     struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
 };

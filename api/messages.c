@@ -107,7 +107,7 @@ static bool template_takes(const struct translation *to, const char *name)
 static int take_budget(const struct translation *to, const json_t *thinking)
 {
     int64_t budget = -1;
-    if (request_int(thinking, "budget_tokens", 1, MOST_TOKENS, &budget, to->err)) {
+    if (request_int(thinking, "budget_tokens", 0, MOST_TOKENS, &budget, to->err)) {
         memcpy(to->err->param, "thinking", sizeof "thinking");
         return -1;
     }
@@ -119,10 +119,7 @@ static int take_budget(const struct translation *to, const json_t *thinking)
                              "thinking.budget_tokens: expected less than max_tokens, %lld, got "
                              "%lld",
                              (long long)to->max_tokens, (long long)budget);
-    reply_warnings_add(to->limits->warnings, WARNING_FIELD,
-                       "thinking.budget_tokens: it is not enforced: thoughts end by themselves, or "
-                       "at max_tokens");
-    return 0;
+    return set_new(to, "thinking_token_budget", json_integer(budget));
 }
 
 /* The template's variable, unless the client has set it itself. */

@@ -462,9 +462,9 @@ static void warn_of_annotations(struct job *job)
 static int prepare_grammar(struct job *job, struct api_error *err)
 {
     struct completion_request *request = &job->asked.request;
+    request->sampling.masked = request->constraint.param || request->thinking_budget >= 0;
     if (!request->constraint.param)
         return 0;
-    request->sampling.masked = true;
     if (grammars_get(job->task.service->grammars, &request->constraint, &job->prepared.grammar,
                      err))
         return -1;

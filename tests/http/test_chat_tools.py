@@ -504,3 +504,66 @@ def test_the_environment_turns_reasoning_off(tmp_path_factory):
         assert running.message(0)["message"]["content"] == "<think>Hm</think>Yes"
     finally:
         finish(running.server)
+
+
+THOUGHT = "abcdefghij klmnopqrst"
+
+
+@pytest.mark.builds("dev")
+@pytest.mark.parametrize("name", ["hermes", "hermes special", "smollm", "qwen"])
+def test_a_budget_for_thoughts(tmp_path_factory, name):
+    """So many tokens between the markers, and then the closing one; up to there the same tokens."""
+    from conftest import finish
+    text = ("" if name in OPENS else "<think>") + f"{THOUGHT}</think>\n\nYes, it is so."
+    running = Reciting(tmp_path_factory.mktemp("budget"), name, [text])
+    try:
+        free = running.message(0, return_token_ids=True)
+        assert free["message"]["reasoning_content"] == THOUGHT
+        post = running.server.post
+        closing = post("/tokenize", {"prompt": "</think>", "add_special_tokens": False}).json()["tokens"]
+        for budget in (0, 1, 7, len(THOUGHT), 500):
+            for fields in ({"thinking_token_budget": budget}, {"reasoning_budget_tokens": budget},
+                           {"thinking": {"type": "enabled", "budget_tokens": budget}}):
+                told = running.message(0, return_token_ids=True, **fields)
+                check_budget(told, free, closing, budget)
+            several = running.ask(0, return_token_ids=True, n=3, thinking_token_budget=budget).json()["choices"]
+            assert all(choice["token_ids"] == told["token_ids"] for choice in several)
+            stream, _, usage = gathered(running.ask(0, stream=True, thinking_token_budget=budget,
+                                                    stream_options={"include_usage": True}))
+            assert stream["reasoning_content"] == told["message"].get("reasoning_content", "")
+            assert stream["content"] == (told["message"]["content"] or "")
+            assert usage["completion_tokens"] == len(told["token_ids"])
+        assert running.message(0, return_token_ids=True, reasoning_budget_tokens=-1) == free
+        messages = json.loads(running.ask(0).request.content)["messages"]
+        blocks = post("/v1/messages", {"messages": messages, "max_tokens": 1000, "temperature": 0, "thinking": {
+            "type": "enabled", "budget_tokens": 7}}).json()["content"]
+        assert blocks[0] == {"type": "thinking", "thinking": THOUGHT[:7], "signature": ""}
+        assert blocks[1]["text"].endswith("Yes, it is so.")
+    finally:
+        finish(running.server)
+
+
+def check_budget(told, free, closing, budget):
+    ids, usual = told["token_ids"], free["token_ids"]
+    reasoning = told["message"].get("reasoning_content", "")
+    if budget >= len(THOUGHT):
+        assert ids == usual and reasoning == THOUGHT
+        return
+    assert reasoning == THOUGHT[:budget]
+    same = next(i for i, (a, b) in enumerate(zip(ids, usual, strict=False)) if a != b)
+    assert ids[same:same + len(closing)] == closing
+    assert told["message"]["content"].endswith("Yes, it is so.")
+
+
+@pytest.mark.parametrize("code, fields", [
+    ("invalid_value", {"thinking_token_budget": -1}),
+    ("invalid_value", {"reasoning_budget_tokens": -2}),
+    ("invalid_type", {"thinking_token_budget": "3"}),
+    ("invalid_type", {"thinking": 3}),
+    ("invalid_value", {"thinking_token_budget": 5, "max_tokens": 4}),
+    ("invalid_value", {"thinking_token_budget": 5, "reasoning_budget_tokens": 6}),
+    ("unsupported_parameter", {"thinking": {"type": "adaptive"}}),
+])
+def test_budgets_that_are_refused(own, code, fields):
+    reply = own.server.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9, **fields})
+    check_error(reply, 400, code)
