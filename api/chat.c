@@ -14,8 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-/* Tokens of a reply that names no number. */
-enum { DEFAULT_MAX_TOKENS = 2048 };
 /* What a rendering may take, and more for each byte of the request. */
 enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_BYTE = 64 };
 static const double BASE_SECONDS = 0.25, SECONDS_OF_BYTE = 0.5e-6;
@@ -509,12 +507,17 @@ static int make_plain(json_t *plain, struct span_list *input, struct chat_rules 
                : 0;
 }
 
-static int take_default_length(json_t *plain, struct api_error *err)
+/* To the end of the context: when the prompt's length is known it becomes what there is room for.
+ */
+static int take_default_length(json_t *plain, const struct completion_limits *limits,
+                               struct api_error *err)
 {
-    int64_t least = 0;
+    int64_t least = 0, most = limits->max_model_len;
     if (request_int(plain, "min_tokens", 0, INT64_MAX, &least, err))
         return -1;
-    int64_t most = least > DEFAULT_MAX_TOKENS ? least : DEFAULT_MAX_TOKENS;
+    if (most == 0)
+        most = limits->default_max_tokens;
+    most = most > least ? most : least;
     return json_object_set_new(plain, "max_tokens", json_integer(most)) ? request_no_memory(err)
                                                                         : 0;
 }
@@ -532,7 +535,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         return request_no_memory(err);
     bool any_length =
         !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
-    int result = any_length ? take_default_length(plain, err) : 0;
+    int result = any_length ? take_default_length(plain, limits, err) : 0;
     if (result == 0)
         result = make_plain(plain, &input, &rules, fields, length, limits, err);
     if (result == 0)

@@ -90,12 +90,13 @@ struct completion_request {
 struct completion_limits {
     const char *const *models; /* [num_models]: names of the served model; replies have the first */
     size_t num_models;
-    int32_t vocab_size;      /* of the model: number of logits per position */
-    int64_t max_model_len;   /* prompt + generated tokens; 0: unlimited */
-    const char *limited_by;  /* what sets max_model_len, for messages; NULL: "--max-model-len" */
-    size_t max_prompts;      /* of one request; 0: unlimited */
-    bool allow_empty_prompt; /* "" is allowed: the model has a BOS token to start from */
-    bool token_ids_only;     /* there is no tokenizer: texts are refused, replies have token ids */
+    int32_t vocab_size;         /* of the model: number of logits per position */
+    int64_t max_model_len;      /* prompt + generated tokens; 0: unlimited */
+    int64_t default_max_tokens; /* of a chat that names no max_tokens, without max_model_len */
+    const char *limited_by;     /* what sets max_model_len, for messages; NULL: "--max-model-len" */
+    size_t max_prompts;         /* of one request; 0: unlimited */
+    bool allow_empty_prompt;    /* "" is allowed: the model has a BOS token to start from */
+    bool token_ids_only; /* there is no tokenizer: texts are refused, replies have token ids */
     const struct chat_template *chat;       /* for the chat API; NULL: there is no tokenizer */
     const struct chat_syntax *syntax;       /* [2]: of its template, and of that for tools */
     bool reasoning;                         /* reasoning is split off */

@@ -196,6 +196,7 @@ static int take_model(struct server *server, const struct model *model, struct e
         .num_models = service->num_models,
         .vocab_size = model->vocab_size,
         .max_model_len = limit,
+        .default_max_tokens = options->default_max_tokens,
         .limited_by = learned ? "the model's learned positions" : "--max-model-len",
         .max_prompts = options->max_prompts,
         .allow_empty_prompt = model->bos_token_id >= 0,

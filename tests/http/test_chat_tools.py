@@ -526,7 +526,8 @@ def test_a_budget_for_thoughts(tmp_path_factory, name):
                            {"thinking": {"type": "enabled", "budget_tokens": budget}}):
                 told = running.message(0, return_token_ids=True, **fields)
                 check_budget(told, free, closing, budget)
-            several = running.ask(0, return_token_ids=True, n=3, thinking_token_budget=budget).json()["choices"]
+            several = running.ask(0, return_token_ids=True, n=3, thinking_token_budget=budget).json()
+            several = several["choices"]
             assert all(choice["token_ids"] == told["token_ids"] for choice in several)
             stream, _, usage = gathered(running.ask(0, stream=True, thinking_token_budget=budget,
                                                     stream_options={"include_usage": True}))
@@ -535,8 +536,9 @@ def test_a_budget_for_thoughts(tmp_path_factory, name):
             assert usage["completion_tokens"] == len(told["token_ids"])
         assert running.message(0, return_token_ids=True, reasoning_budget_tokens=-1) == free
         messages = json.loads(running.ask(0).request.content)["messages"]
-        blocks = post("/v1/messages", {"messages": messages, "max_tokens": 1000, "temperature": 0, "thinking": {
-            "type": "enabled", "budget_tokens": 7}}).json()["content"]
+        thinking = {"type": "enabled", "budget_tokens": 7}
+        blocks = post("/v1/messages", {"messages": messages, "max_tokens": 1000, "temperature": 0,
+                                       "thinking": thinking}).json()["content"]
         assert blocks[0] == {"type": "thinking", "thinking": THOUGHT[:7], "signature": ""}
         assert blocks[1]["text"].endswith("Yes, it is so.")
     finally:
