@@ -72,6 +72,7 @@ struct completion_request {
     /* The request owns sampling.logit_bias and allowed. The server sets sampling.choice. */
     struct sampling sampling;
     struct constraint constraint;
+    char *model;      /* the name that was asked for; "" or NULL: none */
     char *user;       /* NULL: absent */
     char *request_id; /* NULL: absent; else request_id_valid */
     char *cache_salt; /* NULL: absent; [cache_salt_length] */
@@ -88,7 +89,7 @@ struct completion_request {
 
 /* What a request is checked against. */
 struct completion_limits {
-    const char *const *models; /* [num_models]: names of the served model; replies have the first */
+    const char *const *models; /* [num_models]: names of the served model and patterns of others */
     size_t num_models;
     int32_t vocab_size;         /* of the model: number of logits per position */
     int64_t max_model_len;      /* prompt + generated tokens; 0: unlimited */

@@ -85,7 +85,7 @@ static const struct option ITEMS[] = {
      "private key of --tls-cert in PEM, not encrypted"},
     {"served-model-name", OPTION_LIST, FIELD(served_model_names), "NAME", NULL, 0, 0, NULL,
      "the model's name to clients; without it the directory's name; several: repeat it, or "
-     "separate them with commas; replies have the first"},
+     "separate them with commas; with * and ? any name like it: claude-*"},
     {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
      "key that requests must bear; several: repeat it, or separate them with commas"},
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
