@@ -62,6 +62,9 @@ static int take_tools(json_t *context, const json_t *fields, const struct chat_t
         return -1;
     if (!chat_rules_tools(fields))
         return json_object_set_new(context, "tools", json_null()) ? request_no_memory(err) : 0;
+    json_t *seen = chat_demand_tools(fields, err);
+    if (!seen || json_object_set_new(context, "tools", seen))
+        return seen ? request_no_memory(err) : -1;
     if (!jinja_mentions(chat->with_tools ? chat->with_tools : chat->template, TOOLS_ALIAS))
         return 0;
     return json_object_set(context, TOOLS_ALIAS, json_object_get(context, "tools"))

@@ -51,4 +51,5 @@ def test_patterns_alone(server_factory):
     (model,) = server.get("/v1/models").json()["data"]
     assert model["id"] == "hybrid_regla"
     for name in ("claude-x", model["id"]):
-        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "model": name}).json()["model"] == name
+        reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "model": name})
+        assert reply.json()["model"] == name
