@@ -85,7 +85,8 @@ static void encode_reasoning(struct strbuf *buf, const struct reply_choice *choi
     encode_text(buf, "reasoning", choice->reasoning, choice->reasoning_length);
 }
 
-/* The id of a call is made of that of the reply and of its place there. */
+/* The id of a call is made of that of the reply and of its place there. In a delta it stands beside
+ * the name only, as with OpenAI. */
 static void encode_calls(struct strbuf *buf, const struct reply_head *head,
                          const struct reply_choice *choice, bool delta)
 {
@@ -97,11 +98,17 @@ static void encode_calls(struct strbuf *buf, const struct reply_head *head,
         strbuf_puts(buf, i ? ",{" : "{");
         if (delta)
             strbuf_printf(buf, "\"index\":%zu,", index);
-        strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\",\"type\":\"function\",\"function\":{",
-                      name ? name + 1 : head->id, choice->index, index);
-        strbuf_puts(buf, "\"name\":");
-        strbuf_json_string(buf, call->name, call->name_length);
-        encode_text(buf, "arguments", call->arguments, call->arguments_length);
+        if (call->name)
+            strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\",\"type\":\"function\",",
+                          name ? name + 1 : head->id, choice->index, index);
+        strbuf_puts(buf, "\"function\":{");
+        if (call->name) {
+            strbuf_puts(buf, "\"name\":");
+            strbuf_json_string(buf, call->name, call->name_length);
+            strbuf_puts(buf, ",");
+        }
+        strbuf_puts(buf, "\"arguments\":");
+        strbuf_json_string(buf, call->arguments, call->arguments_length);
         strbuf_puts(buf, "}}");
     }
     strbuf_puts(buf, "]");

@@ -376,7 +376,8 @@ static int parse_names(const json_t *fields, struct completion_request *request,
                        struct api_error *err)
 {
     size_t length = 0;
-    if (request_text(fields, "user", &request->user, NULL, err) != 0 ||
+    if (request_text(fields, "model", &request->model, NULL, err) != 0 ||
+        request_text(fields, "user", &request->user, NULL, err) != 0 ||
         request_salt(fields, &request->cache_salt, &request->cache_salt_length, err) != 0 ||
         request_text(fields, "request_id", &request->request_id, &length, err) != 0)
         return -1;
@@ -601,6 +602,7 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
         .add_special_tokens = true,
         .skip_special_tokens = true,
         .expected_position = -1,
+        .thinking_budget = -1,
         .store = true,
         .return_token_ids = limits->token_ids_only,
         .sampling = default_sampling(limits->sampling),
@@ -665,6 +667,7 @@ void completion_request_clear(struct completion_request *request)
     free((void *)request->sampling.logit_bias);
     free((void *)request->sampling.allowed);
     constraint_clear(&request->constraint);
+    free(request->model);
     free(request->user);
     free(request->request_id);
     free(request->cache_salt);

@@ -8,6 +8,7 @@
 void reply_blocks_clear(struct reply_blocks *blocks)
 {
     strbuf_clear(&blocks->text);
+    strbuf_clear(&blocks->name);
     strbuf_clear(&blocks->output);
     strbuf_clear(&blocks->logprobs);
     strbuf_clear(&blocks->pending);
@@ -15,8 +16,8 @@ void reply_blocks_clear(struct reply_blocks *blocks)
 
 size_t reply_blocks_bytes(const struct reply_blocks *blocks)
 {
-    return blocks->text.capacity + blocks->output.capacity + blocks->logprobs.capacity +
-           blocks->pending.capacity;
+    return blocks->text.capacity + blocks->name.capacity + blocks->output.capacity +
+           blocks->logprobs.capacity + blocks->pending.capacity;
 }
 
 void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id)

@@ -59,6 +59,7 @@ struct reply_prompt_logprobs {
 /* A stream of a choice in blocks, as /v1/messages and /v1/responses have it. Zero-initialise;
  * reply_blocks_clear frees. */
 struct reply_blocks {
+    bool begun;    /* what stands before the blocks has been told */
     int64_t count; /* of blocks that were begun */
     int open;      /* what the last of them is, while more may come; 0: it has ended */
 
@@ -66,7 +67,8 @@ struct reply_blocks {
     int64_t events;                  /* that have been written */
     bool ended;                      /* the last of them has */
     bool undecided;                  /* pending may be thoughts */
-    struct strbuf text;              /* of the open block */
+    struct strbuf text;              /* of the open block; of a call its arguments */
+    struct strbuf name;              /* of the open call */
     struct strbuf output;            /* those that have ended */
     struct strbuf logprobs, pending; /* of tokens that the open block has, and of the next */
 };
@@ -99,18 +101,19 @@ struct reply_choice {
     /* Of a chat. */
     const char *reasoning; /* [reasoning_length], UTF-8; NULL: none */
     size_t reasoning_length;
-    const struct chat_call *calls; /* [num_calls] */
+    const struct chat_call *calls; /* [num_calls]; in a stream also parts of them (chat_call.h) */
     size_t num_calls;
     bool demanded;               /* calls are */
-    size_t first_call;           /* in a stream: calls before these */
-    struct reply_blocks *blocks; /* in a stream: its own */
+    size_t first_call;           /* in a stream: the index of the first of these */
+    struct reply_blocks *blocks; /* in a stream: its own, of all its choices */
     int64_t text_from; /* tokens of the text are those from that text_offset on; -1: it is not
                           known yet whether these are thoughts */
 };
 
 struct reply_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    const char *cache_miss_reason; /* "none", "no_checkpoint", "diverged", "evicted", "disabled" */
+    const char *cache_miss_reason; /* NULL: not known yet; "none", "no_checkpoint", "diverged",
+                                      "evicted", "disabled" */
     int64_t diverged_at;           /* "diverged": from which token of the prompt on; else -1 */
     int64_t diverged_message;      /* of a chat: in which message; else -1 */
     bool chat;                     /* says how many are reasoning_tokens */

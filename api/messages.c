@@ -50,7 +50,7 @@ static int take_stops(const struct translation *to)
 static int take_budget(const struct translation *to, const json_t *thinking)
 {
     int64_t budget = -1;
-    if (request_int(thinking, "budget_tokens", 1, TRANSLATION_MOST_TOKENS, &budget, to->err)) {
+    if (request_int(thinking, "budget_tokens", 0, TRANSLATION_MOST_TOKENS, &budget, to->err)) {
         memcpy(to->err->param, "thinking", sizeof "thinking");
         return -1;
     }
@@ -62,10 +62,7 @@ static int take_budget(const struct translation *to, const json_t *thinking)
                              "thinking.budget_tokens: expected less than max_tokens, %lld, got "
                              "%lld",
                              (long long)to->max_tokens, (long long)budget);
-    reply_warnings_add(to->limits->warnings, WARNING_FIELD,
-                       "thinking.budget_tokens: it is not enforced: thoughts end by themselves, or "
-                       "at max_tokens");
-    return 0;
+    return translation_set(to, "thinking_token_budget", json_integer(budget));
 }
 
 static int take_thinking(const struct translation *to)

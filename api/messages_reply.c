@@ -33,9 +33,11 @@ static void encode_usage(struct strbuf *buf, const struct reply_usage *usage)
                   (long long)(usage->prompt_tokens - usage->cached_tokens));
     strbuf_printf(buf, "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld",
                   (long long)usage->cached_tokens, (long long)usage->completion_tokens);
-    strbuf_puts(buf, ",\"cache_miss_reason\":");
-    strbuf_json_cstring(buf, usage->cache_miss_reason);
-    if (usage->diverged_at >= 0)
+    if (usage->cache_miss_reason) {
+        strbuf_puts(buf, ",\"cache_miss_reason\":");
+        strbuf_json_cstring(buf, usage->cache_miss_reason);
+    }
+    if (usage->cache_miss_reason && usage->diverged_at >= 0)
         strbuf_printf(buf, ",\"diverged_at\":%lld", (long long)usage->diverged_at);
     strbuf_puts(buf, "}");
 }
@@ -79,9 +81,12 @@ static void whole_part(void *context, enum reply_part block, const char *text, s
     strbuf_puts(writer->buf, thinks ? ",\"signature\":\"\"}" : "}");
 }
 
+/* Of one that was cut off there is no object. */
 static void whole_call(void *context, const struct chat_call *call, size_t index)
 {
     struct writer *writer = context;
+    if (call->cut)
+        return;
     strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
     encode_call(writer, call, index);
     strbuf_append(writer->buf, call->arguments, call->arguments_length);
@@ -169,26 +174,35 @@ static void stream_part(void *context, enum reply_part block, const char *text, 
     end_event(writer->buf);
 }
 
+/* One that is cut off ends as any other: its parts are no JSON. */
 static void stream_call(void *context, const struct chat_call *call, size_t index)
 {
     struct writer *writer = context;
-    if (writer->choice->blocks->open != REPLY_NOTHING)
+    struct reply_blocks *blocks = writer->choice->blocks;
+    if (call->name && blocks->open != REPLY_NOTHING)
         end_block(writer);
-    begin_block(writer);
-    encode_call(writer, call, index);
-    strbuf_puts(writer->buf, "{}}");
-    end_event(writer->buf);
-    begin_delta(writer);
-    strbuf_puts(writer->buf, "\"input_json_delta\",\"partial_json\":");
-    strbuf_json_string(writer->buf, call->arguments, call->arguments_length);
-    strbuf_puts(writer->buf, "}");
-    end_event(writer->buf);
-    end_block(writer);
+    if (call->name) {
+        begin_block(writer);
+        encode_call(writer, call, index);
+        strbuf_puts(writer->buf, "{}}");
+        end_event(writer->buf);
+        blocks->open = REPLY_CALL;
+    }
+    if (call->arguments_length > 0) {
+        begin_delta(writer);
+        strbuf_puts(writer->buf, "\"input_json_delta\",\"partial_json\":");
+        strbuf_json_string(writer->buf, call->arguments, call->arguments_length);
+        strbuf_puts(writer->buf, "}");
+        end_event(writer->buf);
+    }
+    if (!call->open)
+        end_block(writer);
 }
 
 static void start_event(struct strbuf *buf, const struct reply_head *head,
-                        const struct reply_usage *usage)
+                        struct reply_blocks *blocks, const struct reply_usage *usage)
 {
+    blocks->begun = true;
     begin_event(buf, "message_start");
     strbuf_puts(buf, ",\"message\":");
     encode_head(buf, head);
@@ -221,16 +235,17 @@ void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
     struct writer writer = {.buf = buf, .head = head, .choice = choice};
     const struct reply_parts parts = {&writer, stream_part, stream_call};
     (void)usage_kind;
-    if (choice->begins)
-        start_event(buf, head, choice->before);
+    if (!choice->blocks->begun)
+        start_event(buf, head, choice->blocks, choice->before);
     reply_parts_write(&parts, choice);
     if (choice->finish_reason != FINISH_NONE)
         last_events(&writer, usage);
 }
 
-void messages_ping_event(struct strbuf *buf, const struct sse_stream *stream)
+void messages_pause_events(struct strbuf *buf, const struct sse_stream *stream)
 {
-    (void)stream;
+    if (!stream->blocks->begun)
+        start_event(buf, stream->head, stream->blocks, stream->usage);
     begin_event(buf, "ping");
     end_event(buf);
 }

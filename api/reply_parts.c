@@ -11,8 +11,7 @@ void reply_parts_write(const struct reply_parts *parts, const struct reply_choic
         if (call->at > at)
             parts->part(parts->context, REPLY_TEXT, choice->text + at, call->at - at);
         at = call->at;
-        if (!call->cut)
-            parts->call(parts->context, call, choice->first_call + i);
+        parts->call(parts->context, call, choice->first_call + i);
     }
     if (choice->text_length > at)
         parts->part(parts->context, REPLY_TEXT, choice->text + at, choice->text_length - at);

@@ -7,16 +7,17 @@
 #include "api/completion_reply.h"
 
 /* What a part is; 0: there is none. */
-enum reply_part { REPLY_NOTHING, REPLY_THOUGHT, REPLY_TEXT };
+enum reply_part { REPLY_NOTHING, REPLY_THOUGHT, REPLY_TEXT, REPLY_CALL };
 
 struct reply_parts {
     void *context;
     /* Of a thought or a text. In a stream the next part may go on with it. */
     void (*part)(void *context, enum reply_part part, const char *text, size_t length);
+    /* Of a call; in a stream also of what is new of one (chat_call.h). */
     void (*call)(void *context, const struct chat_call *call, size_t index);
 };
 
-/* Calls `parts` for each in turn. A call that was cut off is none. */
+/* Calls `parts` for each in turn, also for calls that were cut off. */
 void reply_parts_write(const struct reply_parts *parts, const struct reply_choice *choice);
 
 #endif

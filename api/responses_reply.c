@@ -156,28 +156,23 @@ void responses_item_encode(struct strbuf *buf, const struct reply_head *head,
 
 /* --- Calls --- */
 
-/* The text of a custom tool; all that the model wrote where that is no such text. */
-static void take_custom(struct responses_call *to)
+void responses_call_begin(struct responses_call *call, const struct reply_head *head)
 {
-    struct api_error err = {0};
-    const struct chat_call *call = to->call;
-    json_t *arguments = request_load_repeats(call->arguments, call->arguments_length, &err);
-    const json_t *input = json_object_get(arguments, RESPONSES_CUSTOM_ARGUMENT);
-    if (json_is_string(input))
-        strbuf_append(&to->input, json_string_value(input), json_string_length(input));
-    else
-        strbuf_append(&to->input, call->arguments, call->arguments_length);
-    json_decref(arguments);
+    call->tool = responses_echo_tool(head->echo, call->name, call->name_length);
 }
 
-void responses_call_begin(struct responses_call *to, const struct reply_head *head)
+/* Of a custom tool its text, or all that the model wrote where that is no such text. */
+void responses_call_take(struct responses_call *call, const char *arguments, size_t length)
 {
-    const struct chat_call *call = to->call;
-    to->tool = responses_echo_tool(head->echo, call->name, call->name_length);
-    if (to->tool && to->tool->custom)
-        take_custom(to);
+    struct api_error err = {0};
+    bool custom = call->tool && call->tool->custom;
+    json_t *loaded = custom ? request_load_repeats(arguments, length, &err) : NULL;
+    const json_t *input = json_object_get(loaded, RESPONSES_CUSTOM_ARGUMENT);
+    if (json_is_string(input))
+        strbuf_append(&call->input, json_string_value(input), json_string_length(input));
     else
-        strbuf_append(&to->input, call->arguments, call->arguments_length);
+        strbuf_append(&call->input, arguments, length);
+    json_decref(loaded);
 }
 
 void responses_call_id(struct strbuf *buf, const struct reply_head *head,
@@ -198,8 +193,8 @@ void responses_call_encode(struct strbuf *buf, const struct reply_head *head,
     if (!custom)
         strbuf_printf(buf, ",\"status\":\"%s\"", call->told ? "completed" : "in_progress");
     strbuf_printf(buf, ",\"call_id\":\"call_%s_%zu\",\"name\":", bare_id(head), call->number);
-    strbuf_json_string(buf, tool ? tool->name : call->call->name,
-                       tool ? tool->name_length : call->call->name_length);
+    strbuf_json_string(buf, tool ? tool->name : call->name,
+                       tool ? tool->name_length : call->name_length);
     if (tool && tool->space) {
         strbuf_puts(buf, ",\"namespace\":");
         strbuf_json_string(buf, tool->space, tool->space_length);
@@ -229,7 +224,8 @@ struct writer {
     struct strbuf *buf;
     const struct reply_head *head;
     const struct reply_choice *choice;
-    size_t items;
+    size_t items; /* that were written */
+    size_t index; /* of the next: calls that were cut off count, as in a stream */
 };
 
 static void write_item(struct writer *writer, enum reply_part part, const struct strbuf *text,
@@ -240,7 +236,7 @@ static void write_item(struct writer *writer, enum reply_part part, const struct
     if (part == REPLY_TEXT)
         responses_logprobs_encode(&logprobs, writer->choice);
     const struct responses_item item = {.part = part,
-                                        .index = writer->items,
+                                        .index = writer->index++,
                                         .status = cut ? RESPONSES_INCOMPLETE : RESPONSES_COMPLETED,
                                         .text = text,
                                         .logprobs = &logprobs};
@@ -255,7 +251,7 @@ static bool is_last(const struct reply_choice *choice, size_t end)
 {
     bool last = end == choice->text_length;
     for (size_t i = 0; i < choice->num_calls && last; i++)
-        last = choice->calls[i].cut || choice->calls[i].at < end;
+        last = choice->calls[i].at < end;
     return last;
 }
 
@@ -270,9 +266,15 @@ static void write_part(void *context, enum reply_part part, const char *text, si
 static void write_call(void *context, const struct chat_call *call, size_t number)
 {
     struct writer *writer = context;
-    struct responses_call item = {
-        .call = call, .index = writer->items, .number = number, .told = true};
+    struct responses_call item = {.name = call->name,
+                                  .name_length = call->name_length,
+                                  .index = writer->index++,
+                                  .number = number,
+                                  .told = true};
+    if (call->cut)
+        return;
     responses_call_begin(&item, writer->head);
+    responses_call_take(&item, call->arguments, call->arguments_length);
     strbuf_puts(writer->buf, writer->items++ > 0 ? "," : "");
     responses_call_encode(writer->buf, writer->head, &item);
     writer->buf->failed |= item.input.failed;

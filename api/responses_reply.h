@@ -55,7 +55,8 @@ void responses_item_id(struct strbuf *buf, const struct reply_head *head,
 
 /* A call. */
 struct responses_call {
-    const struct chat_call *call;
+    const char *name; /* [name_length], as the chat has it */
+    size_t name_length;
     const struct responses_tool *tool; /* NULL: a function by its own name */
     size_t index;                      /* in the output */
     size_t number;                     /* of the reply's calls */
@@ -63,8 +64,10 @@ struct responses_call {
         input; /* its arguments, or the text of a custom tool; "" while they are to come */
     bool told; /* it is whole */
 };
-/* Finds its tool and its input; strbuf_clear of that frees. */
+/* Finds its tool, by its name. */
 void responses_call_begin(struct responses_call *call, const struct reply_head *head);
+/* Takes all of its arguments; strbuf_clear of its input frees. */
+void responses_call_take(struct responses_call *call, const char *arguments, size_t length);
 void responses_call_encode(struct strbuf *buf, const struct reply_head *head,
                            const struct responses_call *call);
 void responses_call_id(struct strbuf *buf, const struct reply_head *head,

@@ -160,18 +160,35 @@ static void stream_part(void *context, enum reply_part part, const char *text, s
     delta(writer, text, length);
 }
 
-static void call_event(struct writer *writer, const struct responses_call *call, const char *what,
-                       const char *member)
+/* The open call; its name is borrowed. */
+static struct responses_call open_call(const struct writer *writer, size_t number)
 {
-    bool custom = call->tool && call->tool->custom;
+    const struct reply_blocks *blocks = writer->blocks;
+    struct responses_call call = {.name = blocks->name.data,
+                                  .name_length = blocks->name.length,
+                                  .index = (size_t)blocks->count - 1,
+                                  .number = number};
+    responses_call_begin(&call, writer->head);
+    return call;
+}
+
+static bool is_custom(const struct responses_call *call)
+{
+    return call->tool && call->tool->custom;
+}
+
+static void call_event(struct writer *writer, const struct responses_call *call, const char *what,
+                       const char *member, const char *text, size_t length)
+{
     char name[64];
     snprintf(name, sizeof name, "response.%s.%s",
-             custom ? "custom_tool_call_input" : "function_call_arguments", what);
+             is_custom(call) ? "custom_tool_call_input" : "function_call_arguments", what);
     begin_event(writer->buf, writer->blocks, name);
     strbuf_puts(writer->buf, ",\"item_id\":");
     responses_call_id(writer->buf, writer->head, call);
     strbuf_printf(writer->buf, ",\"output_index\":%zu,\"%s\":", call->index, member);
-    strbuf_json_string(writer->buf, call->input.data ? call->input.data : "", call->input.length);
+    strbuf_json_string(writer->buf, length > 0 ? text : "", length);
+    end_event(writer->buf);
 }
 
 static void call_item_event(struct writer *writer, const struct responses_call *call)
@@ -187,25 +204,52 @@ static void call_item_event(struct writer *writer, const struct responses_call *
         end_event(writer->buf);
 }
 
+static void open_call_item(struct writer *writer, const struct chat_call *given, size_t number)
+{
+    struct reply_blocks *blocks = writer->blocks;
+    if (blocks->open != REPLY_NOTHING)
+        close_block(writer, RESPONSES_COMPLETED);
+    blocks->open = REPLY_CALL;
+    blocks->count++;
+    strbuf_reset(&blocks->text);
+    strbuf_reset(&blocks->name);
+    strbuf_append(&blocks->name, given->name, given->name_length);
+    const struct responses_call call = open_call(writer, number);
+    call_item_event(writer, &call);
+}
+
+/* The text of a custom tool is known when its arguments are whole. */
+static void close_call_item(struct writer *writer, struct responses_call *call)
+{
+    const struct strbuf *arguments = &writer->blocks->text;
+    responses_call_take(call, arguments->data, arguments->length);
+    const struct strbuf *input = &call->input;
+    if (is_custom(call))
+        call_event(writer, call, "delta", "delta", input->data, input->length);
+    call_event(writer, call, "done", is_custom(call) ? "input" : "arguments", input->data,
+               input->length);
+    call->told = true;
+    call_item_event(writer, call);
+    writer->buf->failed |= input->failed;
+    strbuf_clear(&call->input);
+}
+
+/* An item whose call was cut off is never done. */
 static void stream_call(void *context, const struct chat_call *given, size_t number)
 {
     struct writer *writer = context;
     struct reply_blocks *blocks = writer->blocks;
-    struct responses_call call = {.call = given, .number = number};
-    if (blocks->open != REPLY_NOTHING)
-        close_block(writer, RESPONSES_COMPLETED);
-    call.index = (size_t)blocks->count++;
-    responses_call_begin(&call, writer->head);
-    bool custom = call.tool && call.tool->custom;
-    call_item_event(writer, &call);
-    call_event(writer, &call, "delta", "delta");
-    end_event(writer->buf);
-    call_event(writer, &call, "done", custom ? "input" : "arguments");
-    end_event(writer->buf);
-    call.told = true;
-    call_item_event(writer, &call);
-    writer->buf->failed |= call.input.failed;
-    strbuf_clear(&call.input);
+    if (given->name)
+        open_call_item(writer, given, number);
+    struct responses_call call = open_call(writer, number);
+    strbuf_append(&blocks->text, given->arguments, given->arguments_length);
+    if (given->arguments_length > 0 && !is_custom(&call))
+        call_event(writer, &call, "delta", "delta", given->arguments, given->arguments_length);
+    if (given->open)
+        return;
+    if (!given->cut)
+        close_call_item(writer, &call);
+    blocks->open = REPLY_NOTHING;
 }
 
 /* Tokens wait for the text that they make; those that have turned out to be thoughts are dropped.
@@ -223,12 +267,13 @@ static void finish(struct writer *writer, const struct reply_usage *usage)
 {
     struct reply_blocks *blocks = writer->blocks;
     enum responses_status status = responses_status_of(writer->choice->finish_reason);
-    const struct sse_stream stream = {writer->head, blocks};
-    if (blocks->count == 0 && status == RESPONSES_COMPLETED)
+    const struct sse_stream stream = {writer->head, blocks, usage};
+    if (blocks->output.length == 0 && blocks->open == REPLY_NOTHING &&
+        status == RESPONSES_COMPLETED)
         open_block(writer, REPLY_TEXT);
     if (blocks->open == REPLY_TEXT && blocks->pending.length > 0)
         delta(writer, "", 0);
-    if (blocks->open != REPLY_NOTHING)
+    if (blocks->open == REPLY_THOUGHT || blocks->open == REPLY_TEXT)
         close_block(writer, status);
     object_event(writer->buf, &stream,
                  status == RESPONSES_COMPLETED ? "response.completed" : "response.incomplete",
@@ -236,39 +281,48 @@ static void finish(struct writer *writer, const struct reply_usage *usage)
     blocks->ended = true;
 }
 
+static void begin_events(struct strbuf *buf, const struct sse_stream *stream)
+{
+    stream->blocks->begun = true;
+    object_event(buf, stream, "response.created", RESPONSES_IN_PROGRESS, NULL, NULL);
+    object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
+}
+
 void responses_choice_events(struct strbuf *buf, const struct reply_head *head,
                              const struct reply_choice *choice, enum sse_usage usage_kind,
                              const struct reply_usage *usage)
 {
     struct reply_blocks *blocks = choice->blocks;
+    struct reply_head first = *head;
     struct writer writer = {.buf = buf, .head = head, .choice = choice, .blocks = blocks};
     const struct reply_parts parts = {&writer, stream_part, stream_call};
     (void)usage_kind;
+    first.warnings = NULL; /* the last event has them */
+    if (!blocks->begun)
+        begin_events(buf, &(struct sse_stream){&first, blocks, usage});
     take_logprobs(blocks, choice);
     reply_parts_write(&parts, choice);
     if (choice->finish_reason != FINISH_NONE)
         finish(&writer, usage);
-    buf->failed |= blocks->text.failed || blocks->output.failed || blocks->logprobs.failed ||
-                   blocks->pending.failed;
+    buf->failed |= blocks->text.failed || blocks->name.failed || blocks->output.failed ||
+                   blocks->logprobs.failed || blocks->pending.failed;
 }
 
-/* --- What belongs to no choice --- */
-
-void responses_begin_events(struct strbuf *buf, const struct sse_stream *stream)
+void responses_pause_events(struct strbuf *buf, const struct sse_stream *stream)
 {
-    object_event(buf, stream, "response.created", RESPONSES_IN_PROGRESS, NULL, NULL);
-    responses_pause_event(buf, stream);
-}
-
-void responses_pause_event(struct strbuf *buf, const struct sse_stream *stream)
-{
-    object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
+    if (!stream->blocks->begun)
+        begin_events(buf, stream);
+    else
+        object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
 }
 
 void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,
                           const struct api_error *err, const char *request_id)
 {
     (void)request_id;
-    if (err && !stream->blocks->ended)
-        object_event(buf, stream, "response.failed", RESPONSES_FAILED, err, NULL);
+    if (!err || stream->blocks->ended)
+        return;
+    if (!stream->blocks->begun)
+        begin_events(buf, stream);
+    object_event(buf, stream, "response.failed", RESPONSES_FAILED, err, NULL);
 }

@@ -12,6 +12,7 @@
 struct sse_stream {
     const struct reply_head *head;
     struct reply_blocks *blocks;
+    const struct reply_usage *usage; /* so far */
 };
 
 /* What a frame has as `usage`. */
@@ -37,7 +38,7 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
 void sse_end(struct strbuf *buf, const struct sse_stream *stream, const struct api_error *err,
              const char *request_id);
 
-/* What clients ignore. */
+/* While nothing else comes: what clients ignore. */
 void sse_comment(struct strbuf *buf, const struct sse_stream *stream);
 
 #endif

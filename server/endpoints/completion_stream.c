@@ -12,8 +12,6 @@ int completion_stream_create(struct completion *completion)
 {
     const struct job *job = &completion->job;
     completion->stream = calloc(1, sizeof *completion->stream);
-    if (completion->stream)
-        completion->stream->begun = !completion->format->begin;
     if (!completion->stream || !job->asked.request.chat.text)
         return completion->stream ? 0 : -1;
     completion->stream->chats = calloc(job->run.num_choices, sizeof *completion->stream->chats);
@@ -145,15 +143,6 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
     completion->format->choice_frame(&stream->frames, &head, &choice, kind, &usage);
 }
 
-/* Makes those that belong to no choice. */
-static void make_others(struct completion_stream *stream, struct completion *completion,
-                        void (*make)(struct strbuf *buf, const struct sse_stream *stream))
-{
-    struct reply_head head = job_reply_head(&completion->job);
-    head.warnings = NULL;
-    make(&stream->frames, &(struct sse_stream){&head, &stream->blocks});
-}
-
 static void make_last_frames(struct completion_stream *stream, struct completion *completion)
 {
     struct job *job = &completion->job;
@@ -166,7 +155,7 @@ static void make_last_frames(struct completion_stream *stream, struct completion
     if (!failed && job->asked.request.include_usage)
         completion->format->usage_frame(&stream->frames, &head, &usage, &timings,
                                         job_reply_session(job, &session));
-    completion->format->end(&stream->frames, &(struct sse_stream){&head, &stream->blocks},
+    completion->format->end(&stream->frames, &(struct sse_stream){&head, &stream->blocks, &usage},
                             failed ? &job->task.error : NULL, job->asked.request_id);
     stream->ended = true;
 }
@@ -219,7 +208,7 @@ bool completion_stream_take(struct completion *completion)
 {
     struct job *job = &completion->job;
     struct completion_stream *stream = completion->stream;
-    if (stream->made < stream->taken.length || !stream->begun)
+    if (stream->made < stream->taken.length)
         return true;
     bool empty = job->shared.outbox.length == 0, full = outbox_full(&job->shared.outbox);
     bool done = job->task.ticket.done;
@@ -247,9 +236,6 @@ void completion_stream_make(struct completion *completion)
     struct piece piece;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
-    if (!stream->begun)
-        make_others(stream, completion, completion->format->begin);
-    stream->begun = true;
     while (stream->frames.length < FRAMES_BYTES &&
            outbox_next(&stream->taken, &stream->made, &record, &piece))
         make_frame(stream, completion, &record, &piece);
@@ -263,13 +249,19 @@ void completion_stream_make(struct completion *completion)
         end_record(completion);
 }
 
-void completion_stream_comment(struct completion *completion)
+void completion_stream_pause(struct completion *completion)
 {
     struct completion_stream *stream = completion->stream;
+    struct reply_head head = job_reply_head(&completion->job);
+    struct reply_usage usage = job_reply_usage(&completion->job, 0, 0);
+    head.warnings = NULL;
+    usage.cache_miss_reason = NULL;
+    usage.cached_tokens = 0;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
-    make_others(stream, completion, completion->format->pause);
-    if (completion->replay && completion->format->numbered)
+    completion->format->pause(&stream->frames,
+                              &(struct sse_stream){&head, &stream->blocks, &usage});
+    if (completion->replay && completion->format->begins)
         record_frames(completion);
 }
 

@@ -11,9 +11,10 @@
 
 struct reply_head job_reply_head(const struct job *job)
 {
+    const char *asked = job->asked.request.model;
     return (struct reply_head){.id = job->asked.id,
                                .created = job->asked.created,
-                               .model = job->task.service->model,
+                               .model = asked && *asked ? asked : job->task.service->model,
                                .system_fingerprint = job->task.service->fingerprint,
                                .warnings = &job->task.warnings,
                                .echo = job->asked.request.echoed};

@@ -7,14 +7,13 @@
 
 static const struct completion_format FORMAT = {
     .id_prefix = RESPONSES_ID_PREFIX,
+    .begins = true,
     .renders = true,
     .parse = responses_parse,
     .encode = responses_reply_encode,
     .choice_frame = responses_choice_events,
-    .begin = responses_begin_events,
-    .pause = responses_pause_event,
+    .pause = responses_pause_events,
     .end = responses_end_events,
-    .numbered = true,
     .tells_length = true,
 };
 

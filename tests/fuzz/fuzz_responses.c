@@ -22,12 +22,12 @@ static void check_stream(const struct reply_head *head, struct reply_choice *cho
                          const struct reply_usage *usage, const struct api_error *err)
 {
     struct reply_blocks blocks = {0};
-    const struct sse_stream stream = {head, &blocks};
+    const struct sse_stream stream = {head, &blocks, usage};
     struct strbuf buf = {0};
     choice->blocks = &blocks;
-    responses_begin_events(&buf, &stream);
+    responses_pause_events(&buf, &stream);
     responses_choice_events(&buf, head, choice, SSE_USAGE_ABSENT, usage);
-    responses_pause_event(&buf, &stream);
+    responses_pause_events(&buf, &stream);
     responses_end_events(&buf, &stream, err, NULL);
     chats_check_events(&buf);
     strbuf_clear(&buf);
