@@ -3,6 +3,7 @@
 
 #include "api/chat_messages.h"
 #include "api/chat_rules.h"
+#include "api/chat_thinking.h"
 #include "api/parameters.h"
 #include "api/reply_warnings.h"
 #include "api/request.h"
@@ -13,8 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-/* Tokens of a reply that names no number. */
-enum { DEFAULT_MAX_TOKENS = 2048 };
 /* What a rendering may take, and more for each byte of the request. */
 enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_BYTE = 64 };
 static const double BASE_SECONDS = 0.25, SECONDS_OF_BYTE = 0.5e-6;
@@ -63,6 +62,9 @@ static int take_tools(json_t *context, const json_t *fields, const struct chat_t
         return -1;
     if (!chat_rules_tools(fields))
         return json_object_set_new(context, "tools", json_null()) ? request_no_memory(err) : 0;
+    json_t *seen = chat_demand_tools(fields, err);
+    if (!seen || json_object_set_new(context, "tools", seen))
+        return seen ? request_no_memory(err) : -1;
     if (!jinja_mentions(chat->with_tools ? chat->with_tools : chat->template, TOOLS_ALIAS))
         return 0;
     return json_object_set(context, TOOLS_ALIAS, json_object_get(context, "tools"))
@@ -307,6 +309,19 @@ static int run_apart(struct completion_prompt *out, const json_t *context,
     return result;
 }
 
+static int warn_of_budget(const json_t *fields, const struct chat_rules *rules,
+                          struct reply_warnings *warnings, struct api_error *err)
+{
+    int64_t budget;
+    if (chat_thinking_read(fields, -1, &budget, err))
+        return -1;
+    if (budget >= 0 && (!rules->reasoning || rules->syntax->num_closing_tokens == 0))
+        reply_warnings_add(warnings, WARNING_TEMPLATE,
+                           "thinking_token_budget: no thoughts are known of the model's chat "
+                           "template: it is not enforced");
+    return 0;
+}
+
 static int render(struct completion_prompt *out, struct chat_rules **rules,
                   struct conversation *what, const struct completion_limits *limits,
                   struct api_error *err)
@@ -337,6 +352,8 @@ static int render(struct completion_prompt *out, struct chat_rules **rules,
     if (result == 0 && rules)
         result = chat_rules_make(rules, what->fields, out->text, out->length, what->continues,
                                  syntax, limits->reasoning, err);
+    if (result == 0 && rules)
+        result = warn_of_budget(what->fields, *rules, limits->warnings, err);
     json_decref(context);
     chat_specials_clear(&what->specials);
     if (result) {
@@ -493,12 +510,17 @@ static int make_plain(json_t *plain, struct span_list *input, struct chat_rules 
                : 0;
 }
 
-static int take_default_length(json_t *plain, struct api_error *err)
+/* To the end of the context: when the prompt's length is known it becomes what there is room for.
+ */
+static int take_default_length(json_t *plain, const struct completion_limits *limits,
+                               struct api_error *err)
 {
-    int64_t least = 0;
+    int64_t least = 0, most = limits->max_model_len;
     if (request_int(plain, "min_tokens", 0, INT64_MAX, &least, err))
         return -1;
-    int64_t most = least > DEFAULT_MAX_TOKENS ? least : DEFAULT_MAX_TOKENS;
+    if (most == 0)
+        most = limits->default_max_tokens;
+    most = most > least ? most : least;
     return json_object_set_new(plain, "max_tokens", json_integer(most)) ? request_no_memory(err)
                                                                         : 0;
 }
@@ -516,7 +538,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         return request_no_memory(err);
     bool any_length =
         !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
-    int result = any_length ? take_default_length(plain, err) : 0;
+    int result = any_length ? take_default_length(plain, limits, err) : 0;
     if (result == 0)
         result = make_plain(plain, &input, &rules, fields, length, limits, err);
     if (result == 0)
@@ -530,6 +552,11 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     request->prompts[0].input = input;
     request->max_tokens_fit |= any_length;
     request->chat_rules = rules;
+    if (chat_thinking_read(fields, request->max_tokens_fit ? -1 : request->max_tokens,
+                           &request->thinking_budget, err)) {
+        completion_request_clear(request);
+        return -1;
+    }
     if (!rules ||
         chat_demand_constrain(&rules->demand, rules->syntax, &request->constraint, err) == 0)
         return 0;

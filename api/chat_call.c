@@ -2,6 +2,7 @@
 #include "api/chat_call.h"
 
 #include "api/request.h"
+#include "api/strbuf.h"
 #include "engine/text/buffer.h"
 
 #include <stdlib.h>
@@ -27,6 +28,7 @@ void chat_calls_clear(struct chat_calls *calls)
 void chat_scan_clear(struct chat_scan *scan)
 {
     free(scan->parts);
+    free(scan->name);
     *scan = (struct chat_scan){0};
 }
 
@@ -56,12 +58,13 @@ static int append(struct chat_calls *calls, const char *name, size_t name_length
     if (array_grow((void **)&calls->items, &calls->capacity, calls->count + 1, sizeof *calls->items,
                    &err))
         return -1;
-    struct chat_call call = {.name = copy(name, name_length),
+    struct chat_call call = {.name = name ? copy(name, name_length) : NULL,
                              .name_length = name_length,
                              .arguments = copy(arguments, arguments_length),
-                             .arguments_length = arguments_length};
+                             .arguments_length = arguments_length,
+                             .capacity = arguments_length + 1};
     calls->items[calls->count++] = call;
-    return call.name && call.arguments ? 1 : -1;
+    return (call.name || !name) && call.arguments ? 1 : -1;
 }
 
 int chat_call_set_arguments(struct chat_call *call, const char *arguments, size_t length)
@@ -72,6 +75,7 @@ int chat_call_set_arguments(struct chat_call *call, const char *arguments, size_
     free(call->arguments);
     call->arguments = own;
     call->arguments_length = length;
+    call->capacity = length + 1;
     return 0;
 }
 
@@ -80,6 +84,22 @@ json_t *chat_calls_load(const struct chat_calls *calls, const char *text, size_t
 {
     return calls->repeats ? request_load_repeats(text, length, err)
                           : request_load(text, length, err);
+}
+
+json_t *chat_calls_value(const char *text, size_t length, bool *failed)
+{
+    struct strbuf object = {0};
+    struct api_error err = {0};
+    strbuf_puts(&object, "{\"v\":");
+    strbuf_append(&object, text, length);
+    strbuf_puts(&object, "}");
+    json_t *loaded = object.failed ? NULL : request_load(object.data, object.length, &err);
+    json_t *value = json_object_size(loaded) == 1 ? json_object_get(loaded, "v") : NULL;
+    *failed |= object.failed || err.code == API_OUT_OF_MEMORY;
+    json_incref(value);
+    json_decref(loaded);
+    strbuf_clear(&object);
+    return value;
 }
 
 /* Arguments that repeat a key, each of which counts once. */
@@ -121,4 +141,50 @@ int chat_calls_add_cut(struct chat_calls *calls, const char *name, size_t name_l
     return name_length == 0 || memchr(name, 0, name_length)
                ? 0
                : append(calls, name, name_length, arguments, arguments_length);
+}
+
+int chat_calls_begin(struct chat_calls *calls, const char *name, size_t name_length)
+{
+    if (append(calls, name, name_length, "", 0) < 0)
+        return -1;
+    calls->items[calls->count - 1].open = true;
+    return 0;
+}
+
+/* The call that is open: of this list, or of one before it. */
+static struct chat_call *open_call(struct chat_calls *calls)
+{
+    struct chat_call *last = calls->count > 0 ? &calls->items[calls->count - 1] : NULL;
+    if (last && last->open)
+        return last;
+    if (append(calls, NULL, 0, "", 0) < 0)
+        return NULL;
+    last = &calls->items[calls->count - 1];
+    last->open = true;
+    return last;
+}
+
+int chat_calls_more(struct chat_calls *calls, const char *arguments, size_t length)
+{
+    struct error err = ERROR_INIT;
+    struct chat_call *call = length > 0 ? open_call(calls) : NULL;
+    if (length == 0)
+        return 0;
+    if (!call || array_grow((void **)&call->arguments, &call->capacity,
+                            call->arguments_length + length + 1, 1, &err))
+        return -1;
+    memcpy(call->arguments + call->arguments_length, arguments, length);
+    call->arguments_length += length;
+    call->arguments[call->arguments_length] = 0;
+    return 0;
+}
+
+int chat_calls_end(struct chat_calls *calls, bool cut)
+{
+    struct chat_call *call = open_call(calls);
+    if (!call || (!cut && chat_calls_more(calls, "}", 1)))
+        return -1;
+    call->cut = cut;
+    call->open = false;
+    return 0;
 }

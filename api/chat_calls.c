@@ -7,36 +7,6 @@
 
 #include <string.h>
 
-static bool begins_python(char byte)
-{
-    return byte == '[' || byte == '_' || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
-}
-
-/* Python: the body ends where the marker begins. */
-static enum chat_scan_result python_scan(struct chat_scan *scan, const char *close,
-                                         const char *body, size_t length, bool last)
-{
-    enum { BEFORE, WITHIN };
-    size_t marker = strlen(close);
-    if (scan->phase == BEFORE) {
-        scan->at = chat_calls_skip(body, length, scan->at);
-        if (scan->at < length && !begins_python(body[scan->at]))
-            return CHAT_SCAN_TEXT;
-        if (scan->at == length && !last)
-            return CHAT_SCAN_OPEN;
-        scan->phase = WITHIN;
-    }
-    const char *found =
-        length > scan->at ? memmem(body + scan->at, length - scan->at, close, marker) : NULL;
-    if (found || last) {
-        scan->end = found ? (size_t)(found - body) : length;
-        scan->at = scan->end;
-        return CHAT_SCAN_CALL;
-    }
-    scan->at = length > marker ? length - marker : 0;
-    return CHAT_SCAN_OPEN;
-}
-
 /* The body is complete: its marker follows, perhaps after white space. A text may also end there,
  * or within the marker. */
 static enum chat_scan_result expect_close(struct chat_scan *scan, const char *close,
@@ -59,27 +29,40 @@ static enum chat_scan_result expect_close(struct chat_scan *scan, const char *cl
     }
 }
 
-enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_format format,
-                                     const char *close, const char *body, size_t length, bool last,
-                                     size_t *used)
+enum chat_scan_result chat_scan_push(struct chat_scan *scan, const struct chat_reading *reading,
+                                     const char *body, size_t length, bool last, size_t *used)
 {
     enum chat_scan_result result = CHAT_SCAN_CALL;
     if (scan->end == 0) {
-        if (format == CHAT_CALLS_JSON)
-            result = chat_calls_json_scan(scan, body, length);
-        else if (format == CHAT_CALLS_XML)
-            result = chat_calls_xml_scan(scan, body, length);
+        if (reading->format == CHAT_CALLS_JSON)
+            result = chat_calls_json_scan(scan, reading, body, length);
+        else if (reading->format == CHAT_CALLS_XML)
+            result = chat_calls_xml_scan(scan, reading, body, length);
         else
-            result = python_scan(scan, close, body, length, last);
+            result = chat_calls_python_scan(scan, reading, body, length, last);
     }
     if (result == CHAT_SCAN_CALL)
-        return expect_close(scan, close, body, length, last, used);
+        return expect_close(scan, reading->close, body, length, last, used);
     *used = result == CHAT_SCAN_TEXT ? scan->at : length;
     return result == CHAT_SCAN_OPEN && last ? CHAT_SCAN_TEXT : result;
 }
 
-/* Gives a call the values that its tool asks for, unless they then nest too deep. -1: no memory. */
-static int fit(struct chat_call *call, const struct chat_types *types)
+int chat_calls_told(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                    size_t used, bool whole)
+{
+    int result = 0;
+    if (!scan->open)
+        return 0;
+    scan->open = false;
+    if (!whole)
+        result = reading->format == CHAT_CALLS_JSON ? chat_calls_json_cut(scan, reading, body, used)
+                 : reading->format == CHAT_CALLS_XML
+                     ? chat_calls_xml_cut(scan, reading, body, used)
+                     : chat_calls_python_cut(scan, reading, body, used);
+    return result || chat_calls_end(reading->calls, !whole) ? -1 : 0;
+}
+
+int chat_calls_fit(struct chat_call *call, const struct chat_types *types)
 {
     struct strbuf arguments = {0};
     struct api_error err = {0};
@@ -103,7 +86,7 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                  : format == CHAT_CALLS_XML ? chat_calls_xml_read(calls, scan, body, types)
                                             : chat_calls_python_read(calls, body, scan->end);
     for (size_t i = before; i < calls->count && result > 0; i++)
-        result = fit(&calls->items[i], types) ? -1 : result;
+        result = chat_calls_fit(&calls->items[i], types) ? -1 : result;
     if (result <= 0)
         chat_calls_cut(calls, before);
     return result;

@@ -15,13 +15,17 @@
 #include "api/chat_types.h"
 
 /* body [length]: what stands behind the opening marker so far, the same bytes as in the call before
- * and perhaps more; `last`: no more comes. close: the closing marker; "": there is none. */
-enum chat_scan_result chat_scan_push(struct chat_scan *scan, enum chat_calls_format format,
-                                     const char *close, const char *body, size_t length, bool last,
-                                     size_t *used);
+ * and perhaps more; `last`: no more comes. Adds to reading->calls what is told in parts. */
+enum chat_scan_result chat_scan_push(struct chat_scan *scan, const struct chat_reading *reading,
+                                     const char *body, size_t length, bool last, size_t *used);
 
-/* Adds the calls of a body whose end was found, with values as the tools ask for them. 0: it is
- * none, nothing is added; 1: it is; -1: no memory. */
+/* The end of a body whose calls were told in parts: the open one, if there is one, is whole, or cut
+ * off at body[used]. -1: no memory. */
+int chat_calls_told(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                    size_t used, bool whole);
+
+/* Of bodies that are told as a whole. Adds the calls of one whose end was found, with values as the
+ * tools ask for them. 0: it is none, nothing is added; 1: it is; -1: no memory. */
 int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
                     const struct chat_scan *scan, const char *body, const struct chat_types *types);
 

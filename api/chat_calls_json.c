@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls in JSON: one object with name and arguments, or a list of such objects. */
 #include "api/chat_formats.h"
-#include "api/request.h"
+#include "api/chat_values.h"
 #include "api/strbuf.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* What may come next. Of numbers and words only the letters are looked at here: whoever reads the
- * call refuses the others. */
+/* What may come next. */
 enum phase {
     BEFORE, /* zero: an object or a list */
     VALUE,
@@ -16,11 +16,13 @@ enum phase {
     KEY,
     COLON,
     NEXT, /* a comma or the end of what is open */
-    WORD,
+    WORD, /* a number, or true, false, null: of these only the letters are looked at */
     STRING,
     ESCAPE,
+    DIGITS,
     KEY_STRING,
     KEY_ESCAPE,
+    KEY_DIGITS,
 };
 
 static bool open_container(struct chat_scan *scan, bool list)
@@ -62,15 +64,48 @@ static bool begin_value(struct chat_scan *scan, char byte)
     return byte && strchr("\"-0123456789tfn", byte);
 }
 
+/* The phase of the string, or of the key, that the byte is in. */
+static int within(const struct chat_scan *scan, int string)
+{
+    return scan->phase >= KEY_STRING ? string + KEY_STRING - STRING : string;
+}
+
 static bool in_string(struct chat_scan *scan, char byte)
 {
-    bool key = scan->phase == KEY_STRING;
-    if ((unsigned char)byte < 0x20)
+    if ((unsigned char)byte < 0x20 || (scan->half && byte != '\\'))
         return false;
     if (byte == '\\')
-        scan->phase = key ? KEY_ESCAPE : ESCAPE;
+        scan->phase = within(scan, ESCAPE);
     else if (byte == '"')
-        scan->phase = key ? COLON : NEXT;
+        scan->phase = scan->phase == KEY_STRING ? COLON : NEXT;
+    return true;
+}
+
+static bool in_escape(struct chat_scan *scan, char byte)
+{
+    scan->digits = 4;
+    scan->unit = 0;
+    bool unicode = byte == 'u';
+    scan->phase = within(scan, unicode ? DIGITS : STRING);
+    return unicode || (!scan->half && byte && strchr("\"\\/bfnrt", byte));
+}
+
+/* Of \uXXXX; characters beyond U+FFFF take two of these. No key has a NUL. */
+static bool in_digits(struct chat_scan *scan, char byte)
+{
+    char lower = (char)(byte | 0x20);
+    bool digit = byte >= '0' && byte <= '9', letter = lower >= 'a' && lower <= 'f';
+    if (!digit && !letter)
+        return false;
+    scan->unit = scan->unit << 4 | (unsigned)(digit ? byte - '0' : lower - 'a' + 10);
+    if (--scan->digits > 0)
+        return true;
+    bool first = scan->unit >= 0xD800 && scan->unit < 0xDC00;
+    bool second = scan->unit >= 0xDC00 && scan->unit < 0xE000;
+    if (second != scan->half || (scan->phase == KEY_DIGITS && scan->unit == 0))
+        return false;
+    scan->half = first;
+    scan->phase = within(scan, STRING);
     return true;
 }
 
@@ -85,16 +120,21 @@ static bool next(struct chat_scan *scan, char byte)
 /* Takes a byte. False: no JSON has it here. */
 static bool take(struct chat_scan *scan, char byte)
 {
-    if (scan->phase == STRING || scan->phase == KEY_STRING)
+    switch (scan->phase) {
+    case STRING:
+    case KEY_STRING:
         return in_string(scan, byte);
-    if (scan->phase == ESCAPE || scan->phase == KEY_ESCAPE) {
-        scan->phase = scan->phase == ESCAPE ? STRING : KEY_STRING;
-        return (unsigned char)byte >= 0x20;
-    }
-    if (scan->phase == WORD && is_word(byte))
-        return true;
-    if (scan->phase == WORD)
+    case ESCAPE:
+    case KEY_ESCAPE:
+        return in_escape(scan, byte);
+    case DIGITS:
+    case KEY_DIGITS:
+        return in_digits(scan, byte);
+    case WORD:
+        if (is_word(byte))
+            return true;
         scan->phase = NEXT;
+    }
     if (chat_calls_space(byte))
         return true;
     switch (scan->phase) {
@@ -117,20 +157,6 @@ static bool take(struct chat_scan *scan, char byte)
     default:
         return next(scan, byte);
     }
-}
-
-enum chat_scan_result chat_calls_json_scan(struct chat_scan *scan, const char *body, size_t length)
-{
-    while (scan->at < length) {
-        if (!take(scan, body[scan->at]))
-            return CHAT_SCAN_TEXT;
-        scan->at++;
-        if (scan->depth == 0 && scan->phase == NEXT) {
-            scan->end = scan->at;
-            return CHAT_SCAN_CALL;
-        }
-    }
-    return CHAT_SCAN_OPEN;
 }
 
 /* Reading. The body is JSON, but for what numbers and words say. */
@@ -285,4 +311,234 @@ int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t leng
             at = chat_calls_skip(body, length, at + 1);
     }
     return result;
+}
+
+/* Telling. Of a call in JSON the arguments are told as they are written, but for values that the
+ * tool's schema wants otherwise: these, numbers and words are told when they are whole. */
+
+/* The depth of a call's members. */
+static int level(const struct chat_scan *scan)
+{
+    return scan->lists & 1 ? 2 : 1;
+}
+
+static bool is_key(const struct chat_scan *scan, const char *body, const char *name)
+{
+    size_t length = strlen(name);
+    return scan->key.end - scan->key.begin == length + 2 &&
+           memcmp(body + scan->key.begin + 1, name, length) == 0;
+}
+
+/* The name of the call, if one of the tools has it. */
+static bool take_name(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                      size_t end)
+{
+    bool failed = false;
+    json_t *value = chat_calls_value(body + scan->value, end - scan->value, &failed);
+    const char *name = json_string_value(value);
+    size_t length = json_string_length(value);
+    if (name && strlen(name) == length && chat_types_knows(reading->types, name, length))
+        failed |= !(scan->name = strdup(name));
+    json_decref(value);
+    return !failed;
+}
+
+static bool tell(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                 size_t end)
+{
+    bool failed = chat_calls_more(reading->calls, body + scan->told, end - scan->told);
+    scan->told = end;
+    return !failed;
+}
+
+/* A value of the call: its arguments begin. */
+static bool begin_arguments(struct chat_scan *scan, const struct chat_reading *reading,
+                            const char *body)
+{
+    if (scan->open || !scan->name || body[scan->at] != '{' || scan->telling == CHAT_TELLING_WHOLE ||
+        (!is_key(scan, body, "arguments") && !is_key(scan, body, "parameters")))
+        return true;
+    scan->telling = CHAT_TELLING_PARTS;
+    scan->open = scan->inside = true;
+    scan->told = scan->at;
+    return chat_calls_begin(reading->calls, scan->name, strlen(scan->name)) == 0;
+}
+
+/* What the schema allows for the argument. Nobody escapes what may stand in a key. */
+static unsigned kinds_of(const struct chat_scan *scan, const struct chat_reading *reading,
+                         const char *body)
+{
+    const char *key = body + scan->key.begin + 1;
+    size_t length = scan->key.end - scan->key.begin - 2;
+    return memchr(key, '\\', length)
+               ? 0
+               : chat_types_asked(reading->types, scan->name, strlen(scan->name), key, length);
+}
+
+/* A value of an argument. */
+static bool begin_argument(struct chat_scan *scan, const struct chat_reading *reading,
+                           const char *body)
+{
+    scan->held = !chat_values_stays(body[scan->at], kinds_of(scan, reading, body));
+    return !scan->held || tell(scan, reading, body, scan->at);
+}
+
+static bool end_argument(struct chat_scan *scan, const struct chat_reading *reading,
+                         const char *body, size_t end)
+{
+    struct strbuf value = {0};
+    if (!scan->held)
+        return true;
+    chat_values_put(&value, body + scan->told, end - scan->told, kinds_of(scan, reading, body));
+    bool failed = value.failed || chat_calls_more(reading->calls, value.data, value.length);
+    strbuf_clear(&value);
+    scan->held = false;
+    scan->told = end;
+    return !failed;
+}
+
+/* An object of a list, some of which has been told. */
+static int read_item(const struct chat_reading *reading, const char *body, size_t begin, size_t end)
+{
+    int read = read_object(reading->calls, body, begin, end);
+    if (read <= 0)
+        return read;
+    return chat_calls_fit(&reading->calls->items[reading->calls->count - 1], reading->types) ? -1
+                                                                                             : 1;
+}
+
+/* The object of a call has ended. */
+static enum chat_scan_result end_object(struct chat_scan *scan, const struct chat_reading *reading,
+                                        const char *body, size_t end)
+{
+    bool open = scan->open;
+    free(scan->name);
+    scan->name = NULL;
+    if (scan->telling == CHAT_TELLING_OPEN)
+        scan->telling = CHAT_TELLING_WHOLE;
+    if (scan->telling == CHAT_TELLING_WHOLE || level(scan) == 1)
+        return CHAT_SCAN_CALL; /* its marker follows */
+    scan->open = false;
+    int read = open ? chat_calls_end(reading->calls, false) ? -1 : 1
+                    : read_item(reading, body, scan->object, end);
+    scan->told = read > 0 ? end : scan->told;
+    return read < 0 ? CHAT_SCAN_NO_MEMORY : read == 0 ? CHAT_SCAN_TEXT : CHAT_SCAN_CALL;
+}
+
+/* What ends before body[end]: a value at the depth that the scan has. */
+static enum chat_scan_result end_value(struct chat_scan *scan, const struct chat_reading *reading,
+                                       const char *body, size_t end)
+{
+    int depth = scan->depth, calls = level(scan);
+    bool well = true;
+    if (depth == calls - 1)
+        return end_object(scan, reading, body, end);
+    if (depth == calls && !in_list(scan)) {
+        if (scan->inside) {
+            well = tell(scan, reading, body, end - 1);
+            scan->inside = false;
+        } else if (!scan->open && !scan->name && is_key(scan, body, "name")) {
+            well = take_name(scan, reading, body, end);
+        }
+    } else if (depth == calls + 1 && scan->inside) {
+        well = end_argument(scan, reading, body, end);
+    }
+    return well ? CHAT_SCAN_CALL : CHAT_SCAN_NO_MEMORY;
+}
+
+/* A byte of a value has come that begins it. */
+static bool note_value(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                       int depth)
+{
+    int calls = level(scan);
+    if (scan->phase == WORD)
+        scan->word = scan->at;
+    if (depth == calls - 1)
+        scan->object = scan->at;
+    if (depth != calls && !(depth == calls + 1 && scan->inside))
+        return true;
+    scan->value = scan->at;
+    return depth == calls ? begin_arguments(scan, reading, body)
+                          : begin_argument(scan, reading, body);
+}
+
+/* Whether what is_word takes is a number or a word of JSON's. */
+static bool good_word(const char *text, size_t length, bool *failed)
+{
+    static const char *const WORDS[] = {"true", "false", "null", "0"};
+    for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
+        if (length == strlen(WORDS[i]) && memcmp(text, WORDS[i], length) == 0)
+            return true;
+    size_t digits = 0;
+    while (digits < length && text[digits] >= '0' && text[digits] <= '9')
+        digits++;
+    if (digits == length && length < 18 && text[0] != '0')
+        return true;
+    json_t *value = chat_calls_value(text, length, failed);
+    json_decref(value);
+    return value != NULL;
+}
+
+static enum chat_scan_result end_word(struct chat_scan *scan, const struct chat_reading *reading,
+                                      const char *body)
+{
+    bool failed = false;
+    if (!good_word(body + scan->word, scan->at - scan->word, &failed))
+        return failed ? CHAT_SCAN_NO_MEMORY : CHAT_SCAN_TEXT;
+    return end_value(scan, reading, body, scan->at);
+}
+
+/* Takes the byte at scan->at. CHAT_SCAN_CALL: it is well. */
+static enum chat_scan_result take_byte(struct chat_scan *scan, const struct chat_reading *reading,
+                                       const char *body)
+{
+    const int phase = scan->phase, depth = scan->depth;
+    enum chat_scan_result result = CHAT_SCAN_CALL;
+    if (phase == WORD && !is_word(body[scan->at]))
+        result = end_word(scan, reading, body);
+    if (result != CHAT_SCAN_CALL)
+        return result;
+    if (!take(scan, body[scan->at]))
+        return CHAT_SCAN_TEXT;
+    if (scan->phase == KEY_STRING && (phase == KEY || phase == FIRST_KEY)) {
+        if (depth <= level(scan) + 1 && (depth <= level(scan) || scan->inside))
+            scan->key = (struct chat_part){scan->at, scan->at};
+    } else if (phase == KEY_STRING && scan->phase == COLON) {
+        if (scan->key.end == scan->key.begin)
+            scan->key.end = scan->at + 1;
+    } else if ((phase == BEFORE || phase == VALUE || phase == FIRST_ITEM) &&
+               (scan->depth > depth || scan->phase == STRING || scan->phase == WORD)) {
+        return note_value(scan, reading, body, depth) ? CHAT_SCAN_CALL : CHAT_SCAN_NO_MEMORY;
+    }
+    if (scan->depth < depth || (phase == STRING && scan->phase == NEXT))
+        return end_value(scan, reading, body, scan->at + 1);
+    return CHAT_SCAN_CALL;
+}
+
+enum chat_scan_result chat_calls_json_scan(struct chat_scan *scan,
+                                           const struct chat_reading *reading, const char *body,
+                                           size_t length)
+{
+    enum chat_scan_result result = CHAT_SCAN_OPEN;
+    while (scan->at < length && result == CHAT_SCAN_OPEN) {
+        result = take_byte(scan, reading, body);
+        if (result != CHAT_SCAN_CALL)
+            break;
+        scan->at++;
+        result = CHAT_SCAN_OPEN;
+        if (scan->depth == 0 && scan->phase == NEXT) {
+            scan->end = scan->at;
+            return CHAT_SCAN_CALL;
+        }
+    }
+    if (result != CHAT_SCAN_NO_MEMORY && scan->inside && !scan->held &&
+        !tell(scan, reading, body, scan->at))
+        return CHAT_SCAN_NO_MEMORY;
+    return result;
+}
+
+int chat_calls_json_cut(struct chat_scan *scan, const struct chat_reading *reading,
+                        const char *body, size_t length)
+{
+    return scan->inside && !tell(scan, reading, body, length) ? -1 : 0;
 }

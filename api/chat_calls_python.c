@@ -3,6 +3,12 @@
  * brackets. Values are literals of Python's or words of JSON's. */
 #include "api/chat_formats.h"
 #include "api/chat_literals.h"
+#include "api/chat_values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Reading. */
 
 static bool argument(struct chat_literals *r)
 {
@@ -75,4 +81,232 @@ int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t le
 int chat_calls_python_read_cut(struct chat_calls *calls, const char *body, size_t length)
 {
     return read_all(calls, body, length, CHAT_LITERALS_OPEN);
+}
+
+/* Telling: an argument is told when it is whole, a call's last brace with its last parenthesis. */
+
+enum phase { BEFORE, LIST, CALL, AFTER_CALL, ARGUMENT, AFTER };
+
+/* Arguments of the open call. */
+static bool put_argument(struct chat_scan *scan, const struct chat_reading *reading,
+                         const char *body, size_t end, bool *failed)
+{
+    struct chat_literals r = {.text = body + scan->value, .length = end - scan->value};
+    struct strbuf out = {0};
+    struct chat_part key = chat_literals_name(&r);
+    size_t length = key.end - key.begin;
+    json_t *read = NULL;
+    if (length > 0 && chat_literals_take(&r, '=') && chat_literals_value(&r)) {
+        chat_literals_skip(&r);
+        if (r.at == r.length)
+            read = chat_calls_value(r.out.data, r.out.length, failed);
+    }
+    if (read) {
+        strbuf_puts(&out, scan->num_told > 0 ? ", " : "");
+        strbuf_json_string(&out, r.text + key.begin, length);
+        strbuf_puts(&out, ": ");
+        chat_values_put(&out, r.out.data, r.out.length,
+                        chat_types_asked(reading->types, scan->name, strlen(scan->name),
+                                         r.text + key.begin, length));
+        *failed |= out.failed || chat_calls_more(reading->calls, out.data, out.length);
+        scan->num_told++;
+    }
+    *failed |= chat_literals_failed(&r);
+    chat_literals_clear(&r);
+    strbuf_clear(&out);
+    json_decref(read);
+    return read;
+}
+
+/* The end of a call. */
+static enum chat_scan_result end_call(struct chat_scan *scan, const struct chat_reading *reading)
+{
+    scan->open = false;
+    scan->told = scan->word + 1;
+    scan->phase = AFTER_CALL;
+    return chat_calls_end(reading->calls, false) ? CHAT_SCAN_NO_MEMORY : CHAT_SCAN_CALL;
+}
+
+/* Arguments of which nothing but the last is not told; scan->word is the next byte to look at. */
+static enum chat_scan_result take_argument(struct chat_scan *scan,
+                                           const struct chat_reading *reading, const char *body,
+                                           size_t length)
+{
+    bool failed = false;
+    for (; scan->word < length; scan->word++) {
+        char byte = body[scan->word];
+        if (byte == '\\' && scan->quote) {
+            if (scan->word + 1 == length)
+                return CHAT_SCAN_OPEN;
+            scan->word++;
+        } else if (scan->quote) {
+            scan->quote = byte == scan->quote ? 0 : scan->quote;
+        } else if (byte == '"' || byte == '\'') {
+            scan->quote = byte;
+        } else if (byte == '[' || byte == '{') {
+            scan->depth++;
+        } else if (byte == ']' || byte == '}') {
+            scan->depth--;
+        } else if (scan->depth <= 0 && (byte == ',' || byte == ')')) {
+            bool blank = chat_calls_skip(body, scan->word, scan->value) == scan->word;
+            if (blank ? byte == ',' : !put_argument(scan, reading, body, scan->word, &failed))
+                return failed ? CHAT_SCAN_NO_MEMORY : CHAT_SCAN_TEXT;
+            if (failed)
+                return CHAT_SCAN_NO_MEMORY;
+            scan->told = scan->value = scan->word + 1;
+            if (byte == ')')
+                return end_call(scan, reading);
+        }
+    }
+    return CHAT_SCAN_OPEN;
+}
+
+/* The name of a call, up to its parenthesis. */
+static enum chat_scan_result begin_call(struct chat_scan *scan, const struct chat_reading *reading,
+                                        const char *body, size_t length)
+{
+    struct chat_literals r = {.text = body, .length = length, .at = scan->told};
+    struct chat_part name = chat_literals_name(&r);
+    const char *text = body + name.begin;
+    size_t size = name.end - name.begin;
+    chat_literals_skip(&r);
+    if (r.at == length)
+        return CHAT_SCAN_OPEN;
+    if (size == 0 || !chat_literals_take(&r, '('))
+        return CHAT_SCAN_TEXT;
+    if (scan->telling == CHAT_TELLING_OPEN)
+        scan->telling =
+            chat_types_knows(reading->types, text, size) ? CHAT_TELLING_PARTS : CHAT_TELLING_WHOLE;
+    if (scan->telling == CHAT_TELLING_WHOLE)
+        return CHAT_SCAN_OPEN;
+    free(scan->name);
+    scan->name = strndup(text, size);
+    scan->told = scan->value = scan->word = r.at;
+    scan->num_told = 0;
+    scan->depth = 0;
+    scan->open = true;
+    scan->phase = ARGUMENT;
+    return scan->name && chat_calls_begin(reading->calls, text, size) == 0 &&
+                   chat_calls_more(reading->calls, "{", 1) == 0
+               ? CHAT_SCAN_CALL
+               : CHAT_SCAN_NO_MEMORY;
+}
+
+static enum chat_scan_result step(struct chat_scan *scan, const struct chat_reading *reading,
+                                  const char *body, size_t length)
+{
+    if (scan->phase == ARGUMENT)
+        return take_argument(scan, reading, body, length);
+    size_t at = chat_calls_skip(body, length, scan->told);
+    char byte = at < length ? body[at] : 0;
+    if (at == length)
+        return CHAT_SCAN_OPEN;
+    scan->told = at;
+    switch (scan->phase) {
+    case LIST:
+        scan->lists = byte == '[';
+        scan->told += byte == '[';
+        scan->phase = CALL;
+        return CHAT_SCAN_CALL;
+    case AFTER_CALL:
+        if (byte == ',' || (byte == ']' && scan->lists))
+            scan->told++;
+        else if (scan->lists)
+            return CHAT_SCAN_TEXT;
+        scan->phase = byte == ']' ? AFTER : CALL;
+        return CHAT_SCAN_CALL;
+    case CALL:
+        if (byte != ']' || !scan->lists || scan->telling == CHAT_TELLING_OPEN)
+            return begin_call(scan, reading, body, length);
+        scan->told++;
+        scan->phase = AFTER;
+        return CHAT_SCAN_CALL;
+    default:
+        return CHAT_SCAN_TEXT;
+    }
+}
+
+/* Tells what of body [length] is certain. CHAT_SCAN_TEXT: no call goes on as this does. */
+static enum chat_scan_result walk(struct chat_scan *scan, const struct chat_reading *reading,
+                                  const char *body, size_t length)
+{
+    enum chat_scan_result result = length < scan->told ? CHAT_SCAN_OPEN : CHAT_SCAN_CALL;
+    while (result == CHAT_SCAN_CALL && scan->telling != CHAT_TELLING_WHOLE)
+        result = step(scan, reading, body, length);
+    if (result == CHAT_SCAN_TEXT && scan->telling == CHAT_TELLING_OPEN) {
+        scan->telling = CHAT_TELLING_WHOLE;
+        result = CHAT_SCAN_OPEN;
+    }
+    if (result == CHAT_SCAN_TEXT)
+        scan->at = scan->told;
+    return result;
+}
+
+int chat_calls_python_cut(struct chat_scan *scan, const struct chat_reading *reading,
+                          const char *body, size_t length)
+{
+    struct chat_literals r = {
+        .text = body + scan->value, .length = length - scan->value, .end = CHAT_LITERALS_OPEN};
+    bool closed, well = chat_literals_items(&r, ')', argument, &closed);
+    bool failed = chat_literals_failed(&r);
+    if (well && r.out.length > 0 && !failed)
+        failed = (scan->num_told > 0 && chat_calls_more(reading->calls, ", ", 2)) ||
+                 chat_calls_more(reading->calls, r.out.data, r.out.length);
+    chat_literals_clear(&r);
+    return failed ? -1 : 0;
+}
+
+/* The scan: a body ends where its marker begins. */
+
+static bool begins(char byte)
+{
+    return byte == '[' || byte == '_' || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
+/* The body is there, up to scan->end; `cut`: without its marker. */
+static enum chat_scan_result ended(struct chat_scan *scan, const struct chat_reading *reading,
+                                   const char *body, bool cut)
+{
+    enum chat_scan_result result = walk(scan, reading, body, scan->end);
+    if (scan->telling != CHAT_TELLING_PARTS)
+        return result == CHAT_SCAN_NO_MEMORY ? result : CHAT_SCAN_CALL;
+    if (result == CHAT_SCAN_TEXT && cut && !scan->open &&
+        chat_calls_match(body, scan->end, scan->told, reading->close) == CHAT_MATCH_BEGINS) {
+        scan->end = scan->told;
+        return CHAT_SCAN_CALL;
+    }
+    if (result != CHAT_SCAN_OPEN)
+        return result;
+    if (scan->phase == AFTER || scan->phase == AFTER_CALL ||
+        (scan->phase == CALL && scan->told == scan->end))
+        return CHAT_SCAN_CALL;
+    scan->at = cut ? scan->end : scan->told;
+    return CHAT_SCAN_TEXT;
+}
+
+enum chat_scan_result chat_calls_python_scan(struct chat_scan *scan,
+                                             const struct chat_reading *reading, const char *body,
+                                             size_t length, bool last)
+{
+    const char *close = reading->close;
+    size_t marker = strlen(close);
+    if (scan->phase == BEFORE) {
+        scan->at = chat_calls_skip(body, length, scan->at);
+        if (scan->at < length && !begins(body[scan->at]))
+            return CHAT_SCAN_TEXT;
+        if (scan->at == length && !last)
+            return CHAT_SCAN_OPEN;
+        scan->told = scan->at;
+        scan->phase = LIST;
+    }
+    const char *found =
+        length > scan->at ? memmem(body + scan->at, length - scan->at, close, marker) : NULL;
+    if (found || last) {
+        scan->end = found ? (size_t)(found - body) : length;
+        scan->at = scan->end;
+        return ended(scan, reading, body, !found);
+    }
+    scan->at = length > marker ? length - marker : 0;
+    enum chat_scan_result result = walk(scan, reading, body, scan->at);
+    return result == CHAT_SCAN_CALL ? CHAT_SCAN_OPEN : result;
 }

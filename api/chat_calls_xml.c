@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls in Qwen3-Coder's XML. Values are bare text: the request's tools say of what type. */
 #include "api/chat_formats.h"
+#include "api/chat_values.h"
 #include "api/request.h"
 #include "api/strbuf.h"
 #include "engine/text/buffer.h"
@@ -36,7 +37,7 @@ static enum chat_match take_word(struct chat_scan *scan, const char *body, size_
     return match;
 }
 
-static enum chat_scan_result unless(enum chat_match match, struct chat_scan *scan, int phase)
+static enum chat_scan_result go_on(enum chat_match match, struct chat_scan *scan, int phase)
 {
     if (match == CHAT_MATCH_WHOLE)
         scan->phase = phase;
@@ -76,11 +77,11 @@ static enum chat_scan_result between(struct chat_scan *scan, const char *body, s
 {
     enum chat_match match = take_word(scan, body, length, PARAMETER);
     if (match != CHAT_MATCH_NO)
-        return unless(match, scan, KEY);
+        return go_on(match, scan, KEY);
     match = take_word(scan, body, length, FUNCTION_END);
     if (match == CHAT_MATCH_WHOLE)
         scan->end = scan->at;
-    return unless(match, scan, BETWEEN);
+    return go_on(match, scan, BETWEEN);
 }
 
 /* What follows an end of a parameter at body[at]: a value that holds one itself goes on. */
@@ -119,29 +120,6 @@ static enum chat_scan_result content(struct chat_scan *scan, const char *body, s
             return CHAT_SCAN_CALL;
         }
     }
-}
-
-enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan, const char *body, size_t length)
-{
-    enum chat_scan_result result = CHAT_SCAN_CALL;
-    while (result == CHAT_SCAN_CALL && scan->end == 0)
-        switch (scan->phase) {
-        case OPENING:
-            result = unless(take_word(scan, body, length, FUNCTION), scan, NAME);
-            break;
-        case NAME:
-            result = take_name(scan, body, length, BETWEEN);
-            break;
-        case BETWEEN:
-            result = between(scan, body, length);
-            break;
-        case KEY:
-            result = take_name(scan, body, length, CONTENT);
-            break;
-        default:
-            result = content(scan, body, length);
-        }
-    return result;
 }
 
 /* Functions without a marker before them. */
@@ -243,25 +221,60 @@ static void write_value(const struct chat_calls *calls, struct strbuf *out, cons
         strbuf_json_string(out, text, length);
 }
 
+/* What values the parameter of that part may have. */
+static unsigned kinds_of_key(const struct chat_scan *scan, const char *body, size_t part,
+                             const struct chat_types *types)
+{
+    const struct chat_part *name = &scan->parts[0], *key = &scan->parts[part];
+    return chat_types_of(types, body + name->begin, name->end - name->begin, body + key->begin,
+                         key->end - key->begin);
+}
+
+static void write_key(struct strbuf *out, const struct chat_scan *scan, const char *body,
+                      size_t part)
+{
+    const struct chat_part *key = &scan->parts[part];
+    strbuf_puts(out, part > 1 ? ", " : "");
+    strbuf_json_string(out, body + key->begin, key->end - key->begin);
+    strbuf_puts(out, ": ");
+}
+
 /* The members that are whole; the object goes on. */
 static void write_members(const struct chat_calls *calls, struct strbuf *out,
                           const struct chat_scan *scan, const char *body,
                           const struct chat_types *types)
 {
-    const struct chat_part *name = &scan->parts[0];
     strbuf_puts(out, "{");
     for (size_t i = 1; i < scan->num_parts; i += 2) {
-        const struct chat_part *key = &scan->parts[i];
-        strbuf_puts(out, i > 1 ? ", " : "");
-        strbuf_json_string(out, body + key->begin, key->end - key->begin);
-        strbuf_puts(out, ": ");
+        write_key(out, scan, body, i);
         if (i + 1 == scan->num_parts)
             return;
         struct chat_part value = trimmed(body, scan->parts[i + 1]);
-        unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
-                                       body + key->begin, key->end - key->begin);
-        write_value(calls, out, body + value.begin, value.end - value.begin, kinds);
+        write_value(calls, out, body + value.begin, value.end - value.begin,
+                    kinds_of_key(scan, body, i, types));
     }
+}
+
+/* A part of a string. */
+static void write_inner(struct strbuf *out, const char *text, size_t length)
+{
+    struct strbuf quoted = {0};
+    strbuf_json_string(&quoted, text, length);
+    out->failed |= quoted.failed;
+    if (!quoted.failed)
+        strbuf_append(out, quoted.data + 1, quoted.length - 2);
+    strbuf_clear(&quoted);
+}
+
+/* Where the value body[begin..length], which is cut off, ends: without a part of its end. */
+static size_t begun_end(const char *body, size_t begin, size_t length)
+{
+    static const char END[] = "\n</parameter>";
+    size_t size = sizeof END - 1;
+    size = size < length - begin ? size : length - begin;
+    while (size > 0 && memcmp(body + length - size, END, size) != 0)
+        size--;
+    return length - size;
 }
 
 /* What there is of the last value, which is cut off at body[length]: a string without its end. It
@@ -270,26 +283,21 @@ static void write_begun(const struct chat_calls *calls, struct strbuf *out,
                         const struct chat_scan *scan, const char *body, size_t length,
                         const struct chat_types *types)
 {
-    static const char END[] = "\n</parameter>";
-    const struct chat_part *name = &scan->parts[0], *key = &scan->parts[scan->num_parts - 1];
-    size_t begin = key->end + 1, size = sizeof END - 1;
-    unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
-                                   body + key->begin, key->end - key->begin);
+    size_t begin = scan->parts[scan->num_parts - 1].end + 1;
+    unsigned kinds = kinds_of_key(scan, body, scan->num_parts - 1, types);
     if (chat_calls_match(body, length, scan->at, PARAMETER_END) == CHAT_MATCH_WHOLE) {
         struct chat_part value = trimmed(body, (struct chat_part){begin, scan->at});
         write_value(calls, out, body + value.begin, value.end - value.begin, kinds);
         return;
     }
     begin += begin < length && body[begin] == '\n';
-    size = size < length - begin ? size : length - begin;
-    while (size > 0 && memcmp(body + length - size, END, size) != 0)
-        size--; /* of its end there is nothing */
-    if (!(kinds & CHAT_STRING)) {
-        strbuf_append(out, body + begin, length - size - begin);
-        return;
-    }
-    strbuf_json_string(out, body + begin, length - size - begin);
-    out->length -= !out->failed; /* the quote */
+    size_t end = begun_end(body, begin, length);
+    if (kinds & CHAT_STRING)
+        strbuf_puts(out, "\"");
+    if (kinds & CHAT_STRING)
+        write_inner(out, body + begin, end - begin);
+    else
+        strbuf_append(out, body + begin, end - begin);
 }
 
 int chat_calls_xml_read_cut(struct chat_calls *calls, const struct chat_scan *scan,
@@ -321,4 +329,146 @@ int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, 
                                              out.data, out.length);
     strbuf_clear(&out);
     return result;
+}
+
+/* Telling. A value that can only be a string is told as it comes, others when they are whole. */
+
+/* Where the value of the last key begins, if its text is told as it comes; else SIZE_MAX. Begins to
+ * tell it. */
+static size_t begin_string(struct chat_scan *scan, const struct chat_reading *reading,
+                           const char *body, size_t length, size_t key, struct strbuf *out)
+{
+    size_t begin = scan->parts[key].end + 1;
+    if (kinds_of_key(scan, body, key, reading->types) != CHAT_STRING)
+        return SIZE_MAX;
+    begin += begin < length && body[begin] == '\n';
+    if (scan->told >= begin)
+        return scan->told;
+    strbuf_puts(out, "\"");
+    scan->told = begin;
+    return begin;
+}
+
+static void tell_value(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                       size_t key, struct strbuf *out)
+{
+    struct chat_part value = trimmed(body, scan->parts[key + 1]);
+    size_t from = begin_string(scan, reading, body, value.end, key, out);
+    if (from != SIZE_MAX) {
+        write_inner(out, body + from, value.end > from ? value.end - from : 0);
+        strbuf_puts(out, "\"");
+        return;
+    }
+    const struct chat_part *name = scan->parts, *named = &scan->parts[key];
+    struct strbuf written = {0};
+    write_value(reading->calls, &written, body + value.begin, value.end - value.begin,
+                kinds_of_key(scan, body, key, reading->types));
+    out->failed |= written.failed;
+    if (!written.failed)
+        chat_values_put(out, written.data, written.length,
+                        chat_types_asked(reading->types, body + name->begin,
+                                         name->end - name->begin, body + named->begin,
+                                         named->end - named->begin));
+    strbuf_clear(&written);
+}
+
+/* What is certain of a value that has not ended: whole characters, and no newline that may be the
+ * last. */
+static void tell_begun(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                       size_t length, struct strbuf *out)
+{
+    size_t key = scan->num_parts - 1, end = scan->at;
+    if (scan->parts[key].end + 1 == length)
+        return;
+    size_t from = begin_string(scan, reading, body, length, key, out);
+    end -= end > 0 && body[end - 1] == '\n';
+    while (end > 0 && end < length && (body[end] & 0xC0) == 0x80)
+        end--;
+    if (from == SIZE_MAX || end <= from)
+        return;
+    write_inner(out, body + from, end - from);
+    scan->told = end;
+}
+
+static int tell(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                size_t length)
+{
+    const struct chat_part *name = scan->parts;
+    struct strbuf out = {0};
+    /* A name alone may stand in a text about calls. */
+    if (scan->num_parts == 0 || scan->telling == CHAT_TELLING_WHOLE ||
+        (scan->num_parts == 1 && scan->end == 0))
+        return 0;
+    if (scan->telling == CHAT_TELLING_OPEN) {
+        bool known = chat_types_knows(reading->types, body + name->begin, name->end - name->begin);
+        scan->telling = known ? CHAT_TELLING_PARTS : CHAT_TELLING_WHOLE;
+        if (!known)
+            return 0;
+        if (chat_calls_begin(reading->calls, body + name->begin, name->end - name->begin))
+            return -1;
+        scan->open = true;
+        scan->num_told = 1;
+        strbuf_puts(&out, "{");
+    }
+    for (; scan->num_told < scan->num_parts; scan->num_told++)
+        if (scan->num_told % 2 == 1)
+            write_key(&out, scan, body, scan->num_told);
+        else
+            tell_value(scan, reading, body, scan->num_told - 1, &out);
+    if (scan->phase == CONTENT)
+        tell_begun(scan, reading, body, length, &out);
+    int result = out.failed ? -1 : chat_calls_more(reading->calls, out.data, out.length);
+    strbuf_clear(&out);
+    return result;
+}
+
+int chat_calls_xml_cut(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                       size_t length)
+{
+    struct strbuf out = {0};
+    if (scan->phase != CONTENT)
+        return 0;
+    size_t key = scan->num_parts - 1, from, end = scan->at;
+    const struct chat_part value = {scan->parts[key].end + 1, end};
+    bool ended = chat_calls_match(body, length, scan->at, PARAMETER_END) == CHAT_MATCH_WHOLE;
+    from = begin_string(scan, reading, body, length, key, &out);
+    if (from == SIZE_MAX) {
+        write_begun(reading->calls, &out, scan, body, length, reading->types);
+    } else {
+        end = ended ? trimmed(body, value).end : begun_end(body, from, length);
+        write_inner(&out, body + from, end > from ? end - from : 0);
+        strbuf_puts(&out, ended ? "\"" : "");
+    }
+    int result = out.failed ? -1 : chat_calls_more(reading->calls, out.data, out.length);
+    strbuf_clear(&out);
+    return result;
+}
+
+/* The scan. */
+
+static enum chat_scan_result step(struct chat_scan *scan, const char *body, size_t length)
+{
+    switch (scan->phase) {
+    case OPENING:
+        return go_on(take_word(scan, body, length, FUNCTION), scan, NAME);
+    case NAME:
+        return take_name(scan, body, length, BETWEEN);
+    case BETWEEN:
+        return between(scan, body, length);
+    case KEY:
+        return take_name(scan, body, length, CONTENT);
+    default:
+        return content(scan, body, length);
+    }
+}
+
+enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan,
+                                          const struct chat_reading *reading, const char *body,
+                                          size_t length)
+{
+    enum chat_scan_result result = CHAT_SCAN_CALL;
+    while (result == CHAT_SCAN_CALL && scan->end == 0)
+        result = step(scan, body, length);
+    return result != CHAT_SCAN_NO_MEMORY && tell(scan, reading, body, length) ? CHAT_SCAN_NO_MEMORY
+                                                                              : result;
 }

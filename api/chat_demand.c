@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char CHOICE[] = "tool_choice", TOOLS[] = "tools";
+static const char CHOICE[] = "tool_choice", TOOLS[] = "tools", ALLOWED[] = "allowed_tools";
+static const char FORMAT[] = "response_format";
 
 /* --- tool_choice --- */
 
@@ -41,23 +42,71 @@ static int read_function(const json_t *choice, const char **name, struct api_err
     return 0;
 }
 
-/* *demanded: calls are. *name: of the only function that may be called; NULL: any. */
-static int read_choice(const json_t *fields, bool *demanded, const char **name,
-                       struct api_error *err)
+/* What tool_choice asks. */
+struct choice {
+    bool demanded;  /* calls are */
+    json_t *wanted; /* names of the only functions that may be called; NULL: any */
+    bool one;       /* there is one of them, called once */
+};
+
+static int add_wanted(struct choice *out, const char *name, struct api_error *err)
+{
+    out->wanted = out->wanted ? out->wanted : json_object();
+    return json_object_set_new(out->wanted, name, json_true()) ? request_no_memory(err) : 0;
+}
+
+/* {"type": "allowed_tools", "allowed_tools": {"mode", "tools": [functions]}}. */
+static int read_allowed(struct choice *out, const json_t *choice, struct api_error *err)
+{
+    const json_t *allowed = json_object_get(choice, ALLOWED);
+    const json_t *tools = json_object_get(allowed, TOOLS);
+    const char *mode = json_string_value(json_object_get(allowed, "mode")), *name;
+    int result = 0;
+    if (!json_is_object(allowed))
+        return wrong("tool_choice.allowed_tools", "an object", allowed, err);
+    if (!mode || (strcmp(mode, "auto") != 0 && strcmp(mode, "required") != 0))
+        return api_error_set(err, API_INVALID_VALUE, CHOICE,
+                             "tool_choice.allowed_tools.mode: expected auto or required, got "
+                             "\"%.40s\"",
+                             mode ? mode : "");
+    if (json_array_size(tools) == 0)
+        return wrong("tool_choice.allowed_tools.tools", "a list of functions", tools, err);
+    out->demanded = strcmp(mode, "required") == 0;
+    for (size_t i = 0; i < json_array_size(tools) && result == 0; i++) {
+        result = read_function(json_array_get(tools, i), &name, err);
+        if (result == 0)
+            result = add_wanted(out, name, err);
+    }
+    return result;
+}
+
+static int read_object(struct choice *out, const json_t *choice, struct api_error *err)
+{
+    const char *type = json_string_value(json_object_get(choice, "type")), *name;
+    if (type && strcmp(type, ALLOWED) == 0)
+        return read_allowed(out, choice, err);
+    if (read_function(choice, &name, err))
+        return -1;
+    out->demanded = out->one = true;
+    return add_wanted(out, name, err);
+}
+
+/* The caller decrefs out->wanted, also on an error. */
+static int read_choice(const json_t *fields, struct choice *out, struct api_error *err)
 {
     const json_t *choice = request_field(fields, CHOICE);
     const char *word = json_string_value(choice);
-    *name = NULL;
-    *demanded = json_is_object(choice) || (word && strcmp(word, "required") == 0);
+    *out = (struct choice){.demanded = word && strcmp(word, "required") == 0};
     if (json_is_object(choice))
-        return read_function(choice, name, err);
-    if (!choice || *demanded || (word && strcmp(word, "auto") == 0) ||
+        return read_object(out, choice, err);
+    if (!choice || out->demanded || (word && strcmp(word, "auto") == 0) ||
         (word && strcmp(word, "none") == 0))
         return 0;
     if (!word)
         return request_wrong_type(err, CHOICE, "a string or an object", choice);
     return api_error_set(err, API_INVALID_VALUE, CHOICE,
-                         "tool_choice: expected auto, none, required or a function, got \"%.40s\"",
+                         "tool_choice: expected auto, none, required, a function or allowed_tools, "
+                         "got \"%.40s\"",
                          word);
 }
 
@@ -83,7 +132,7 @@ static json_t *describe(const json_t *function, const char *name, size_t index, 
 
 /* Adds a tool that may be called, unless one before it has its name. */
 static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t index,
-                    const char *wanted, bool types, struct api_error *err)
+                    const json_t *wanted, bool types, struct api_error *err)
 {
     const json_t *function = json_object_get(tool, "function");
     const json_t *name = json_object_get(function, "name");
@@ -99,7 +148,7 @@ static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t inde
     if (strlen(text) != json_string_length(name))
         return api_error_set(err, API_INVALID_VALUE, TOOLS,
                              "tools[%zu].function.name: expected no U+0000", index);
-    if ((wanted && strcmp(text, wanted) != 0) || json_object_get(known, text))
+    if ((wanted && !json_object_get(wanted, text)) || json_object_get(known, text))
         return 0;
     json_t *described = describe(function, text, index, types, err);
     if (!described)
@@ -109,19 +158,56 @@ static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t inde
     return 0;
 }
 
-static int add_tools(json_t *list, const json_t *tools, const char *wanted, bool types,
+/* Each name that is wanted is one of `known`. */
+static int check_wanted(json_t *wanted, const json_t *known, struct api_error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(wanted, name, value)
+    {
+        if (!json_object_get(known, name))
+            return api_error_set(err, API_INVALID_VALUE, CHOICE,
+                                 "tool_choice.function.name: expected that of one of tools, got "
+                                 "\"%.60s\"",
+                                 name);
+    }
+    return 0;
+}
+
+static int add_tools(json_t *list, const json_t *tools, json_t *wanted, bool types,
                      struct api_error *err)
 {
     json_t *known = json_object();
     int result = known ? 0 : request_no_memory(err);
     for (size_t i = 0; i < json_array_size(tools) && result == 0; i++)
         result = add_tool(list, known, json_array_get(tools, i), i, wanted, types, err);
+    if (result == 0)
+        result = check_wanted(wanted, known, err);
     json_decref(known);
-    if (result || json_array_size(list) > 0)
-        return result;
-    return api_error_set(err, API_INVALID_VALUE, CHOICE,
-                         "tool_choice.function.name: expected that of one of tools, got \"%.60s\"",
-                         wanted);
+    return result;
+}
+
+json_t *chat_demand_tools(const json_t *fields, struct api_error *err)
+{
+    json_t *tools = request_field(fields, TOOLS), *seen = NULL;
+    struct choice choice;
+    if (read_choice(fields, &choice, err) == 0 && (!choice.wanted || choice.demanded))
+        seen = tools ? json_incref(tools) : json_null();
+    else if (err->code == API_OK && !(seen = json_array()))
+        request_no_memory(err);
+    /* Nothing but the list keeps a model that may choose from the others. */
+    for (size_t i = 0; i < json_array_size(tools) && seen && seen != tools; i++) {
+        json_t *tool = json_array_get(tools, i);
+        const char *name =
+            json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        if (name && json_object_get(choice.wanted, name) && json_array_append(seen, tool))
+            request_no_memory(err);
+    }
+    json_decref(choice.wanted);
+    if (err->code == API_OK)
+        return seen;
+    json_decref(seen);
+    return NULL;
 }
 
 /* --- The demand --- */
@@ -136,17 +222,17 @@ static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list
                      one ? 1 : CHAT_DEMAND_MOST, "tools", list);
 }
 
-static int demand_calls(struct chat_demand *demand, const json_t *tools, const char *name,
+static int demand_calls(char **calls, size_t *length, const json_t *tools, json_t *wanted,
                         const struct chat_syntax *syntax, bool one, struct api_error *err)
 {
-    json_t *list = json_array(), *calls = NULL;
-    int result = list ? add_tools(list, tools, name, syntax->format == CHAT_CALLS_XML, err)
+    json_t *list = json_array(), *spec = NULL;
+    int result = list ? add_tools(list, tools, wanted, syntax->format == CHAT_CALLS_XML, err)
                       : request_no_memory(err);
-    if (result == 0 && !(calls = calls_of(syntax, one, list)))
+    if (result == 0 && !(spec = calls_of(syntax, one, list)))
         result = request_no_memory(err);
     if (result == 0)
-        result = request_dump(calls, &demand->calls, &demand->length, err);
-    json_decref(calls);
+        result = request_dump(spec, calls, length, err);
+    json_decref(spec);
     json_decref(list);
     return result;
 }
@@ -154,19 +240,30 @@ static int demand_calls(struct chat_demand *demand, const json_t *tools, const c
 void chat_demand_clear(struct chat_demand *demand)
 {
     free(demand->calls);
+    free(demand->offered);
     *demand = (struct chat_demand){0};
 }
 
-int chat_demand_read(struct chat_demand *demand, const json_t *fields,
-                     const struct chat_syntax *syntax, bool one, struct api_error *err)
+/* Whether the text has a format, which calls are not bound to. */
+static bool has_format(const json_t *fields)
+{
+    const char *type = json_string_value(json_object_get(request_field(fields, FORMAT), "type"));
+    return type && strcmp(type, "text") != 0;
+}
+
+static int make_demand(struct chat_demand *demand, const json_t *fields,
+                       const struct choice *choice, const struct chat_syntax *syntax, bool one,
+                       struct api_error *err)
 {
     const json_t *tools = request_field(fields, TOOLS);
-    const char *name;
-    bool demanded;
-    if (read_choice(fields, &demanded, &name, err))
-        return -1;
-    if (!demanded)
+    const char *word = json_string_value(request_field(fields, CHOICE));
+    bool may_call = json_array_size(tools) > 0 && !(word && strcmp(word, "none") == 0);
+    if (!choice->demanded &&
+        (!may_call || syntax->format == CHAT_CALLS_NONE || !has_format(fields)))
         return 0;
+    if (!choice->demanded)
+        return demand_calls(&demand->offered, &demand->offered_length, tools, choice->wanted,
+                            syntax, one, err);
     if (json_array_size(tools) == 0)
         return api_error_set(err, API_INVALID_VALUE, CHOICE,
                              "tool_choice: expected tools that can be called, got none");
@@ -174,7 +271,19 @@ int chat_demand_read(struct chat_demand *demand, const json_t *fields,
         return api_error_set(err, API_UNSUPPORTED, CHOICE,
                              "tool_choice: calls cannot be demanded, since the model's chat "
                              "template does not show how they are written");
-    return demand_calls(demand, tools, name, syntax, one || name, err);
+    return demand_calls(&demand->calls, &demand->length, tools, choice->wanted, syntax,
+                        one || choice->one, err);
+}
+
+int chat_demand_read(struct chat_demand *demand, const json_t *fields,
+                     const struct chat_syntax *syntax, bool one, struct api_error *err)
+{
+    struct choice choice;
+    int result = read_choice(fields, &choice, err);
+    if (result == 0)
+        result = make_demand(demand, fields, &choice, syntax, one, err);
+    json_decref(choice.wanted);
+    return result;
 }
 
 /* --- The constraint --- */
@@ -189,10 +298,12 @@ static json_t *spec_of(const struct chat_demand *demand, const struct chat_marke
         failed = json_object_set_new(spec, "reasoning",
                                      json_pack("{s:s,s:s,s:b}", "open", markers->open, "close",
                                                markers->close, "begun", demand->begun));
-    if (!failed && demand->calls) {
-        failed = json_object_set_new(spec, "calls",
-                                     request_load_dump(demand->calls, demand->length, err));
-    } else if (!failed) {
+    const char *calls = demand->calls ? demand->calls : demand->offered;
+    if (!failed && calls)
+        failed = json_object_set_new(
+            spec, "calls",
+            request_load_dump(calls, demand->calls ? demand->length : demand->offered_length, err));
+    if (!failed && !demand->calls) {
         failed = constraint_load(constraint, &inner, err) ||
                  json_object_set_new(spec, "kind", json_integer(constraint->kind)) ||
                  (inner && json_object_set(spec, "spec", inner));
@@ -208,9 +319,11 @@ static json_t *spec_of(const struct chat_demand *demand, const struct chat_marke
 int chat_demand_constrain(const struct chat_demand *demand, const struct chat_syntax *syntax,
                           struct constraint *constraint, struct api_error *err)
 {
-    if (!demand->calls && (!constraint->param || (!demand->begun && !demand->may_open)))
+    if (!demand->calls &&
+        (!constraint->param || (!demand->begun && !demand->may_open && !demand->offered)))
         return 0;
-    if (demand->calls && constraint->param)
+    /* Calls win over the format of a text. */
+    if (demand->calls && constraint->param && strcmp(constraint->param, FORMAT) != 0)
         return api_error_set(
             err, API_INVALID_VALUE, CHOICE,
             "tool_choice: calls are not allowed with %s: a text has one constraint",

@@ -16,9 +16,13 @@ struct chat_demand {
     bool may_open; /* the model may begin with reasoning */
     char *calls;   /* [length]: a member of the spec of GRAMMAR_REPLY; NULL: none are demanded */
     size_t length;
+    char *offered; /* [offered_length]: the same, where response_format constrains other texts */
+    size_t offered_length;
 };
 void chat_demand_clear(struct chat_demand *demand);
 
+/* The tools that the model is to see: a list of those of the request, or NULL; to be decref'd. */
+json_t *chat_demand_tools(const json_t *fields, struct api_error *err);
 /* Reads tool_choice, and the tools if calls are demanded. one: at most one call. */
 int chat_demand_read(struct chat_demand *demand, const json_t *fields,
                      const struct chat_syntax *syntax, bool one, struct api_error *err);

@@ -9,8 +9,8 @@
 
 enum state { BEGINNING, REASONING, CONTENT, CALL };
 /* Bytes of a call. A longer one is content: streams are taken apart on the event loop, which must
- * not wait long. */
-enum { MOST_CALL = 128 << 10 };
+ * not wait long. Of one that is told in parts: a longer one is cut off. */
+enum { MOST_CALL = 128 << 10, MOST_TOLD = 16 << 20 };
 
 void chat_output_clear(struct chat_output *output)
 {
@@ -209,14 +209,18 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
  * those that are too many. */
 static void count_calls(struct chat_parser *parser, size_t before, struct chat_output *output)
 {
-    size_t added = output->calls.count - before;
-    if (parser->rules->one_call && added > 0) {
-        added = parser->num_calls > 0 ? 0 : 1;
-        chat_calls_cut(&output->calls, before + added);
+    struct chat_calls *calls = &output->calls;
+    for (size_t i = before; i < calls->count; i++) {
+        parser->num_begun += calls->items[i].name != NULL;
+        if (parser->rules->one_call && parser->num_begun > 1) {
+            chat_calls_cut(calls, i);
+            for (; i < calls->count; i++)
+                parser->num_begun += calls->items[i].name != NULL;
+            return;
+        }
+        parser->num_calls += calls->items[i].name != NULL;
+        calls->items[i].at = output->content.length;
     }
-    for (size_t i = before; i < before + added; i++)
-        output->calls.items[i].at = output->content.length;
-    parser->num_calls += added;
 }
 
 /* What is no call: `used` bytes of its body are content, or one that is demanded was cut off. */
@@ -259,28 +263,66 @@ static void take_call(struct chat_parser *parser, size_t used, bool last,
     parser->after_reasoning = false;
 }
 
+/* The end of a body whose calls were told in parts. */
+static void end_told(struct chat_parser *parser, const struct chat_reading *reading, size_t used,
+                     bool whole, bool last, struct chat_output *output)
+{
+    if (!whole && !parser->scan.open) /* behind the last of a list */
+        used = parser->scan.told;
+    parser->cut |= !whole && (parser->scan.open || is_cut(parser, last));
+    output->failed |=
+        chat_calls_told(&parser->scan, reading, bytes_of(parser) + parser->body, used, whole) < 0;
+    release(parser, parser->body + used, NULL);
+    parser->after_call = true;
+    parser->after_reasoning = false;
+}
+
+/* Looks for the end of the call in so many bytes of the text as it may have. */
+static enum chat_scan_result scan_call(struct chat_parser *parser,
+                                       const struct chat_reading *reading, bool last, size_t *used)
+{
+    size_t length = length_of(parser) - parser->body;
+    size_t most = parser->scan.telling == CHAT_TELLING_PARTS ? MOST_TOLD : MOST_CALL;
+    const char *body = bytes_of(parser) + parser->body;
+    enum chat_scan_result result = CHAT_SCAN_OPEN;
+    for (; result == CHAT_SCAN_OPEN; most = MOST_TOLD) {
+        bool is_long = length > most;
+        result = chat_scan_push(&parser->scan, reading, body, is_long ? most : length,
+                                last && !is_long, used);
+        if (result != CHAT_SCAN_OPEN || !is_long)
+            return result;
+        if (parser->scan.telling != CHAT_TELLING_PARTS || most == MOST_TOLD)
+            return CHAT_SCAN_TEXT;
+    }
+    return result;
+}
+
 static bool in_call(struct chat_parser *parser, bool last, struct chat_output *output)
 {
     const struct chat_syntax *syntax = parser->rules->syntax;
-    size_t used, length = length_of(parser) - parser->body;
-    bool most = length > MOST_CALL;
-    enum chat_scan_result result = chat_scan_push(
-        &parser->scan, syntax->format, syntax->calls.close, bytes_of(parser) + parser->body,
-        most ? MOST_CALL : length, last && !most, &used);
-    if (result == CHAT_SCAN_OPEN && most)
-        result = CHAT_SCAN_TEXT;
-    if (result == CHAT_SCAN_OPEN)
-        return false;
-    output->failed |= result == CHAT_SCAN_NO_MEMORY;
+    const struct chat_reading reading = {syntax->format, syntax->calls.close, &parser->rules->types,
+                                         &output->calls};
+    size_t used, before = output->calls.count;
+    output->calls.repeats =
+        parser->rules->demand.calls != NULL; /* no automaton knows which keys there were */
+    enum chat_scan_result result = scan_call(parser, &reading, last, &used);
     if (result == CHAT_SCAN_TEXT &&
         chat_calls_alone(syntax->format, &parser->scan, bytes_of(parser) + parser->body,
                          &parser->rules->types)) {
         result = CHAT_SCAN_CALL;
         used = parser->scan.end;
     }
-    if (result == CHAT_SCAN_CALL)
+    output->failed |= result == CHAT_SCAN_NO_MEMORY;
+    bool parts = parser->scan.telling == CHAT_TELLING_PARTS;
+    if (parts && result != CHAT_SCAN_OPEN)
+        end_told(parser, &reading, used, result == CHAT_SCAN_CALL, last, output);
+    if (parts)
+        count_calls(parser, before, output);
+    if (result == CHAT_SCAN_OPEN)
+        return false;
+    if (!parts && result == CHAT_SCAN_CALL)
         take_call(parser, used, last, output);
-    else
+    else if (!parts)
         take_no_call(parser, used, last, output);
     chat_scan_clear(&parser->scan);
     parser->state = CONTENT;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes a chat's reply apart while it comes: reasoning, content, tool calls.
  *
- * What comes out does not depend on how the text was cut. Only what may still become a marker or a
- * call is held back. A call that is none is content, as it was written. */
+ * What comes out does not depend on how the text was cut. Only what may still become a marker or
+ * the name of a call is held back. A call that is none before its name is known is content, as it
+ * was written; later it is a call that was cut off, and what follows is content. */
 #ifndef API_CHAT_PARSER_H
 #define API_CHAT_PARSER_H
 
@@ -23,18 +24,19 @@ void chat_output_reset(struct chat_output *output);
 struct chat_parser {
     const struct chat_rules *rules; /* borrowed */
     int state;
-    struct strbuf held;    /* from `front` on: what is not decided */
-    size_t front;          /* the places below count from here */
-    size_t looked;         /* where a marker may begin at the earliest */
-    size_t spaces;         /* so many bytes at the front are known to be white space */
-    struct chat_scan scan; /* of a call */
-    size_t body;           /* where it begins */
-    bool answered;         /* content has come */
-    bool after_call;       /* nothing but white space has come since the last call */
-    bool after_reasoning;  /* nothing but newlines since the reasoning */
-    size_t num_calls;      /* so far */
-    bool cut;           /* the last of them is not whole: they are demanded, and the text ended */
-    int64_t characters; /* that have left `held` */
+    struct strbuf held;     /* from `front` on: what is not decided */
+    size_t front;           /* the places below count from here */
+    size_t looked;          /* where a marker may begin at the earliest */
+    size_t spaces;          /* so many bytes at the front are known to be white space */
+    struct chat_scan scan;  /* of a call */
+    size_t body;            /* where it begins */
+    bool answered;          /* content has come */
+    bool after_call;        /* nothing but white space has come since the last call */
+    bool after_reasoning;   /* nothing but newlines since the reasoning */
+    size_t num_begun;       /* calls so far */
+    size_t num_calls;       /* those of them that are told */
+    bool cut;               /* one of them is not whole */
+    int64_t characters;     /* that have left `held` */
     int64_t reasoning_ends; /* characters of the text up to the end of its reasoning; 0: there is
                                none; INT64_MAX: it goes on */
 };

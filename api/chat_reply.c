@@ -49,6 +49,15 @@ static void encode_top(struct strbuf *buf, const struct reply_logprobs *logprobs
     }
 }
 
+void chat_reply_logprob_encode(struct strbuf *buf, const struct reply_logprobs *logprobs,
+                               const struct reply_token *token)
+{
+    encode_entry(buf, logprobs, token->id, token->logprob);
+    strbuf_puts(buf, ",\"top_logprobs\":[");
+    encode_top(buf, logprobs, token);
+    strbuf_puts(buf, "]}");
+}
+
 static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *logprobs)
 {
     if (!logprobs) {
@@ -57,12 +66,8 @@ static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *log
     }
     strbuf_puts(buf, "{\"content\":[");
     for (size_t i = 0; i < logprobs->num_tokens; i++) {
-        const struct reply_token *token = &logprobs->tokens[i];
         strbuf_puts(buf, i ? "," : "");
-        encode_entry(buf, logprobs, token->id, token->logprob);
-        strbuf_puts(buf, ",\"top_logprobs\":[");
-        encode_top(buf, logprobs, token);
-        strbuf_puts(buf, "]}");
+        chat_reply_logprob_encode(buf, logprobs, &logprobs->tokens[i]);
     }
     strbuf_puts(buf, "],\"refusal\":null}");
 }
@@ -80,7 +85,8 @@ static void encode_reasoning(struct strbuf *buf, const struct reply_choice *choi
     encode_text(buf, "reasoning", choice->reasoning, choice->reasoning_length);
 }
 
-/* The id of a call is made of that of the reply and of its place there. */
+/* The id of a call is made of that of the reply and of its place there. In a delta it stands beside
+ * the name only, as with OpenAI. */
 static void encode_calls(struct strbuf *buf, const struct reply_head *head,
                          const struct reply_choice *choice, bool delta)
 {
@@ -92,11 +98,17 @@ static void encode_calls(struct strbuf *buf, const struct reply_head *head,
         strbuf_puts(buf, i ? ",{" : "{");
         if (delta)
             strbuf_printf(buf, "\"index\":%zu,", index);
-        strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\",\"type\":\"function\",\"function\":{",
-                      name ? name + 1 : head->id, choice->index, index);
-        strbuf_puts(buf, "\"name\":");
-        strbuf_json_string(buf, call->name, call->name_length);
-        encode_text(buf, "arguments", call->arguments, call->arguments_length);
+        if (call->name)
+            strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\",\"type\":\"function\",",
+                          name ? name + 1 : head->id, choice->index, index);
+        strbuf_puts(buf, "\"function\":{");
+        if (call->name) {
+            strbuf_puts(buf, "\"name\":");
+            strbuf_json_string(buf, call->name, call->name_length);
+            strbuf_puts(buf, ",");
+        }
+        strbuf_puts(buf, "\"arguments\":");
+        strbuf_json_string(buf, call->arguments, call->arguments_length);
         strbuf_puts(buf, "}}");
     }
     strbuf_puts(buf, "]");

@@ -355,6 +355,22 @@ static size_t find_tokens(int32_t tokens[2], const struct chat_markers *markers,
     return count;
 }
 
+/* The tokens of a marker's text; none: the tokenizer has none, or no memory is left. */
+static size_t spell(int32_t *tokens, size_t most, const char *marker,
+                    const struct tokenizer *tokenizer)
+{
+    struct token_list ids = {0};
+    struct error err = ERROR_INIT;
+    size_t count = 0;
+    if (*marker && tokenizer_encode(tokenizer, marker, strlen(marker), false, &ids, &err) == 0 &&
+        ids.count <= most)
+        count = ids.count;
+    if (count > 0)
+        memcpy(tokens, ids.ids, count * sizeof *tokens);
+    token_list_clear(&ids);
+    return count;
+}
+
 void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
                       const struct chat_template *chat, const struct tokenizer *tokenizer)
 {
@@ -365,6 +381,8 @@ void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
     syntax->systems = systems_of(template, chat);
     syntax->num_reasoning_tokens =
         find_tokens(syntax->reasoning_tokens, &syntax->reasoning, tokenizer);
+    syntax->num_closing_tokens =
+        spell(syntax->closing_tokens, CHAT_MARKER_SIZE, syntax->reasoning.close, tokenizer);
     syntax->num_call_tokens = find_tokens(syntax->call_tokens, &syntax->calls, tokenizer);
 }
 

@@ -30,6 +30,9 @@ struct chat_syntax {
     /* Markers that are special tokens, which texts are without otherwise. */
     int32_t reasoning_tokens[2], call_tokens[2];
     size_t num_reasoning_tokens, num_call_tokens;
+    /* What reasoning's closing marker is, if it is to be written. */
+    int32_t closing_tokens[CHAT_MARKER_SIZE];
+    size_t num_closing_tokens;
 };
 
 /* What of that is found of `template`, one of the two that *chat has. */

@@ -3,7 +3,6 @@
 
 #include "api/chat_formats.h"
 #include "api/chat_literals.h"
-#include "api/request.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -67,44 +66,37 @@ static bool put_allowed(struct strbuf *out, struct written value, unsigned kinds
     return true;
 }
 
-/* What `value` is as the member of an object. NULL: it is no JSON, or no memory is left. */
-static json_t *load(struct strbuf *out, struct written value)
-{
-    struct strbuf object = {0};
-    struct api_error err = {0};
-    strbuf_puts(&object, "{\"v\":");
-    strbuf_append(&object, value.text, value.length);
-    strbuf_puts(&object, "}");
-    json_t *loaded = object.failed ? NULL : request_load(object.data, object.length, &err);
-    out->failed |= object.failed || err.code == API_OUT_OF_MEMORY;
-    strbuf_clear(&object);
-    return loaded;
-}
-
 /* A string that spells another value. */
 static bool put_spelled(struct strbuf *out, struct written string, unsigned kinds)
 {
-    json_t *object = load(out, string);
-    const json_t *spelled = json_object_get(object, "v");
+    json_t *spelled = chat_calls_value(string.text, string.length, &out->failed);
     struct chat_literals reader = {.text = json_string_value(spelled),
                                    .length = json_string_length(spelled)};
     bool put = false;
     if (spelled && chat_literals_value(&reader)) {
         const struct written value = {reader.out.data, reader.out.length};
         chat_literals_skip(&reader);
-        json_t *read = reader.at == reader.length ? load(out, value) : NULL;
+        json_t *read = reader.at == reader.length
+                           ? chat_calls_value(value.text, value.length, &out->failed)
+                           : NULL;
         put = read && put_allowed(out, value, kinds);
         json_decref(read);
     }
     out->failed |= chat_literals_failed(&reader);
     chat_literals_clear(&reader);
-    json_decref(object);
+    json_decref(spelled);
     return put;
 }
 
-/* Appends the value, of one of the kinds if it can be. Whether it is another one now. */
-static bool put(struct strbuf *out, struct written value, unsigned kinds)
+bool chat_values_stays(char first, unsigned kinds)
 {
+    unsigned kind = kind_of((struct written){&first, 1});
+    return (kind & (CHAT_STRING | CHAT_LIST | CHAT_OBJECT)) && (!kinds || allowed(kind, kinds));
+}
+
+bool chat_values_put(struct strbuf *out, const char *text, size_t length, unsigned kinds)
+{
+    const struct written value = {text, length};
     unsigned kind = kind_of(value);
     bool fits = !kinds || kind == CHAT_NULL || allowed(kind, kinds);
     if (!fits && (kind == CHAT_STRING ? put_spelled(out, value, kinds)
@@ -137,7 +129,7 @@ bool chat_values_fit(struct strbuf *out, const struct chat_call *call,
         strbuf_puts(out, out->length > 1 ? ", " : "");
         strbuf_append(out, arguments + key.begin, key.end - key.begin);
         strbuf_puts(out, ": ");
-        changed |= put(out, (struct written){arguments + part.begin, part.end - part.begin}, kinds);
+        changed |= chat_values_put(out, arguments + part.begin, part.end - part.begin, kinds);
     }
     strbuf_puts(out, "}");
     return changed;

@@ -9,6 +9,11 @@
 #include "api/chat_types.h"
 #include "api/strbuf.h"
 
+/* Appends a value, as it is written as JSON, of one of the kinds (a set of enum chat_kind; 0: any)
+ * if it can be. Returns whether it is another one now. */
+bool chat_values_put(struct strbuf *out, const char *value, size_t length, unsigned kinds);
+/* Whether that value, of which the first byte is known, stays as it is written. */
+bool chat_values_stays(char first, unsigned kinds);
 /* Returns whether any argument is another one now; then
  * `out` has all of them, the others as they were written. */
 bool chat_values_fit(struct strbuf *out, const struct chat_call *call,

@@ -4,6 +4,7 @@
 #include "api/chat_rules.h"
 #include "api/parameters.h"
 #include "api/request.h"
+#include "api/responses_echo.h"
 #include "api/sessions.h"
 #include "engine/base/fields.h"
 
@@ -375,7 +376,8 @@ static int parse_names(const json_t *fields, struct completion_request *request,
                        struct api_error *err)
 {
     size_t length = 0;
-    if (request_text(fields, "user", &request->user, NULL, err) != 0 ||
+    if (request_text(fields, "model", &request->model, NULL, err) != 0 ||
+        request_text(fields, "user", &request->user, NULL, err) != 0 ||
         request_salt(fields, &request->cache_salt, &request->cache_salt_length, err) != 0 ||
         request_text(fields, "request_id", &request->request_id, &length, err) != 0)
         return -1;
@@ -600,6 +602,7 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
         .add_special_tokens = true,
         .skip_special_tokens = true,
         .expected_position = -1,
+        .thinking_budget = -1,
         .store = true,
         .return_token_ids = limits->token_ids_only,
         .sampling = default_sampling(limits->sampling),
@@ -664,11 +667,13 @@ void completion_request_clear(struct completion_request *request)
     free((void *)request->sampling.logit_bias);
     free((void *)request->sampling.allowed);
     constraint_clear(&request->constraint);
+    free(request->model);
     free(request->user);
     free(request->request_id);
     free(request->cache_salt);
     free(request->session_id);
     chat_rules_free(request->chat_rules);
+    responses_echo_free(request->echoed);
     free(request->chat.text);
     *request = (struct completion_request){0};
 }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct reply_warnings;
+struct responses_echo;
 struct chat_rules;
 struct chat_syntax;
 struct chat_template;
@@ -72,6 +73,7 @@ struct completion_request {
     /* The request owns sampling.logit_bias and allowed. The server sets sampling.choice. */
     struct sampling sampling;
     struct constraint constraint;
+    char *model;      /* the name that was asked for; "" or NULL: none */
     char *user;       /* NULL: absent */
     char *request_id; /* NULL: absent; else request_id_valid */
     char *cache_salt; /* NULL: absent; [cache_salt_length] */
@@ -81,20 +83,24 @@ struct completion_request {
     int64_t expected_position;     /* tokens that the session must hold; -1: any number */
     bool store;                    /* false: reads the session, does not change it */
     struct completion_string chat; /* the body of a chat; text NULL: it is none */
+    int64_t thinking_budget;       /* of a chat: tokens of thought that it may have; -1: any */
     bool chat_replied;             /* its messages have one of the assistant */
+    bool chat_shortens;            /* turns of it may go where there is no room (chat_shorten.h) */
     struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
+    struct responses_echo *echoed; /* of /v1/responses: what its replies say again */
 };
 
 /* What a request is checked against. */
 struct completion_limits {
-    const char *const *models; /* [num_models]: names of the served model; replies have the first */
+    const char *const *models; /* [num_models]: names of the served model and patterns of others */
     size_t num_models;
-    int32_t vocab_size;      /* of the model: number of logits per position */
-    int64_t max_model_len;   /* prompt + generated tokens; 0: unlimited */
-    const char *limited_by;  /* what sets max_model_len, for messages; NULL: "--max-model-len" */
-    size_t max_prompts;      /* of one request; 0: unlimited */
-    bool allow_empty_prompt; /* "" is allowed: the model has a BOS token to start from */
-    bool token_ids_only;     /* there is no tokenizer: texts are refused, replies have token ids */
+    int32_t vocab_size;         /* of the model: number of logits per position */
+    int64_t max_model_len;      /* prompt + generated tokens; 0: unlimited */
+    int64_t default_max_tokens; /* of a chat that names no max_tokens, without max_model_len */
+    const char *limited_by;     /* what sets max_model_len, for messages; NULL: "--max-model-len" */
+    size_t max_prompts;         /* of one request; 0: unlimited */
+    bool allow_empty_prompt;    /* "" is allowed: the model has a BOS token to start from */
+    bool token_ids_only; /* there is no tokenizer: texts are refused, replies have token ids */
     const struct chat_template *chat;       /* for the chat API; NULL: there is no tokenizer */
     const struct chat_syntax *syntax;       /* [2]: of its template, and of that for tools */
     bool reasoning;                         /* reasoning is split off */

@@ -5,6 +5,7 @@
 #include "engine/text/unicode.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -425,6 +426,20 @@ int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, 
     return 0;
 }
 
+bool request_model_pattern(const char *name)
+{
+    return strpbrk(name, "*?") != NULL;
+}
+
+bool request_names_model(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0 ||
+            (request_model_pattern(names[i]) && fnmatch(names[i], name, 0) == 0))
+            return true;
+    return false;
+}
+
 int request_model(const json_t *fields, const char *const *names, size_t count,
                   struct api_error *err)
 {
@@ -435,8 +450,7 @@ int request_model(const json_t *fields, const char *const *names, size_t count,
         return request_wrong_type(err, "model", "a string", got);
     const char *name = json_string_value(got);
     size_t length = json_string_length(got);
-    for (size_t i = 0; i < count; i++)
-        if (length == 0 || (length == strlen(names[i]) && strcmp(name, names[i]) == 0))
-            return 0;
+    if (length == 0 || (length == strlen(name) && request_names_model(names, count, name)))
+        return 0;
     return api_error_model(err, name, names[0]);
 }

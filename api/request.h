@@ -61,7 +61,11 @@ int request_text(const json_t *fields, const char *name, char **text, size_t *le
 int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, int32_t **ids,
                       size_t *count, struct api_error *err);
 
-/* Checks `model`: 404 unless it is absent, empty, or one of the names [count]. */
+/* Whether a name of the model is a pattern: it has a * or ?. */
+bool request_model_pattern(const char *name);
+/* Whether the model has that name: one of the names [count], or a pattern among them matches. */
+bool request_names_model(const char *const *names, size_t count, const char *name);
+/* Checks `model`: 404 unless it is absent, empty, or a name of the model. */
 int request_model(const json_t *fields, const char *const *names, size_t count,
                   struct api_error *err);
 

@@ -32,7 +32,7 @@ struct serve_options {
     struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts,
         page_compare;
     bool page;
-    int64_t port, max_model_len, http_threads, tokenizer_threads;
+    int64_t port, max_model_len, default_max_tokens, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk, max_step_ms;
     bool prefix_cache;
@@ -85,7 +85,7 @@ static const struct option ITEMS[] = {
      "private key of --tls-cert in PEM, not encrypted"},
     {"served-model-name", OPTION_LIST, FIELD(served_model_names), "NAME", NULL, 0, 0, NULL,
      "the model's name to clients; without it the directory's name; several: repeat it, or "
-     "separate them with commas; replies have the first"},
+     "separate them with commas; with * and ? any name like it: claude-*"},
     {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
      "key that requests must bear; several: repeat it, or separate them with commas"},
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
@@ -109,6 +109,11 @@ static const struct option ITEMS[] = {
      "commas"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
+    {"default-max-tokens", OPTION_INTEGER, FIELD(default_max_tokens), "tokens", "32768", 1, 1e12,
+     NULL,
+     "most tokens of a chat's reply that names no max_tokens, without --max-model-len; with it "
+     "such "
+     "a reply may go to the end of the context"},
     COMMAND_MODEL_OPTIONS(struct serve_options, "auto"),
     {"http-threads", OPTION_INTEGER, FIELD(http_threads), "threads", "2", 1, 256, NULL,
      "threads of the HTTP event loops; as many once more where some addresses have TLS and others "
@@ -391,6 +396,7 @@ static struct server_options server_options(const struct serve_options *options)
         .stall_timeout_s = options->stall_timeout,
         .engine = command_engine_options(&options->model),
         .max_model_len = options->max_model_len,
+        .default_max_tokens = options->default_max_tokens,
         .token_ids_only = options->directory == NULL,
         .tokenizer_threads = (int)options->tokenizer_threads,
         .limits = {.max_requests = options->max_queue,

@@ -158,24 +158,48 @@ struct http_server *server_http(struct server *server)
 
 /* Listening. */
 
+/* Names stand before patterns. Returns how many there are of these. */
+static size_t sort_names(struct names *names)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        char *name = names->items[i];
+        if (request_model_pattern(name))
+            continue;
+        memmove(names->items + count + 1, names->items + count, (i - count) * sizeof name);
+        names->items[count++] = name;
+    }
+    return count;
+}
+
+/* The names to clients: with patterns alone also the model's own. */
+static int take_names(struct server *server, const struct model *model, struct error *err)
+{
+    struct names *names = &server->names;
+    bool given = server->options.num_served_model_names > 0;
+    if (given && names->count == 0)
+        return error_set(err, ERROR_INVALID,
+                         "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an "
+                         "empty text");
+    if (sort_names(names) == 0 && names_add(names, model->name, strlen(model->name), err))
+        return -1;
+    server->service.num_names = sort_names(names);
+    server->service.models = (const char *const *)names->items;
+    server->service.num_models = names->count;
+    server->service.model = names->items[0];
+    return 0;
+}
+
 /* What the service knows of its model. */
 static int take_model(struct server *server, const struct model *model, struct error *err)
 {
     struct service *service = &server->service;
     const struct server_options *options = &server->options;
-    if (options->num_served_model_names == 0 &&
-        names_add(&server->names, model->name, strlen(model->name), err))
+    if (take_names(server, model, err))
         return -1;
-    if (server->names.count == 0)
-        return error_set(err, ERROR_INVALID,
-                         "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an "
-                         "empty text");
     int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
     if (!eos)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    service->models = (const char *const *)server->names.items;
-    service->num_models = server->names.count;
-    service->model = service->models[0];
     if (model->eos.count)
         memcpy(eos, model->eos.ids, model->eos.count * sizeof *eos);
     service->eos_ids = eos;
@@ -196,6 +220,7 @@ static int take_model(struct server *server, const struct model *model, struct e
         .num_models = service->num_models,
         .vocab_size = model->vocab_size,
         .max_model_len = limit,
+        .default_max_tokens = options->default_max_tokens,
         .limited_by = learned ? "the model's learned positions" : "--max-model-len",
         .max_prompts = options->max_prompts,
         .allow_empty_prompt = model->bos_token_id >= 0,

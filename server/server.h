@@ -45,10 +45,11 @@ struct server_options {
     int http_threads, max_connections;
     double request_timeout_s, idle_timeout_s, stall_timeout_s;
 
-    struct engine_options engine;           /* but for its progress, which is logged */
-    int64_t max_model_len;                  /* tokens of a prompt and its completion; 0: no limit */
-    bool token_ids_only;                    /* the tokenizer is one without tokens */
-    bool reasoning;                         /* of chats is split off */
+    struct engine_options engine; /* but for its progress, which is logged */
+    int64_t max_model_len;        /* tokens of a prompt and its completion; 0: no limit */
+    int64_t default_max_tokens;   /* of a chat that names no max_tokens, without max_model_len */
+    bool token_ids_only;          /* the tokenizer is one without tokens */
+    bool reasoning;               /* of chats is split off */
     const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
     bool content_tokens, drafts;            /* as struct completion_limits has them */
     int tokenizer_threads;

@@ -43,9 +43,9 @@ struct service {
     _Atomic size_t *unsaved;     /* sessions that the disk does not have as they are */
     _Atomic int replies_waiting; /* whose clients wait until they are on disk */
 
-    const char *model;         /* the first served name, which replies have */
-    const char *const *models; /* [num_models]: all of them */
-    size_t num_models;
+    const char *model;         /* the first served name, which replies have that asked for none */
+    const char *const *models; /* [num_models]: all of them: num_names names, then patterns */
+    size_t num_models, num_names;
     struct tokenizer *tokenizer;  /* with limits.token_ids_only it has no tokens */
     struct chat_template chat;    /* without limits.token_ids_only */
     struct chat_syntax syntax[2]; /* of its template, and of that for tools */

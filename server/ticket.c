@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ticket.h"
 
+#include "engine/base/clock.h"
+
 void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))
 {
     atomic_init(&ticket->references, 1);
     atomic_init(&ticket->cancelled, CANCEL_NONE);
     atomic_init(&ticket->gone, false);
+    atomic_init(&ticket->due, 0);
     ticket->runs_on = false;
     pthread_mutex_init(&ticket->lock, NULL);
     ticket->done = false;
@@ -76,6 +79,18 @@ void ticket_probe(struct ticket *ticket)
     ticket->probed = true;
     ticket_wake(ticket);
     ticket_unlock(ticket);
+}
+
+void ticket_due(struct ticket *ticket, double seconds)
+{
+    atomic_store(&ticket->due, seconds > 0 ? clock_seconds() + seconds : 0);
+}
+
+void ticket_check_due(struct ticket *ticket, double now)
+{
+    double due = atomic_load(&ticket->due);
+    if (due > 0 && now >= due && atomic_compare_exchange_strong(&ticket->due, &due, 0))
+        ticket_probe(ticket);
 }
 
 bool ticket_probed(struct ticket *ticket)

@@ -22,6 +22,7 @@ struct ticket {
     _Atomic int references;
     _Atomic int cancelled; /* enum cancel_reason; the first reason stays */
     _Atomic bool gone;     /* the client has left: nothing more can be sent */
+    _Atomic double due;    /* clock_seconds(): if nothing is sent until then, it is probed; 0: no */
     bool runs_on;          /* the work continues when its client leaves; set before it is shared */
     pthread_mutex_t lock;  /* of everything below and of what the holders share */
     bool done;             /* nothing more comes */
@@ -51,6 +52,11 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason);
 /* The client sends nothing more. It may wait for its reply, or have left: only an answer to what it
  * is sent tells. Wakes the connection for that. */
 void ticket_probe(struct ticket *ticket);
+/* The next sign of life of a stream: probes the ticket if nothing was sent for so many seconds from
+ * now, and once. 0: never. */
+void ticket_due(struct ticket *ticket, double seconds);
+/* Probes it if that time is over. */
+void ticket_check_due(struct ticket *ticket, double now);
 /* Whether ticket_probe was called since the last call. With the lock held. */
 bool ticket_probed(struct ticket *ticket);
 

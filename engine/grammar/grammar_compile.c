@@ -95,14 +95,18 @@ static int compile_reply(struct compiling *compiling, const json_t *spec, uint32
     struct builder *builder = &compiling->builder;
     const json_t *calls = json_object_get(spec, "calls");
     const json_t *kind = json_object_get(spec, "kind"), *inner = json_object_get(spec, "spec");
-    uint32_t body;
-    if (!calls && (!json_is_integer(kind) || json_integer_value(kind) == GRAMMAR_REPLY))
+    uint32_t body, other;
+    if ((!calls || kind) && (!json_is_integer(kind) || json_integer_value(kind) == GRAMMAR_REPLY))
         return error_set(builder->err, ERROR_INVALID, "$: expected calls or another kind");
-    if (calls ? reply_calls(builder, compiling->trie, calls, &compiling->tools, &body)
-              : compile_kind(compiling, (enum grammar_kind)json_integer_value(kind), inner, &body))
+    if (calls && reply_calls(builder, compiling->trie, calls, &compiling->tools, &body))
+        return -1;
+    if (kind && compile_kind(compiling, (enum grammar_kind)json_integer_value(kind), inner,
+                             calls ? &other : &body))
+        return -1;
+    if (calls && kind && reply_either(builder, body, other, &body))
         return -1;
     const json_t *reasoning = json_object_get(spec, "reasoning");
-    compiling->around = REPLY_CALLS_AROUND + (reasoning != NULL);
+    compiling->around = REPLY_CALLS_AROUND + (reasoning != NULL) + (kind != NULL);
     return reply_reasoning(builder, compiling->trie, reasoning, body, root);
 }
 

@@ -104,6 +104,17 @@ static void add_reasoning(struct builder *builder, const struct trie *trie, uint
     dfa_clear(&dfa);
 }
 
+int reply_either(struct builder *builder, uint32_t a, uint32_t b, uint32_t *rule)
+{
+    *rule = builder_rule(builder);
+    if (builder_failed(builder))
+        return -1;
+    const struct builder_rule either = builder->rules[*rule];
+    json_rules_call(builder, either.start, either.final, a);
+    json_rules_call(builder, either.start, either.final, b);
+    return builder_failed(builder) ? -1 : 0;
+}
+
 int reply_reasoning(struct builder *builder, const struct trie *trie, const json_t *reasoning,
                     uint32_t body, uint32_t *root)
 {

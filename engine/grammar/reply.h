@@ -7,7 +7,7 @@
  *   calls      {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
  *              in one list between them; most: so many calls at most; tools: a list of
  *              {place, name, parameters, types}; types as in schema.h}
- *   kind, spec the other constraint, without calls
+ *   kind, spec another constraint. With calls the text is either
  * A marker that is a special token is that token; all others are text. */
 #ifndef ENGINE_GRAMMAR_REPLY_H
 #define ENGINE_GRAMMAR_REPLY_H
@@ -30,6 +30,8 @@ int reply_calls(struct builder *builder, const struct trie *trie, const json_t *
 /* The place of a tool's schema in *err's message. Returns -1. */
 int reply_name_tool(const struct reply_tools *tools, size_t index, struct error *err);
 
+/* A rule of what either of two rules has. */
+int reply_either(struct builder *builder, uint32_t a, uint32_t b, uint32_t *rule);
 /* Reasoning (NULL: none), then the body, a rule. *root is the rule of the whole text. */
 int reply_reasoning(struct builder *builder, const struct trie *trie, const json_t *reasoning,
                     uint32_t body, uint32_t *root);

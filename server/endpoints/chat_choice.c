@@ -52,6 +52,9 @@ void chat_choice_fill(const struct chat_choice *choice, struct reply_choice *rep
     reply->calls = output->calls.items;
     reply->num_calls = output->calls.count;
     reply->first_call = choice->calls_before;
+    reply->text_from = chat_parser_undecided(&choice->parser) ? -1 : choice->parser.reasoning_ends;
+    if (output->calls.count > 0 && !output->calls.items[0].name) /* of the pieces before */
+        reply->first_call--;
     reply->demanded = choice->parser.rules && choice->parser.rules->demand.calls;
     if (reply->finish_reason == FINISH_STOP && choice->parser.num_calls > 0 && !choice->parser.cut)
         reply->finish_reason = FINISH_TOOL_CALLS;

@@ -15,6 +15,7 @@ struct replay_reply;
  * completion_reply.h, sse.h say what each does). */
 struct completion_format {
     const char *id_prefix; /* of the ids of its replies: "cmpl-" */
+    bool begins;           /* pause begins the stream, where its first token is late */
     bool renders;          /* parse renders a chat template: only renderers do that */
     int (*parse)(struct completion_request *request, const char *body, size_t length,
                  const struct completion_limits *limits, struct api_error *err);
@@ -28,9 +29,14 @@ struct completion_format {
     void (*usage_frame)(struct strbuf *buf, const struct reply_head *head,
                         const struct reply_usage *usage, const struct reply_timings *timings,
                         const struct session_card *session); /* NULL: include_usage is refused */
-    void (*pause)(struct strbuf *buf); /* what clients ignore, to see whether they are there */
+    /* What a stream says after 8 s of silence, so that clients and proxies know that it goes on;
+     * with `begins` also a second after the request was accepted. What clients ignore, and what
+     * begins the stream: its blocks note that, and later frames do not repeat it. */
+    void (*pause)(struct strbuf *buf, const struct sse_stream *stream);
     /* The end of a stream, with the error that ended it; NULL: it has gone well. */
-    void (*end)(struct strbuf *buf, const struct api_error *err, const char *request_id);
+    void (*end)(struct strbuf *buf, const struct sse_stream *stream, const struct api_error *err,
+                const char *request_id);
+    bool tells_length; /* a stream whose prompt is too long has the error as its end */
     api_error_encoder *encode_error; /* its route's */
 };
 

@@ -23,9 +23,10 @@ struct completion_stream {
     int64_t generated;
     size_t finished;            /* choices whose last frame has been made */
     struct chat_choice *chats;  /* [num_choices] of the job, of a chat; else NULL */
-    struct reply_blocks blocks; /* of the only choice, where the format has them */
+    struct reply_blocks blocks; /* where the format has them */
     struct strbuf record;       /* with completion->replay: all frames so far */
     int64_t reserved;           /* bytes for it, of the budget for bodies and replies */
+    int64_t kept;               /* the same for what blocks hold */
     bool lost;                  /* it was too long to be recorded */
 };
 
@@ -39,8 +40,9 @@ bool completion_stream_take(struct completion *completion);
 /* Without the lock: makes frames of some of that, and records them. */
 void completion_stream_make(struct completion *completion);
 
-/* Makes a frame that clients ignore, to see whether this one is there. The record is without it. */
-void completion_stream_comment(struct completion *completion);
+/* Makes what is said while nothing else comes, which also shows whether the client is there. The
+ * record is without comments. */
+void completion_stream_pause(struct completion *completion);
 /* After the job is done and the client has left before the last frame: completes the record. */
 void completion_stream_complete(struct completion *completion);
 

@@ -11,6 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A stream is not silent for longer. The watcher looks every 200 ms (http/watcher.h); clients and
+ * proxies count on something every 10 s. */
+static const double SILENT_SECONDS = 8, BEGIN_SECONDS = 1;
+
 /* NULL: there is none yet. */
 static struct completion *of_request(const struct http_request *request)
 {
@@ -30,7 +34,7 @@ static bool refill(struct http_request *request, struct completion *completion)
     if (some)
         completion_stream_make(completion);
     if (probed)
-        completion_stream_comment(completion);
+        completion_stream_pause(completion);
     return some || probed;
 }
 
@@ -63,6 +67,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     memcpy(buffer, stream->frames.data + stream->sent, count);
     stream->sent += count;
     atomic_store(&completion->job.shared.read, true);
+    ticket_due(request->ticket, SILENT_SECONDS);
     return (ssize_t)count;
 }
 
@@ -117,6 +122,12 @@ static void reply_whole(struct http_request *request, struct completion *complet
     http_reply_error(request, &err);
 }
 
+static void begin_stream(struct http_request *request, const struct completion_format *format)
+{
+    ticket_due(request->ticket, format->begins ? BEGIN_SECONDS : SILENT_SECONDS);
+    http_reply_stream(request, read_stream);
+}
+
 static void answer(struct http_request *request, struct completion *completion)
 {
     struct job *job = &completion->job;
@@ -134,7 +145,7 @@ static void answer(struct http_request *request, struct completion *completion)
     if (completion->kept)
         idempotency_repeat(request, completion->kept);
     else if (stream)
-        http_reply_stream(request, read_stream);
+        begin_stream(request, completion->format);
     else if (job->task.error.code != API_OK)
         http_reply_error(request, &job->task.error);
     else

@@ -7,11 +7,12 @@
 
 static const struct completion_format FORMAT = {
     .id_prefix = MESSAGES_ID_PREFIX,
+    .begins = true,
     .renders = true,
     .parse = messages_parse,
     .encode = messages_reply_encode,
     .choice_frame = messages_choice_events,
-    .pause = messages_ping_event,
+    .pause = messages_pause_events,
     .end = messages_end_events,
     .encode_error = messages_error_encode,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/models.h"
 
-#include <string.h>
+#include "api/request.h"
 
 static bool refuse_while_loading(struct http_request *request)
 {
@@ -18,7 +18,7 @@ void models_handle(struct http_request *request)
     if (refuse_while_loading(request))
         return;
     models_list_encode(&body, &request->service->card, request->service->models,
-                       request->service->num_models);
+                       request->service->num_names);
     http_reply_json(request, &body);
 }
 
@@ -30,13 +30,11 @@ void models_handle_one(struct http_request *request)
         return;
     const struct service *service = request->service;
     struct model_card card = service->card;
-    for (size_t i = 0; i < service->num_models; i++) {
-        card.id = service->models[i];
-        if (strcmp(request->parameter, card.id) == 0) {
-            model_encode(&body, &card);
-            http_reply_json(request, &body);
-            return;
-        }
+    card.id = request->parameter;
+    if (request_names_model(service->models, service->num_models, card.id)) {
+        model_encode(&body, &card);
+        http_reply_json(request, &body);
+        return;
     }
     api_error_model(&err, request->parameter, service->model);
     http_reply_error(request, &err);

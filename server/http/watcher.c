@@ -330,6 +330,8 @@ static void remind_of_bytes(int fd)
 static void check_peer(struct watcher *watcher, int slot, double now)
 {
     struct peer *peer = &watcher->peers[slot];
+    if (peer->ticket)
+        ticket_check_due(peer->ticket, now);
     if (peer->phase == PEER_IDLE && bytes_received(peer->fd) > peer->taken)
         set_phase(watcher, slot, PEER_RECEIVING);
     /* Idle, too: libmicrohttpd may have read the beginning of a request with the one before. */

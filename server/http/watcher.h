@@ -11,6 +11,7 @@
  *   request for longest, goes for a new one. One whose request is at work never goes.
  * - Every 200 ms the watcher shows unread bytes of a request to libmicrohttpd again, which may be
  *   waiting with 128 events in hand.
+ * - A stream that has been silent for long is woken to say that it is there (ticket_due).
  * - After an early reply the watcher reads the rest of the body for a while and throws it away.
  *   Closing a socket with unread bytes resets it, and the client would never see the reply. */
 #ifndef SERVER_HTTP_WATCHER_H

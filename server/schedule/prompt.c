@@ -161,14 +161,51 @@ static bool truncate_own(struct job_prompt *prompt, int64_t keep, bool first)
     return true;
 }
 
-/* A request without max_tokens takes what has room, but at least what it must have. */
+/* Whether the memory for states holds the texts of a prompt, which run together. */
+static bool holds_texts(const struct service *service, const struct completion_request *request,
+                        int64_t tokens)
+{
+    size_t budget = engine_info(service->engine)->state_memory_bytes;
+    return engine_state_bytes(service->engine, tokens) <= budget / (size_t)request->best_of;
+}
+
+/* A request without max_tokens takes what has room, but at least what it must have. Memory is
+ * reserved only as its texts grow (room.h). */
 static void fit_max_tokens(const struct job_prompt *prompt, const struct service *service,
                            struct completion_request *request)
 {
-    int64_t limit = limit_of(service), least = least_tokens(request);
-    int64_t room = limit - (int64_t)prompt->count;
-    if (limit > 0 && room < request->max_tokens)
-        request->max_tokens = room > least ? room : least;
+    int64_t limit = limit_of(service), least = least_tokens(request),
+            count = (int64_t)prompt->count;
+    int64_t room = limit - count, most = request->max_tokens;
+    if (limit > 0 && room < most)
+        most = room > least ? room : least;
+    /* The most that all of its texts may have: from `least` to `most`. */
+    int64_t low = least < most ? least : most;
+    if (holds_texts(service, request, count + most))
+        low = most;
+    while (most - low > 1) {
+        int64_t middle = low + (most - low) / 2;
+        if (holds_texts(service, request, count + middle))
+            low = middle;
+        else
+            most = middle;
+    }
+    request->max_tokens = low;
+}
+
+/* A chat whose turns may go must have room for a reply, too: for a fourth of all at most. */
+static int check_room(struct job_prompt *prompt, struct job *job, struct api_error *err)
+{
+    const struct completion_request *request = &job->asked.request;
+    int64_t limit = limit_of(job->task.service), tokens = (int64_t)prompt->count;
+    int64_t room = request->max_tokens < limit / 4 ? request->max_tokens : limit / 4;
+    if (!request->chat_shortens || limit == 0 || tokens + room <= limit)
+        return 0;
+    job->chat.tokens = tokens;
+    job->chat.most = limit - room;
+    token_list_clear(&prompt->tokens);
+    *prompt = (struct job_prompt){0};
+    return api_error_context_length(err, 0, tokens, room, limit, "with room for the reply");
 }
 
 /* Refuses what the state budget can never hold. The texts of one prompt run together. */
@@ -182,7 +219,7 @@ static int check_memory(const struct job_prompt *prompt, const struct service *s
                                         service->memory_limit_tokens, "the memory for states");
     size_t bytes = engine_state_bytes(service->engine, tokens);
     size_t budget = engine_info(service->engine)->state_memory_bytes;
-    if (bytes > budget / (size_t)request->best_of)
+    if (!holds_texts(service, request, tokens))
         return api_error_set(err, API_INVALID_VALUE,
                              request->best_of > request->n ? "best_of" : "n",
                              "%d texts of %lld tokens need %zu bytes each, the memory for states "
@@ -291,7 +328,7 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
     const struct completion_prompt *source = &request->prompts[index];
     struct error error = ERROR_INIT;
     bool verbatim = source->text != NULL;
-    if (tokenize(prompt, service, request, source, err))
+    if (tokenize(prompt, service, request, source, err) || check_room(prompt, job, err))
         return -1;
     size_t chat = index == 0 ? request->chat.length : 0;
     if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length + chat, &error))
@@ -462,9 +499,9 @@ static void warn_of_annotations(struct job *job)
 static int prepare_grammar(struct job *job, struct api_error *err)
 {
     struct completion_request *request = &job->asked.request;
+    request->sampling.masked = request->constraint.param || request->thinking_budget >= 0;
     if (!request->constraint.param)
         return 0;
-    request->sampling.masked = true;
     if (grammars_get(job->task.service->grammars, &request->constraint, &job->prepared.grammar,
                      err))
         return -1;

@@ -36,6 +36,8 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     if (prepared->grammar)
         sequence->form_held = grammar_text_bytes(vocab_size);
     sequence->held += sequence->form_held;
+    if (request->thinking_budget >= 0)
+        sequence->held += thinking_bytes(vocab_size);
     if (prepared->words)
         sequence->held += bad_words_bytes(prepared->words, prepared->num_bans);
     if (job_reserve(job, sequence->held, err) ||
@@ -58,6 +60,11 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
         sequence_close(sequence);
         return -1;
     }
+    if (thinking_open(&sequence->thinking, request->chat_rules, request->thinking_budget,
+                      vocab_size, err)) {
+        sequence_close(sequence);
+        return -1;
+    }
     if (prepared->words && bad_words_open(&sequence->words, prepared->words, prepared->num_bans)) {
         sequence_close(sequence);
         return no_memory(err);
@@ -76,6 +83,7 @@ void sequence_close(struct sequence *sequence)
     detokenizer_free(sequence->detokenizer);
     bad_words_close(&sequence->words);
     grammar_text_close(sequence->form);
+    thinking_close(&sequence->thinking);
     token_list_clear(&sequence->prefix.ids);
     free(sequence);
 }
@@ -387,6 +395,11 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead)
                           .ends = job->prepared.ends,
                           .num_ends = job->prepared.num_ends};
     ban(sequence, may_end, draw);
+    const uint32_t *forced = thinking_mask(&sequence->thinking);
+    if (forced) {
+        draw->mask = forced;
+        draw->num_banned = 0;
+    }
     return draw;
 }
 
@@ -396,10 +409,12 @@ static int nothing_left(struct sequence *sequence, struct error *err)
 {
     struct api_error api = {0};
     const struct constraint *constraint = &sequence->job->asked.request.constraint;
-    api_error_set(&api, API_INVALID_VALUE, sequence->form ? constraint->param : "bad_words",
-                  "%s: no token is left that may come after %lld",
-                  sequence->form ? constraint->name : "bad_words",
-                  (long long)sequence->choice->generated);
+    bool form = sequence->form && !thinking_mask(&sequence->thinking);
+    const char *field = form                                 ? constraint->param
+                        : thinking_mask(&sequence->thinking) ? "thinking_token_budget"
+                                                             : "bad_words";
+    api_error_set(&api, API_INVALID_VALUE, field, "%s: no token is left that may come after %lld",
+                  form ? constraint->name : field, (long long)sequence->choice->generated);
     job_fail(sequence->job, &api);
     return error_set(err, ERROR_INVALID, "no token is left to draw");
 }
@@ -409,7 +424,8 @@ int sequence_take(struct sequence *sequence, double now, int *generated, struct 
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
     const struct draw *draw = draw_of(sequence, false);
-    if (draw->id < 0 && draw->nan_id < 0 && (job->prepared.words || sequence->form))
+    if (draw->id < 0 && draw->nan_id < 0 &&
+        (job->prepared.words || sequence->form || sequence->thinking.on))
         return nothing_left(sequence, err);
     if (draw_check(draw, err))
         return -1;
@@ -435,6 +451,7 @@ int sequence_take(struct sequence *sequence, double now, int *generated, struct 
     if (keep_id(sequence, id, err) ||
         detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
         record_token(sequence, detokenizer_lead(sequence->detokenizer), err) ||
+        thinking_take(&sequence->thinking, text, length, err) ||
         add_text(sequence, text, length, err))
         return -1;
     enum finish_reason finish = finish_of(sequence);

@@ -13,6 +13,7 @@
 #include "engine/text/detokenize.h"
 #include "server/schedule/bad_words.h"
 #include "server/schedule/job.h"
+#include "server/schedule/thinking.h"
 
 /* Tokens that a text that decodes has memory for, in a step and those that overlap it. */
 enum { SEQUENCE_ROOM = 16 };
@@ -51,6 +52,7 @@ struct sequence {
     size_t form_held;            /* bytes of `held` that are for it */
     const uint32_t *mask;        /* of the next draw; NULL without a form */
     bool mask_due;               /* it is to be made before the next draw */
+    struct thinking thinking;    /* of a chat with a budget for it */
     int64_t taken;               /* tokens of the prompt that the state holds */
     int32_t next_token;          /* to feed next, once the prompt is done */
     bool decoding;               /* the prompt is done */

@@ -50,13 +50,31 @@ int session_job_bind(struct job *job, struct api_error *err)
 
 int session_job_admit(struct job *job, struct api_error *err)
 {
-    /* An estimate of what a token adds to a turn. */
-    enum { BYTES_OF_TOKEN = 8 };
-    const struct completion_request *request = &job->asked.request;
-    int64_t tokens = (int64_t)job->prepared.prompts[0].count + request->max_tokens;
-    int64_t turn =
-        chat_job(job) ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN : 0;
-    return sessions_admit(job->task.service->sessions, job->bound.session, tokens, turn, err);
+    /* An estimate of what a token adds to a turn; and what a reply without max_tokens is promised
+     * where room is scarce. */
+    enum { BYTES_OF_TOKEN = 8, PROMISED_TOKENS = 2048 };
+    struct completion_request *request = &job->asked.request;
+    struct sessions *sessions = job->task.service->sessions;
+    int64_t least = request->min_tokens > PROMISED_TOKENS ? request->min_tokens : PROMISED_TOKENS;
+    int64_t count = (int64_t)job->prepared.prompts[0].count;
+    bool shrinks = request->max_tokens_fit && request->max_tokens > least;
+    /* Under a quota all of the reply counts: others of the key are not to be refused for it. */
+    if (shrinks && sessions_have_quota(sessions))
+        request->max_tokens = least;
+    for (;;) {
+        struct api_error refusal = {0};
+        int64_t turn = chat_job(job)
+                           ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN
+                           : 0;
+        if (sessions_admit(sessions, job->bound.session, count + request->max_tokens, turn,
+                           &refusal) == 0)
+            return 0;
+        if (!shrinks || request->max_tokens == least) {
+            *err = refusal;
+            return -1;
+        }
+        request->max_tokens = least;
+    }
 }
 
 struct space *session_job_space(struct state_tree *tree, const struct job *job)

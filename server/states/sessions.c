@@ -394,6 +394,11 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     return 0;
 }
 
+bool sessions_have_quota(const struct sessions *sessions)
+{
+    return sessions->options.quota_bytes > 0;
+}
+
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    int64_t turns, struct api_error *err)
 {

@@ -90,6 +90,8 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
  * session, and the request treats it as an empty one. */
 int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   const struct session **out, struct api_error *err);
+/* Whether the sessions of an owner have a limit. */
+bool sessions_have_quota(const struct sessions *sessions);
 /* A bound request may leave the session with so many tokens, and so many more bytes of turns. Fails
  * with API_SESSION_QUOTA if the owner's sessions would then take more than their quota; where
  * servers share the store, session_quota_reserve asks that. */

@@ -3,6 +3,7 @@
  * and arguments are JSON objects. The first byte chooses format and rules, the second the pieces.
  */
 #include "api/chat_parser.h"
+#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,8 @@ static char demanded[] = "[]"; /* what is cut off then is a call, and its argume
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 2)
-        return 0;
+    if (size < 2 || utf8_valid_length((const char *)data + 2, size - 2) < size - 2)
+        return 0; /* no text of a model */
     struct chat_rules rules = {.syntax = &SYNTAXES[data[0] & 3],
                                .reasoning = data[0] & 4,
                                .inside = (data[0] & 12) == 12,
@@ -75,7 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < whole.calls.count; i++) {
         const struct chat_call *call = &whole.calls.items[i];
         json_t *object = json_loadb(call->arguments, call->arguments_length, JSON_ALLOW_NUL, NULL);
-        if ((!rules.demand.calls && !json_is_object(object)) ||
+        if (call->open || (!call->cut && !json_is_object(object)) ||
+            call->cut != cut.calls.items[i].cut ||
             strcmp(call->arguments, cut.calls.items[i].arguments) != 0)
             abort();
         json_decref(object);

@@ -151,7 +151,7 @@ def test_several_names_of_the_model(keyed):
     assert keyed.get("/v1/models/two", headers=key).json()["id"] == "two"
     for model in ("one", "two", "", None):
         reply = keyed.post("/v1/completions", {**COMPLETION, "model": model}, headers=key)
-        assert reply.status_code == 200 and reply.json()["model"] == "one"
+        assert reply.status_code == 200 and reply.json()["model"] == (model or "one")
     error = check_error(keyed.post("/v1/completions", {**COMPLETION, "model": "three"},
                                    headers=key), 404, "model_not_found")
     assert '"one"' in error["message"]

@@ -234,10 +234,27 @@ def test_without_a_number_of_tokens_what_has_room(server_factory, template):
         check_error(reply, 400, "context_length_exceeded")
 
 
+@pytest.mark.builds("dev")
+def test_a_reply_without_max_tokens_goes_to_the_end(server_factory, template):
+    """Of the context, or where there is none to the flag's limit; also where several share memory."""
+    body = {"messages": MESSAGES, "temperature": 0, "ignore_eos": True}
+    server = server_factory(chat_template=template, default_max_tokens=2500)
+    assert server.post(CHAT, body).json()["usage"]["completion_tokens"] == 2500
+    assert server.post(CHAT, {**body, "min_tokens": 2600}).json()["usage"]["completion_tokens"] == 2600
+    usage = server.post(CHAT, {**body, "n": 2}).json()["usage"]
+    assert usage["completion_tokens"] == 5000
+    limited = server_factory(chat_template=template, default_max_tokens=9, max_model_len=3000)
+    assert limited.post(CHAT, body).json()["usage"]["total_tokens"] == 3000
+    small = server_factory(chat_template=template, state_memory="4M", default_max_tokens=10**9)
+    replies = [small.post(CHAT, {**body, "n": n, "stop_token_ids": list(range(0, 256, 2))})
+               for n in (1, 8)]
+    assert [reply.status_code for reply in replies] == [200, 200], [reply.text for reply in replies]
+
+
 def test_min_tokens_raise_the_default(server):
     reply = server.post(CHAT, {"messages": MESSAGES, "min_tokens": 2100})
     assert reply.status_code == 200, reply.text
-    assert reply.json()["usage"]["completion_tokens"] == 2100
+    assert reply.json()["usage"]["completion_tokens"] >= 2100
 
 
 def test_equal_conversations_share_their_prefix(server):

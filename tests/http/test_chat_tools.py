@@ -93,11 +93,11 @@ class Conversation:
         text = write_calls(name, written)
         self.markup = text
         if broken:
-            text = text[:len(text) * 2 // 3] if name != "olmo" else text.replace("(", "((", 1)
+            ends = text.rindex(")") if name == "lfm" else len(text) * 2 // 3
+            text = text[:ends] if name != "olmo" else text.replace("(", "((", 1)
         self.text = before + ("\n\n" if before else "") + text + ("\n" + after if after else "")
         self.content = before + ("\n" if before and after else "") + after
-        if broken:
-            self.content, self.calls = self.text, None
+        self.broken = broken
         self.reasoning = rng.choice(["", "Hm, <tool_call>?", "\nSo…\n\n"]) if name in REASONS else ""
         if self.reasoning and name not in OPENS:
             self.text = f"<think>{self.reasoning}</think>\n\n{self.text}"
@@ -145,9 +145,23 @@ def gathered(reply, index=0):
             for key in ("content", "reasoning_content"):
                 message[key] += delta.get(key, "")
             for call in delta.get("tool_calls", []):
-                assert call["index"] == len(message["tool_calls"])
-                message["tool_calls"].append(call)
+                add_part(message["tool_calls"], call)
     return message, reason, frames[-1].get("usage")
+
+
+def add_part(calls, part):
+    """The first part of a call has its id and name, the others only more of its arguments."""
+    if "id" in part:
+        assert part["index"] == len(calls)
+        calls.append(part)
+    else:
+        assert part["index"] == len(calls) - 1 and part.keys() == {"index", "function"}
+        assert part["function"].keys() == {"arguments"}
+        calls[-1]["function"]["arguments"] += part["function"]["arguments"]
+
+
+def functions_of(message):
+    return [call["function"] for call in message.get("tool_calls", [])]
 
 
 def calls_of(message):
@@ -167,30 +181,52 @@ def reciting(request, tmp_path_factory):
 
 @pytest.mark.builds("dev")
 def test_calls_whole_and_streamed(reciting):
-    called = 0
+    called = cut = 0
     for number, wanted in enumerate(reciting.conversations):
         fields = {"tools": wanted.tools}
         whole = reciting.ask(number, **fields).json()
         choice, message = whole["choices"][0], whole["choices"][0]["message"]
-        calls = wanted.calls or []
+        calls = message.get("tool_calls", [])
         assert message.get("reasoning_content", "") == wanted.reasoning, number
-        assert message["content"] == (wanted.content or None), number
-        assert calls_of(message) == calls, number
-        assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
+        if wanted.broken:
+            cut += check_cut(wanted, message)
+        else:
+            assert message["content"] == (wanted.content or None), number
+            assert calls_of(message) == wanted.calls, number
+        assert choice["finish_reason"] == ("stop" if wanted.broken else "tool_calls")
         name = whole["id"].removeprefix("chatcmpl-")
-        assert [call["id"] for call in message.get("tool_calls", [])] == [
-            f"call_{name}_0_{i}" for i in range(len(calls))]
+        assert [call["id"] for call in calls] == [f"call_{name}_0_{i}" for i in range(len(calls))]
         stream, reason, usage = gathered(
             reciting.ask(number, stream=True, stream_options={"include_usage": True}, **fields))
         assert stream["content"] == (message["content"] or "")
         assert stream["reasoning_content"] == message.get("reasoning_content", "")
-        assert [call["function"] for call in stream["tool_calls"]] == [
-            call["function"] for call in message.get("tool_calls", [])]
+        assert functions_of(stream) == functions_of(message)
         assert reason == choice["finish_reason"]
         cached = {"prompt_tokens_details": None}
         assert usage | cached == whole["usage"] | cached
-        called += bool(calls)
+        called += bool(calls) and not wanted.broken
     assert called == NUMBER - NUMBER // 10
+    assert cut > 0
+
+
+def check_cut(wanted, message):
+    """A call that goes wrong before its arguments begin is content; later it is cut off there."""
+    calls = message.get("tool_calls", [])
+    if not calls:
+        assert wanted.markup[:20] in message["content"]
+        return 0
+    function, arguments = wanted.calls[0]
+    assert [call["function"]["name"] for call in calls] == [function]
+    assert not is_json(calls[0]["function"]["arguments"])
+    return 1
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.mark.builds("dev")
@@ -207,7 +243,7 @@ def test_calls_in_a_session(reciting):
             else:
                 choice = reply.json()["choices"][0]
                 message, reason = choice["message"], choice["finish_reason"]
-            assert calls_of(message) == calls_of(alone["message"])
+            assert functions_of(message) == functions_of(alone["message"])
             assert (message["content"] or None) == alone["message"]["content"]
             assert message.get("reasoning_content", "") == wanted.reasoning
             assert reason == alone["finish_reason"]
@@ -230,7 +266,7 @@ def test_calls_come_back_as_messages(reciting):
     """A reply with calls is a message of the next request. Templates write it as the model did."""
     leaves_out = reciting.name in ("granite", "smollm")  # calls, of the history
     post, equal = reciting.server.post, 0
-    for number in [i for i, c in enumerate(reciting.conversations) if c.calls][:15]:
+    for number in [i for i, c in enumerate(reciting.conversations) if not c.broken][:15]:
         wanted = reciting.conversations[number]
         message = reciting.message(number, tools=wanted.tools)["message"]
         results = [{"role": "tool", "tool_call_id": call["id"], "content": "4"}
@@ -378,9 +414,11 @@ def test_stop_strings_see_all_of_the_text(own):
 def test_a_stream_makes_no_frames_of_what_is_held_back(own):
     frames = read_frames(own.ask_for("reasons and calls", tools=TOOLS, stream=True).content)
     deltas = [frame["choices"][0]["delta"] for frame in frames]
+    calls = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
     assert [list(delta) for delta in deltas] == [
         ["role", "content"], [], ["reasoning_content", "reasoning"], ["reasoning_content", "reasoning"],
-        ["tool_calls"], []]
+        *[["tool_calls"]] * len(calls), []]
+    assert len(calls) > 2 and sum("id" in part for (part,) in calls) == 1
     assert all(delta.get("reasoning") == delta.get("reasoning_content") for delta in deltas)
 
 
@@ -393,8 +431,8 @@ def test_reasoning_that_is_not_wanted(own):
     assert calls_of(hidden) == calls_of(told) and hidden["content"] == told["content"]
     frames = read_frames(own.ask_for("reasons and calls", tools=TOOLS, stream=True,
                                      include_reasoning=False).content)
-    assert [list(frame["choices"][0]["delta"]) for frame in frames] == [
-        ["role", "content"], [], ["tool_calls"], []]
+    deltas = [list(frame["choices"][0]["delta"]) for frame in frames]
+    assert deltas == [["role", "content"], [], *[["tool_calls"]] * (len(deltas) - 3), []]
 
 
 @pytest.mark.parametrize("code, fields", [
@@ -466,3 +504,68 @@ def test_the_environment_turns_reasoning_off(tmp_path_factory):
         assert running.message(0)["message"]["content"] == "<think>Hm</think>Yes"
     finally:
         finish(running.server)
+
+
+THOUGHT = "abcdefghij klmnopqrst"
+
+
+@pytest.mark.builds("dev")
+@pytest.mark.parametrize("name", ["hermes", "hermes special", "smollm", "qwen"])
+def test_a_budget_for_thoughts(tmp_path_factory, name):
+    """So many tokens between the markers, and then the closing one; up to there the same tokens."""
+    from conftest import finish
+    text = ("" if name in OPENS else "<think>") + f"{THOUGHT}</think>\n\nYes, it is so."
+    running = Reciting(tmp_path_factory.mktemp("budget"), name, [text])
+    try:
+        free = running.message(0, return_token_ids=True)
+        assert free["message"]["reasoning_content"] == THOUGHT
+        post = running.server.post
+        closing = post("/tokenize", {"prompt": "</think>", "add_special_tokens": False}).json()["tokens"]
+        for budget in (0, 1, 7, len(THOUGHT), 500):
+            for fields in ({"thinking_token_budget": budget}, {"reasoning_budget_tokens": budget},
+                           {"thinking": {"type": "enabled", "budget_tokens": budget}}):
+                told = running.message(0, return_token_ids=True, **fields)
+                check_budget(told, free, closing, budget)
+            several = running.ask(0, return_token_ids=True, n=3, thinking_token_budget=budget).json()
+            several = several["choices"]
+            assert all(choice["token_ids"] == told["token_ids"] for choice in several)
+            stream, _, usage = gathered(running.ask(0, stream=True, thinking_token_budget=budget,
+                                                    stream_options={"include_usage": True}))
+            assert stream["reasoning_content"] == told["message"].get("reasoning_content", "")
+            assert stream["content"] == (told["message"]["content"] or "")
+            assert usage["completion_tokens"] == len(told["token_ids"])
+        assert running.message(0, return_token_ids=True, reasoning_budget_tokens=-1) == free
+        messages = json.loads(running.ask(0).request.content)["messages"]
+        thinking = {"type": "enabled", "budget_tokens": 7}
+        blocks = post("/v1/messages", {"messages": messages, "max_tokens": 1000, "temperature": 0,
+                                       "thinking": thinking}).json()["content"]
+        assert blocks[0] == {"type": "thinking", "thinking": THOUGHT[:7], "signature": ""}
+        assert blocks[1]["text"].endswith("Yes, it is so.")
+    finally:
+        finish(running.server)
+
+
+def check_budget(told, free, closing, budget):
+    ids, usual = told["token_ids"], free["token_ids"]
+    reasoning = told["message"].get("reasoning_content", "")
+    if budget >= len(THOUGHT):
+        assert ids == usual and reasoning == THOUGHT
+        return
+    assert reasoning == THOUGHT[:budget]
+    same = next(i for i, (a, b) in enumerate(zip(ids, usual, strict=False)) if a != b)
+    assert ids[same:same + len(closing)] == closing
+    assert told["message"]["content"].endswith("Yes, it is so.")
+
+
+@pytest.mark.parametrize("code, fields", [
+    ("invalid_value", {"thinking_token_budget": -1}),
+    ("invalid_value", {"reasoning_budget_tokens": -2}),
+    ("invalid_type", {"thinking_token_budget": "3"}),
+    ("invalid_type", {"thinking": 3}),
+    ("invalid_value", {"thinking_token_budget": 5, "max_tokens": 4}),
+    ("invalid_value", {"thinking_token_budget": 5, "reasoning_budget_tokens": 6}),
+    ("unsupported_parameter", {"thinking": {"type": "adaptive"}}),
+])
+def test_budgets_that_are_refused(own, code, fields):
+    reply = own.server.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9, **fields})
+    check_error(reply, 400, code)

@@ -39,6 +39,11 @@ def write_random(folder, name):
     return recital.write(folder / "model", template, 9000, np.random.default_rng(len(name))), recital
 
 
+def allowed(mode, *names):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+        {"type": "function", "function": {"name": name}} for name in names]}}
+
+
 class Writing:
     def __init__(self, folder, name):
         from conftest import start
@@ -232,11 +237,17 @@ def test_none_stays_none(writing):
 @pytest.mark.parametrize("writing", ["hermes"], indirect=True)
 @pytest.mark.parametrize("code, param, fields, words", [
     ("invalid_value", "tool_choice", {"tool_choice": "any"},
-     'expected auto, none, required or a function, got "any"'),
+     'expected auto, none, required, a function or allowed_tools, got "any"'),
     ("invalid_type", "tool_choice", {"tool_choice": 7}, "expected a string or an object, got a number"),
     ("missing_required_parameter", "tool_choice", {"tool_choice": {}}, "tool_choice.type is required"),
-    ("unsupported_parameter", "tool_choice", {"tool_choice": {"type": "allowed_tools"}},
-     'got "allowed_tools"'),
+    ("unsupported_parameter", "tool_choice", {"tool_choice": {"type": "custom"}}, 'got "custom"'),
+    ("missing_required_parameter", "tool_choice", {"tool_choice": {"type": "allowed_tools"}},
+     "tool_choice.allowed_tools is required"),
+    ("invalid_value", "tool_choice", {"tool_choice": allowed("any", "weather")},
+     'auto or required, got "any"'),
+    ("missing_required_parameter", "tool_choice", {"tool_choice": {
+        "type": "allowed_tools", "allowed_tools": {"mode": "auto"}}}, "tool_choice.allowed_tools.tools"),
+    ("invalid_value", "tool_choice", {"tool_choice": allowed("required", "weather", "g")}, 'got "g"'),
     ("missing_required_parameter", "tool_choice", {"tool_choice": {"type": "function"}},
      "tool_choice.function"),
     ("invalid_type", "tool_choice", {"tool_choice": {"type": "function", "function": {"name": 1}}},
@@ -246,8 +257,8 @@ def test_none_stays_none(writing):
     ("invalid_value", "tool_choice", {"tool_choice": "required", "tools": []}, "expected tools"),
     ("invalid_value", "tool_choice", {"tool_choice": "required", "tools": None}, "expected tools"),
     ("invalid_value", "tool_choice",
-     {"tool_choice": "required", "response_format": {"type": "json_object"}},
-     "not allowed with response_format"),
+     {"tool_choice": "required", "structured_outputs": {"json_object": True}},
+     "not allowed with structured_outputs"),
     ("unsupported_parameter", "tools", {"tool_choice": "required", "tools": [{"type": "custom"}]},
      "tools[0].type"),
     ("invalid_type", "tools",
@@ -307,6 +318,61 @@ def test_a_form_behind_reasoning(writing):
             jsonschema.validate(json.loads(choice["message"]["content"]), schema)
             if not thinking and writing.name.split()[0] in OPENS:  # the prompt closes it
                 assert "reasoning_content" not in choice["message"]
+
+
+FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": {
+    "type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}, "required": ["a"],
+    "additionalProperties": False}}}
+
+
+@pytest.mark.builds("dev")
+def test_tools_beside_a_format(writing):
+    """The text is calls or meets the schema; where calls are demanded they win."""
+    kinds = set()
+    for seed in range(40):
+        bias = {**writing.bias, str(1 + ord("{")): 12 if seed % 2 else -12}  # that the format begins with
+        choice = writing.ask(seed, [WEATHER, TIME], "auto", response_format=FORM,
+                             logit_bias=bias).json()["choices"][0]
+        message = choice["message"]
+        if choice["finish_reason"] == "length":
+            continue
+        kinds.add(choice["finish_reason"])
+        if message["content"] is None:
+            check_calls(message, [WEATHER, TIME])
+        else:
+            assert "tool_calls" not in message
+            jsonschema.validate(json.loads(message["content"]), FORM["json_schema"]["schema"])
+        if len(kinds) == 2:
+            break
+    assert kinds == {"stop", "tool_calls"}
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        alone = writing.ask(3, [WEATHER, TIME], choice).json()["choices"][0]
+        assert functions_of(alone["message"])
+        beside = writing.ask(3, [WEATHER, TIME], choice, response_format=FORM).json()["choices"][0]
+        assert functions_of(beside["message"]) == functions_of(alone["message"])
+    for seed in range(9):
+        none = writing.ask(seed, [WEATHER], "none", response_format=FORM).json()["choices"][0]
+        assert "tool_calls" not in none["message"]
+        if none["finish_reason"] == "stop":
+            jsonschema.validate(json.loads(none["message"]["content"]), FORM["json_schema"]["schema"])
+            break
+    assert none["finish_reason"] == "stop"
+
+
+@pytest.mark.builds("dev")
+def test_allowed_tools(writing):
+    """Demanded: only calls of these, and the model sees all. Else it sees these."""
+    for seed in range(6):
+        choice = writing.ask(seed, [WEATHER, TIME], allowed("required", "time")).json()["choices"][0]
+        if choice["finish_reason"] == "tool_calls":
+            check_calls(choice["message"], [TIME])
+            assert {one["name"] for one in functions_of(choice["message"])} == {"time"}
+
+    def seen(tools, choice):
+        body = {"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": choice}
+        return writing.server.post("/tokenize", body).json()["tokens"]
+    assert seen([WEATHER, TIME], allowed("required", "time")) == seen([WEATHER, TIME], "auto")
+    assert seen([WEATHER, TIME], allowed("auto", "time")) == seen([TIME], "auto")
 
 
 @pytest.mark.long

@@ -32,7 +32,7 @@ Test(chat_calls, functions_of_tools_need_no_markers)
         {"<function=h>\n</function>\n</tool_call>", "<function=h>\n</function>\n</tool_call>",
          "[]"},
         {"Write <function=f> to call it.", "Write <function=f> to call it.", "[]"},
-        {"<function=f> <parameter=a>1", "<function=f> <parameter=a>1", "[]"},
+        {"<function=f> <parameter=", "<function=f> <parameter=", "[]"},
         {"<tool_call>\n<function=h>\n</function>\n", "", "[[\"h\", {}]]"},
         {"<function=", "<function=", "[]"},
         {"<function=f", "<function=f", "[]"},
@@ -175,7 +175,9 @@ Test(chat_calls, values_have_the_types_that_the_tools_ask_for)
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 12345678901234567890,"
         "\"i\":\"5\", \"\\u0069\": \"6\"}}</tool_call>";
     struct result result = parse(&rules, BIG, sizeof BIG - 1, sizeof BIG, 1);
-    cr_expect_eq(result.output.calls.count, 0, "one key twice");
+    cr_assert_eq(result.output.calls.count, 1);
+    cr_expect_str_eq(result.output.calls.items[0].arguments,
+                     "{\"x\": 12345678901234567890,\"i\":5, \"\\u0069\": \"6\"}");
     chat_output_clear(&result.output);
     static const char ONE[] =
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\":12345678901234567890,"
@@ -183,7 +185,7 @@ Test(chat_calls, values_have_the_types_that_the_tools_ask_for)
     result = parse(&rules, ONE, sizeof ONE - 1, sizeof ONE, 1);
     cr_assert_eq(result.output.calls.count, 1);
     cr_expect_str_eq(result.output.calls.items[0].arguments,
-                     "{\"x\": 12345678901234567890, \"i\": 5}");
+                     "{\"x\":12345678901234567890,\"i\":5}");
     chat_output_clear(&result.output);
     chat_types_clear(&rules.types);
     rules = rules_of(LFM, TOOL);
@@ -274,7 +276,8 @@ Test(chat_calls, what_there_is_of_demanded_calls_that_are_cut_off)
         struct chat_rules rules =
             rules_of(CASES[i].syntax,
                      "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": "
-                     "{\"type\": [\"integer\", \"array\"]}, \"s\": {\"type\": \"string\"}}}}}]");
+                     "{\"type\": [\"integer\", \"array\"]}, \"s\": {\"type\": \"string\"}}}}}, "
+                     "{\"function\": {\"name\": \"g\"}}]");
         rules.demand.calls = demanded;
         struct result result = parse_all_ways(&rules, CASES[i].text, strlen(CASES[i].text));
         struct strbuf told = {0};

@@ -386,16 +386,17 @@ Test(chat_parser, odd_calls_and_what_is_around_them)
 Test(chat_parser, white_space_before_python_is_looked_at_once)
 {
     static const char BODY[] = "          \n  [f(a=1)]";
+    static const struct chat_types types;
+    const struct chat_reading reading = {
+        .format = CHAT_CALLS_PYTHON, .close = "</c>", .types = &types};
     struct chat_scan scan = {0};
     size_t used;
     for (size_t length = 0; length <= strcspn(BODY, "["); length++) {
-        cr_expect_eq(chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, length, false, &used),
-                     CHAT_SCAN_OPEN);
+        cr_expect_eq(chat_scan_push(&scan, &reading, BODY, length, false, &used), CHAT_SCAN_OPEN);
         cr_expect_eq(scan.at, length);
     }
-    cr_expect_eq(
-        chat_scan_push(&scan, CHAT_CALLS_PYTHON, "</c>", BODY, sizeof BODY - 1, true, &used),
-        CHAT_SCAN_CALL);
+    cr_expect_eq(chat_scan_push(&scan, &reading, BODY, sizeof BODY - 1, true, &used),
+                 CHAT_SCAN_CALL);
     chat_scan_clear(&scan);
 }
 
