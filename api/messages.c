@@ -6,6 +6,7 @@
 #include "api/messages_tools.h"
 #include "api/parameters.h"
 #include "api/request.h"
+#include "engine/base/fields.h"
 #include "engine/jinja/chat_template.h"
 
 #include <stdlib.h>
@@ -140,27 +141,42 @@ static int set_thinking(const struct translation *to, bool enabled)
     return set_new(to, kwargs_name, kwargs);
 }
 
+/* Whether thoughts are shown. New words come with new clients, and the model's text is the same with
+ * each of them. */
+static int take_display(const struct translation *to, const json_t *thinking)
+{
+    const json_t *given = request_field(thinking, "display");
+    const char *display = json_string_value(given);
+    if (given && !display)
+        return api_error_set(to->err, API_INVALID_TYPE, "thinking",
+                             "thinking.display: expected a string, got %s", fields_kind(given));
+    bool omits = display && (strcmp(display, "omitted") == 0 || strcmp(display, "updates") == 0);
+    if (display && !omits && strcmp(display, "summarized") != 0)
+        reply_warnings_add(to->limits->warnings, WARNING_FIELD,
+                           "thinking.display: \"%.40s\" is not known here: thoughts are shown",
+                           display);
+    return omits && !request_field(to->fields, "include_reasoning")
+               ? set_new(to, "include_reasoning", json_false())
+               : 0;
+}
+
 static int take_thinking(const struct translation *to)
 {
     static const char *const TYPES[] = {"enabled", "adaptive", "disabled", NULL};
-    static const char *const DISPLAYS[] = {"summarized", "omitted", NULL};
     static const char field[] = "thinking";
     const json_t *thinking;
-    const char *type, *display;
+    const char *type;
     if (check_object(to, field, &thinking))
         return -1;
     if (!thinking)
         return 0;
-    if (read_word(to, field, "type", TYPES, "enabled, adaptive or disabled", &type) ||
-        read_word(to, field, "display", DISPLAYS, "summarized or omitted", &display))
+    if (read_word(to, field, "type", TYPES, "enabled, adaptive or disabled", &type))
         return -1;
     if (!type)
         return api_error_set(to->err, API_MISSING_PARAMETER, field, "thinking.type is required");
     if (strcmp(type, "enabled") == 0 && take_budget(to, thinking))
         return -1;
-    if (display && strcmp(display, "omitted") == 0 &&
-        !request_field(to->fields, "include_reasoning") &&
-        set_new(to, "include_reasoning", json_false()))
+    if (take_display(to, thinking))
         return -1;
     if (template_takes(to, "enable_thinking"))
         return set_thinking(to, strcmp(type, "disabled") != 0);
