@@ -141,8 +141,8 @@ static int set_thinking(const struct translation *to, bool enabled)
     return set_new(to, kwargs_name, kwargs);
 }
 
-/* Whether thoughts are shown. New words come with new clients, and the model's text is the same with
- * each of them. */
+/* Whether thoughts are shown. New words come with new clients, and the model's text is the same
+ * with each of them. */
 static int take_display(const struct translation *to, const json_t *thinking)
 {
     const json_t *given = request_field(thinking, "display");
@@ -301,11 +301,12 @@ static void find_template(struct translation *to)
 static int take_messages(const struct translation *to)
 {
     bool continues = false;
-    json_t *messages =
-        messages_blocks(request_field(to->fields, "system"), request_field(to->fields, "messages"),
-                        to->systems, to->limits->warnings, &continues, to->err);
+    json_t *messages = messages_blocks(
+        request_field(to->fields, "system"), request_field(to->fields, "messages"),
+        json_object_get(to->chat, "tools"), to->systems, to->limits->warnings, &continues, to->err);
     if (!messages || set_new(to, "messages", messages))
         return -1;
+    messages_tools_settle(to->chat);
     return continues ? set_new(to, "continue_final_message", json_true()) : 0;
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages_blocks.h"
 
+#include "api/messages_tools.h"
 #include "api/request.h"
 #include "api/strbuf.h"
 #include "engine/base/fields.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Clients write into it what changes with each request. */
@@ -46,6 +48,7 @@ struct history {
     json_t *calls;                   /* NULL: none yet */
     json_t *ids;                     /* an object whose keys are the ids of all calls so far */
     size_t left[NUM_LEFT], redacted; /* blocks that nobody sees */
+    json_t *tools;                   /* the chat's */
     enum chat_systems systems;
     struct place place;
     struct api_error *err;
@@ -138,6 +141,22 @@ static void add_text(struct history *history, struct strbuf *to, size_t *texts, 
     (*texts)++;
 }
 
+/* Takes the definition of the tool to which a block refers. 1: the model sees it elsewhere. */
+static int take_reference(struct history *history, const json_t *name, struct strbuf *to,
+                          size_t *texts)
+{
+    char *definition = NULL;
+    int result = 0;
+    if (json_is_string(name))
+        result =
+            messages_tools_load(history->tools, json_string_value(name), &definition, history->err);
+    bool some = definition;
+    if (result == 0 && some)
+        add_text(history, to, texts, definition, strlen(definition));
+    free(definition);
+    return result == 0 && !some ? 1 : result;
+}
+
 /* Takes a block that is a text, or a line in the place of what is none. 1: it is neither. */
 static int take_text(struct history *history, const json_t *block, const char *type,
                      struct strbuf *to, size_t *texts)
@@ -149,6 +168,11 @@ static int take_text(struct history *history, const json_t *block, const char *t
             return wrong(history, "text", "a string", text);
         add_text(history, to, texts, json_string_value(text), json_string_length(text));
         return 0;
+    }
+    if (strcmp(type, "tool_reference") == 0) {
+        int taken = take_reference(history, json_object_get(block, "tool_name"), to, texts);
+        if (taken <= 0)
+            return taken;
     }
     for (size_t i = 0; i < NUM_LEFT; i++) {
         const char *name = json_string_value(json_object_get(block, "tool_name"));
@@ -449,11 +473,12 @@ static void warn(const struct history *history, struct reply_warnings *warnings)
                            history->redacted);
 }
 
-json_t *messages_blocks(const json_t *system, const json_t *messages, enum chat_systems systems,
-                        struct reply_warnings *warnings, bool *continues, struct api_error *err)
+json_t *messages_blocks(const json_t *system, const json_t *messages, json_t *tools,
+                        enum chat_systems systems, struct reply_warnings *warnings, bool *continues,
+                        struct api_error *err)
 {
     struct history history = {
-        .list = json_array(), .ids = json_object(), .systems = systems, .err = err};
+        .list = json_array(), .ids = json_object(), .tools = tools, .systems = systems, .err = err};
     int result = history.list && history.ids ? 0 : request_no_memory(err);
     if (result == 0)
         result = take_all(&history, system, messages, continues);

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages_tools.h"
 
+#include "api/chat_rules.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-static const char TOOLS[] = "tools", CHOICE[] = "tool_choice";
+static const char TOOLS[] = "tools", CHOICE[] = "tool_choice", SEARCH[] = "tool_search_tool";
 
 /* The tools of a request. */
 struct tools {
     json_t *functions; /* those that can be called, as a chat has them */
     json_t *names;     /* of all: an object; the value of one that was left out is its type */
+    size_t apart;      /* of functions */
+    bool searched;     /* by a tool of their API's servers */
     size_t left;
     const char *left_type; /* of the first that was left out */
     const char *unseen;    /* a member of a tool that the model does not see; NULL: none */
@@ -48,6 +51,7 @@ static void note_unseen(struct tools *tools, const json_t *tool)
 
 static int leave_out(struct tools *tools, const json_t *name, const json_t *type)
 {
+    tools->searched |= strncmp(json_string_value(type), SEARCH, sizeof SEARCH - 1) == 0;
     if (tools->left++ == 0)
         tools->left_type = json_string_value(type);
     return name && json_object_set(tools->names, json_string_value(name), (json_t *)type)
@@ -83,7 +87,12 @@ static int add_tool(struct tools *tools, const json_t *tool, size_t index)
     json_t *added =
         failed ? NULL : json_pack("{s:s,s:O}", "type", "function", "function", function);
     json_decref(function);
-    return json_array_append_new(tools->functions, added) ? request_no_memory(tools->err) : 0;
+    if (added && json_is_true(request_field(tool, "defer_loading")) && ++tools->apart > 0)
+        failed = json_object_set_new(added, CHAT_TOOL_APART, json_false());
+    if (failed)
+        json_decref(added);
+    return failed || json_array_append_new(tools->functions, added) ? request_no_memory(tools->err)
+                                                                    : 0;
 }
 
 static int read_tools(struct tools *tools, const json_t *fields)
@@ -95,6 +104,15 @@ static int read_tools(struct tools *tools, const json_t *fields)
         if (add_tool(tools, json_array_get(list, i), i))
             return -1;
     return 0;
+}
+
+/* Tools that the model could never see are as others are. */
+static void join_tools(const struct tools *tools)
+{
+    if (!tools->searched && tools->apart < json_array_size(tools->functions))
+        return;
+    for (size_t i = 0; i < json_array_size(tools->functions); i++)
+        json_object_del(json_array_get(tools->functions, i), CHAT_TOOL_APART);
 }
 
 static void warn(const struct tools *tools, struct reply_warnings *warnings)
@@ -185,6 +203,8 @@ int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *wa
     int result = tools.functions && tools.names ? 0 : request_no_memory(err);
     if (result == 0)
         result = read_tools(&tools, fields);
+    if (result == 0)
+        join_tools(&tools);
     if (result == 0 && json_array_size(tools.functions) > 0 &&
         json_object_set(chat, TOOLS, tools.functions))
         result = request_no_memory(err);
@@ -195,4 +215,44 @@ int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *wa
     json_decref(tools.functions);
     json_decref(tools.names);
     return result;
+}
+
+/* Tools apart. */
+
+static const char *name_of(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+int messages_tools_load(json_t *tools, const char *name, char **definition, struct api_error *err)
+{
+    size_t length;
+    *definition = NULL;
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i);
+        if (!json_is_false(json_object_get(tool, CHAT_TOOL_APART)) ||
+            strcmp(name_of(tool), name) != 0)
+            continue;
+        json_object_del(tool, CHAT_TOOL_APART); /* as templates have it */
+        int result = request_dump(tool, definition, &length, err);
+        if (result == 0 && json_object_set_new(tool, CHAT_TOOL_APART, json_true()))
+            result = request_no_memory(err);
+        return result;
+    }
+    return 0;
+}
+
+void messages_tools_settle(json_t *chat)
+{
+    json_t *tools = json_object_get(chat, TOOLS);
+    const char *demanded = name_of(json_object_get(chat, CHOICE));
+    for (size_t i = json_array_size(tools); i-- > 0;) {
+        json_t *tool = json_array_get(tools, i);
+        if (!json_is_false(json_object_get(tool, CHAT_TOOL_APART)))
+            continue;
+        if (demanded && strcmp(demanded, name_of(tool)) == 0)
+            json_object_del(tool, CHAT_TOOL_APART);
+        else
+            json_array_remove(tools, i);
+    }
 }

@@ -10,8 +10,20 @@
 
 /* Sets tools, tool_choice and parallel_tool_calls of `chat` as `fields` have them. Tools with a
  * type of their own, which their API's servers carry out or describe, are left out: that is warned
- * of, and refused where one of them is demanded. */
+ * of, and refused where one of them is demanded.
+ *
+ * A tool with defer_loading is marked as CHAT_TOOL_APART (chat_rules.h): the model sees it where a
+ * message refers to it. So those that a client finds one by one change nothing of the prompt's
+ * begin. None is if all are, or where a tool that their API's servers carry out would find them. */
 int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *warnings,
                    struct api_error *err);
+
+/* Refers to a tool of a chat: *definition is what the model has to see, which the caller frees,
+ * also after an error; NULL: it has seen it, or there is no such tool. */
+int messages_tools_load(json_t *tools, const char *name, char **definition, struct api_error *err);
+
+/* Takes out of a chat's tools those apart to which no message refers; but one that tool_choice
+ * demands is as others are. */
+void messages_tools_settle(json_t *chat);
 
 #endif

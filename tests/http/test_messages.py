@@ -351,8 +351,8 @@ def check_recited(reciting, number, wanted):
             block["id"] = block["id"].replace(stream["id"].removeprefix("msg_"), name)
     assert stream["content"] == blocks and stream["stop_reason"] == whole["stop_reason"]
     for display in ("omitted", "updates"):
-        hidden = said(reciting.server, **fields, thinking={"type": "adaptive", "display": display})
-        assert [b["type"] for b in hidden["content"]] == [b["type"] for b in blocks if b["type"] != "thinking"]
+        hidden = said(reciting.server, **fields, thinking={"type": "adaptive", "display": display})["content"]
+        assert [b["type"] for b in hidden] == [b["type"] for b in blocks if b["type"] != "thinking"]
 
 
 def test_turns_reuse_their_prefix(chat_server):

@@ -107,6 +107,21 @@ def check_reuse(found):
         assert read >= prompt_tokens(before["usage"]) - 1, (before["usage"], now["usage"])
 
 
+def test_a_tool_found_later(talk, claude):
+    """It joins the list of tools in the middle, which costs no prefix, and is called."""
+    talk.script.expect(calls("ToolSearch"), calls("CronList"), says("There are none."))
+    done = claude("Which jobs are there?")
+    assert done.of(type="result")[0]["result"] == "There are none."
+    before, after = ([tool["name"] for tool in json.loads(each.body)["tools"]]
+                     for each in talk.requests()[:2])
+    assert set(after) - set(before) == {"CronList"} and after[-1] == before[-1]
+    found = messages(talk)
+    check_reuse(found)
+    assert [each["content"][0]["name"] for each in found[:2]] == ["ToolSearch", "CronList"]
+    last = json.loads(talk.requests()[2].body)["messages"][-1]["content"][0]
+    assert last["type"] == "tool_result" and last["content"] == "No scheduled jobs."
+
+
 def test_three_turns(talk, claude):
     """Each a run of its own."""
     talk.script.expect(says("Of geese."), calls("Bash"), says("Of swans."), says("Of ducks."))

@@ -28,7 +28,8 @@ def codex(talk, folder):
     the next one codex.run("exec", "resume", "--last", *EXEC[1:], prompt)."""
     agent = Agent(folder, [CODEX], {"REGLA_API_KEY": "none"})
     (agent.home / ".codex").mkdir()
-    (agent.home / ".codex" / "config.toml").write_text(CONFIG.format(model=talk.server.model_id, url=talk.url))
+    (agent.home / ".codex" / "config.toml").write_text(
+        CONFIG.format(model=talk.server.model_id, url=talk.url))
     return agent
 
 
