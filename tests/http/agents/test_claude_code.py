@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claude Code (`claude -p`): POST /v1/messages, and /v1/messages/count_tokens."""
 
+import base64
 import json
 import signal
 from subprocess import PIPE
@@ -14,6 +15,8 @@ from test_messages import events, gathered, prompt_tokens
 VERSION = "2.1.332"
 CLAUDE = program("claude_agent_sdk", "_bundled", "claude")
 JSON = ("--output-format", "stream-json", "--verbose")
+SERVED = {"reasoning": "off", "chat_template": harness.ROOT / "tests/data/chat/hermes.jinja"}
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ARGUMENTS = {
     "Bash": {"command": 'echo "$(<note.txt)"', "description": "Read the note"},
     "Agent": {"description": "Look", "prompt": "Look around.", "subagent_type": "Explore"},
@@ -31,6 +34,7 @@ def environment(talk):
 def claude(talk, folder):
     """claude(prompt, *flags): a run of it, which has to succeed."""
     agent = Agent(folder, [CLAUDE], environment(talk))
+    talk.script.arguments["Read"] = {"file_path": str(agent.work / "swan.png")}
 
     def run(prompt, *flags, **options):
         done = agent.run("-p", prompt, *JSON, *flags, **options)
@@ -105,6 +109,20 @@ def check_reuse(found):
     for before, now in zip(found, found[1:]):
         read = now["usage"]["cache_read_input_tokens"]
         assert read >= prompt_tokens(before["usage"]) - 1, (before["usage"], now["usage"])
+
+
+def test_a_picture(talk, claude):
+    """What the model cannot see stays in the history: it is a line, and no error."""
+    (claude.agent.work / "swan.png").write_bytes(base64.b64decode(PICTURE))
+    talk.script.expect(calls("Read"), says("A swan."), says("It was one."))
+    claude("What is in swan.png?")
+    claude("Was it?", "--continue")
+    parts = [part for message in json.loads(talk.requests()[-1].body)["messages"] for part in message["content"]
+             if message["role"] == "user" and isinstance(part, dict) and part["type"] == "tool_result"]
+    assert [part["type"] for part in parts[0]["content"]] == ["image"]
+    found = messages(talk)
+    check_reuse(found)
+    assert "messages: 1 of image" in found[-1]["warnings"][-1]
 
 
 def test_a_tool_found_later(talk, claude):
@@ -278,6 +296,35 @@ def test_a_cancel(talk, claude):
     assert (done.status, done.output) == (0, "Of geese.\n")
 
 
+def test_a_cancel_before_text(talk, claude):
+    """The prompt is not computed to its end for someone who has left. Nothing stands between them."""
+    def cancelled():
+        return talk.server.whole_log().count("status=499 outcome=cancelled")
+    before = cancelled()
+    claude.agent.environment["ANTHROPIC_BASE_URL"] = talk.server.url
+    agent = claude.agent.start("-p", "Tell me all.", *JSON, "--disallowedTools", "Agent")
+    harness.wait_until(lambda: talk.server.metric("regla_requests_running") == 1, "it asks")
+    agent.send_signal(signal.SIGINT)
+    finish(agent)
+    talk.server.wait_idle()
+    harness.wait_until(lambda: cancelled() == before + 1, "it is cancelled")
+
+
+def test_a_busy_server(server_factory, folder):
+    """It waits, and asks again."""
+    server = server_factory(max_running=1, max_queue=0, **SERVED)
+    with Talk(server, {}).relayed() as talk, server.connect() as other:
+        harness.begin_stream(other)
+        process = Agent(folder, [CLAUDE], environment(talk)).start("-p", "Tell me something.")
+        harness.wait_until(lambda: [each for each in talk.requests() if each.whole], "it is refused")
+        other.close()
+        talk.script.expect(*[says("Of geese.")] * 20)
+        done = finish(process)
+    assert (done.status, done.output) == (0, "Of geese.\n")
+    *refused, taken = [each.status for each in talk.requests()]
+    assert set(refused) == {429} and taken == 200
+
+
 def test_its_tools_can_be_demanded(talk, claude):
     """Each of them, as its schema is."""
     claude("Tell me something.")
@@ -309,8 +356,7 @@ def test_a_model_that_is_not_there(talk, claude):
 
 def test_a_prompt_that_is_too_long(server_factory, folder):
     """It says so, in its own words, and does not try for long."""
-    server = server_factory(max_model_len=1000, reasoning="off",
-                            chat_template=harness.ROOT / "tests/data/chat/hermes.jinja")
+    server = server_factory(max_model_len=1000, **SERVED)
     with Talk(server, {}).relayed() as talk:
         agent = Agent(folder, [CLAUDE], environment(talk))
         done = agent.run("-p", "Tell me something.", *JSON)
