@@ -117,9 +117,10 @@ def test_a_picture(talk, claude):
     talk.script.expect(calls("Read"), says("A swan."), says("It was one."))
     claude("What is in swan.png?")
     claude("Was it?", "--continue")
-    parts = [part for message in json.loads(talk.requests()[-1].body)["messages"] for part in message["content"]
-             if message["role"] == "user" and isinstance(part, dict) and part["type"] == "tool_result"]
-    assert [part["type"] for part in parts[0]["content"]] == ["image"]
+    sent = json.loads(talk.requests()[-1].body)["messages"]
+    outcome, = [part for message in sent if message["role"] == "user" for part in message["content"]
+                if isinstance(part, dict) and part["type"] == "tool_result"]
+    assert [part["type"] for part in outcome["content"]] == ["image"]
     found = messages(talk)
     check_reuse(found)
     assert "messages: 1 of image" in found[-1]["warnings"][-1]
