@@ -301,12 +301,12 @@ static void find_template(struct translation *to)
 static int take_messages(const struct translation *to)
 {
     bool continues = false;
-    json_t *messages = messages_blocks(
-        request_field(to->fields, "system"), request_field(to->fields, "messages"),
-        json_object_get(to->chat, "tools"), to->systems, to->limits->warnings, &continues, to->err);
-    if (!messages || set_new(to, "messages", messages))
+    json_t *messages =
+        messages_blocks(request_field(to->fields, "system"), request_field(to->fields, "messages"),
+                        json_object_get(to->chat, MESSAGES_TOOLS_APART), to->systems,
+                        to->limits->warnings, &continues, to->err);
+    if (!messages || set_new(to, "messages", messages) || messages_tools_settle(to->chat, to->err))
         return -1;
-    messages_tools_settle(to->chat);
     return continues ? set_new(to, "continue_final_message", json_true()) : 0;
 }
 

@@ -48,7 +48,7 @@ struct history {
     json_t *calls;                   /* NULL: none yet */
     json_t *ids;                     /* an object whose keys are the ids of all calls so far */
     size_t left[NUM_LEFT], redacted; /* blocks that nobody sees */
-    json_t *tools;                   /* the chat's */
+    json_t *apart;                   /* tools */
     enum chat_systems systems;
     struct place place;
     struct api_error *err;
@@ -149,7 +149,7 @@ static int take_reference(struct history *history, const json_t *name, struct st
     int result = 0;
     if (json_is_string(name))
         result =
-            messages_tools_load(history->tools, json_string_value(name), &definition, history->err);
+            messages_tools_load(history->apart, json_string_value(name), &definition, history->err);
     bool some = definition;
     if (result == 0 && some)
         add_text(history, to, texts, definition, strlen(definition));
@@ -473,12 +473,12 @@ static void warn(const struct history *history, struct reply_warnings *warnings)
                            history->redacted);
 }
 
-json_t *messages_blocks(const json_t *system, const json_t *messages, json_t *tools,
+json_t *messages_blocks(const json_t *system, const json_t *messages, json_t *apart,
                         enum chat_systems systems, struct reply_warnings *warnings, bool *continues,
                         struct api_error *err)
 {
     struct history history = {
-        .list = json_array(), .ids = json_object(), .tools = tools, .systems = systems, .err = err};
+        .list = json_array(), .ids = json_object(), .apart = apart, .systems = systems, .err = err};
     int result = history.list && history.ids ? 0 : request_no_memory(err);
     if (result == 0)
         result = take_all(&history, system, messages, continues);

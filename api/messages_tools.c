@@ -8,14 +8,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char TOOLS[] = "tools", CHOICE[] = "tool_choice", SEARCH[] = "tool_search_tool";
+static const char TOOLS[] = "tools", CHOICE[] = "tool_choice";
 
 /* The tools of a request. */
 struct tools {
     json_t *functions; /* those that can be called, as a chat has them */
     json_t *names;     /* of all: an object; the value of one that was left out is its type */
-    size_t apart;      /* of functions */
-    bool searched;     /* by a tool of their API's servers */
     size_t left;
     const char *left_type; /* of the first that was left out */
     const char *unseen;    /* a member of a tool that the model does not see; NULL: none */
@@ -28,6 +26,13 @@ static int wrong(const struct tools *tools, size_t index, const char *what, cons
     return api_error_set(tools->err, got ? API_INVALID_TYPE : API_MISSING_PARAMETER, TOOLS,
                          "tools: %zu: %s: expected %s, got %s", index, what, expected,
                          got ? fields_kind(got) : "none");
+}
+
+/* Whether it is the client's own. */
+static bool is_custom(const json_t *tool)
+{
+    const char *type = json_string_value(request_field(tool, "type"));
+    return !type || strcmp(type, "custom") == 0;
 }
 
 /* Notes the first member that says something to the model or of its calls, and reaches neither. */
@@ -51,7 +56,6 @@ static void note_unseen(struct tools *tools, const json_t *tool)
 
 static int leave_out(struct tools *tools, const json_t *name, const json_t *type)
 {
-    tools->searched |= strncmp(json_string_value(type), SEARCH, sizeof SEARCH - 1) == 0;
     if (tools->left++ == 0)
         tools->left_type = json_string_value(type);
     return name && json_object_set(tools->names, json_string_value(name), (json_t *)type)
@@ -68,7 +72,7 @@ static int add_tool(struct tools *tools, const json_t *tool, size_t index)
         return wrong(tools, index, "a tool", "an object", tool);
     if (type && !json_is_string(type))
         return wrong(tools, index, "type", "a string", type);
-    bool custom = !type || strcmp(json_string_value(type), "custom") == 0;
+    bool custom = is_custom(tool);
     if (!json_is_string(name) && (name || custom))
         return wrong(tools, index, "name", "a string", name);
     if (!custom)
@@ -87,12 +91,7 @@ static int add_tool(struct tools *tools, const json_t *tool, size_t index)
     json_t *added =
         failed ? NULL : json_pack("{s:s,s:O}", "type", "function", "function", function);
     json_decref(function);
-    if (added && json_is_true(request_field(tool, "defer_loading")) && ++tools->apart > 0)
-        failed = json_object_set_new(added, CHAT_TOOL_APART, json_false());
-    if (failed)
-        json_decref(added);
-    return failed || json_array_append_new(tools->functions, added) ? request_no_memory(tools->err)
-                                                                    : 0;
+    return json_array_append_new(tools->functions, added) ? request_no_memory(tools->err) : 0;
 }
 
 static int read_tools(struct tools *tools, const json_t *fields)
@@ -104,15 +103,6 @@ static int read_tools(struct tools *tools, const json_t *fields)
         if (add_tool(tools, json_array_get(list, i), i))
             return -1;
     return 0;
-}
-
-/* Tools that the model could never see are as others are. */
-static void join_tools(const struct tools *tools)
-{
-    if (!tools->searched && tools->apart < json_array_size(tools->functions))
-        return;
-    for (size_t i = 0; i < json_array_size(tools->functions); i++)
-        json_object_del(json_array_get(tools->functions, i), CHAT_TOOL_APART);
 }
 
 static void warn(const struct tools *tools, struct reply_warnings *warnings)
@@ -196,6 +186,54 @@ static int read_choice(json_t *chat, const struct tools *tools, const json_t *fi
     return choose(chat, tools, choice);
 }
 
+static const char *name_of(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+static bool is_apart(const json_t *tool)
+{
+    return json_is_true(request_field(tool, "defer_loading"));
+}
+
+/* Whether the model could never see those with defer_loading: all are, or a server would search. */
+static bool never_seen(const json_t *given, size_t all)
+{
+    size_t apart = 0;
+    static const char SEARCH[] = "tool_search_tool";
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        const json_t *tool = json_array_get(given, i);
+        const char *type = json_string_value(request_field(tool, "type"));
+        if (type && strncmp(type, SEARCH, sizeof SEARCH - 1) == 0)
+            return true;
+        apart += is_custom(tool) && is_apart(tool);
+    }
+    return apart == all;
+}
+
+/* Marks tools with defer_loading, and lists them in the chat by name. */
+static int set_apart(json_t *chat, const json_t *fields, struct api_error *err)
+{
+    const json_t *given = request_field(fields, TOOLS);
+    const json_t *functions = json_object_get(chat, TOOLS);
+    json_t *apart = json_object();
+    int failed = !apart || json_object_set_new(chat, MESSAGES_TOOLS_APART, apart);
+    size_t at = 0;
+    if (never_seen(given, json_array_size(functions)))
+        given = NULL;
+    for (size_t i = 0; i < json_array_size(given) && !failed; i++) {
+        const json_t *tool = json_array_get(given, i);
+        if (!is_custom(tool))
+            continue;
+        json_t *function = json_array_get(functions, at++);
+        const char *name = name_of(function);
+        if (is_apart(tool))
+            failed = json_object_set_new(function, CHAT_TOOL_APART, json_false()) ||
+                     (!json_object_get(apart, name) && json_object_set(apart, name, function));
+    }
+    return failed ? request_no_memory(err) : 0;
+}
+
 int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *warnings,
                    struct api_error *err)
 {
@@ -203,13 +241,13 @@ int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *wa
     int result = tools.functions && tools.names ? 0 : request_no_memory(err);
     if (result == 0)
         result = read_tools(&tools, fields);
-    if (result == 0)
-        join_tools(&tools);
     if (result == 0 && json_array_size(tools.functions) > 0 &&
         json_object_set(chat, TOOLS, tools.functions))
         result = request_no_memory(err);
     if (result == 0)
         result = read_choice(chat, &tools, fields);
+    if (result == 0)
+        result = set_apart(chat, fields, err);
     if (result == 0)
         warn(&tools, warnings);
     json_decref(tools.functions);
@@ -219,40 +257,38 @@ int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *wa
 
 /* Tools apart. */
 
-static const char *name_of(const json_t *tool)
-{
-    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
-}
-
-int messages_tools_load(json_t *tools, const char *name, char **definition, struct api_error *err)
+int messages_tools_load(json_t *apart, const char *name, char **definition, struct api_error *err)
 {
     size_t length;
+    json_t *tool = json_object_get(apart, name);
     *definition = NULL;
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i);
-        if (!json_is_false(json_object_get(tool, CHAT_TOOL_APART)) ||
-            strcmp(name_of(tool), name) != 0)
-            continue;
-        json_object_del(tool, CHAT_TOOL_APART); /* as templates have it */
-        int result = request_dump(tool, definition, &length, err);
-        if (result == 0 && json_object_set_new(tool, CHAT_TOOL_APART, json_true()))
-            result = request_no_memory(err);
-        return result;
-    }
-    return 0;
+    if (!json_is_false(json_object_get(tool, CHAT_TOOL_APART)))
+        return 0;
+    json_object_del(tool, CHAT_TOOL_APART); /* as templates have it */
+    int result = request_dump(tool, definition, &length, err);
+    if (result == 0 && json_object_set_new(tool, CHAT_TOOL_APART, json_true()))
+        result = request_no_memory(err);
+    return result;
 }
 
-void messages_tools_settle(json_t *chat)
+int messages_tools_settle(json_t *chat, struct api_error *err)
 {
-    json_t *tools = json_object_get(chat, TOOLS);
+    const json_t *tools = json_object_get(chat, TOOLS);
     const char *demanded = name_of(json_object_get(chat, CHOICE));
-    for (size_t i = json_array_size(tools); i-- > 0;) {
+    json_t *kept = json_array();
+    int failed = !kept;
+    json_object_del(chat, MESSAGES_TOOLS_APART);
+    for (size_t i = 0; i < json_array_size(tools) && !failed; i++) {
         json_t *tool = json_array_get(tools, i);
-        if (!json_is_false(json_object_get(tool, CHAT_TOOL_APART)))
-            continue;
-        if (demanded && strcmp(demanded, name_of(tool)) == 0)
+        bool unseen = json_is_false(json_object_get(tool, CHAT_TOOL_APART));
+        bool wanted = demanded && strcmp(demanded, name_of(tool)) == 0;
+        if (unseen && wanted)
             json_object_del(tool, CHAT_TOOL_APART);
-        else
-            json_array_remove(tools, i);
+        if (!unseen || wanted)
+            failed = json_array_append(kept, tool);
     }
+    if (!failed && tools)
+        failed = json_object_set(chat, TOOLS, kept);
+    json_decref(kept);
+    return failed ? request_no_memory(err) : 0;
 }

@@ -18,12 +18,15 @@
 int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *warnings,
                    struct api_error *err);
 
-/* Refers to a tool of a chat: *definition is what the model has to see, which the caller frees,
- * also after an error; NULL: it has seen it, or there is no such tool. */
-int messages_tools_load(json_t *tools, const char *name, char **definition, struct api_error *err);
+/* A field of the chat meanwhile: those tools by their names. */
+#define MESSAGES_TOOLS_APART "tools apart"
 
-/* Takes out of a chat's tools those apart to which no message refers; but one that tool_choice
- * demands is as others are. */
-void messages_tools_settle(json_t *chat);
+/* Refers to one of them: *definition is what the model has to see, which the caller frees, also
+ * after an error; NULL: it has seen it, or there is no such tool. */
+int messages_tools_load(json_t *apart, const char *name, char **definition, struct api_error *err);
+
+/* Takes those out of the chat's tools to which no message refers; but one that tool_choice demands
+ * is as others are. */
+int messages_tools_settle(json_t *chat, struct api_error *err);
 
 #endif
