@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness import wait_until
+from harness import ROOT, wait_until
 from relay import relay
 
 LIMIT = 200  # seconds for a run of an agent
+# The shipped model, with a template that shows how calls are written.
+SERVED = {"reasoning": "off", "chat_template": ROOT / "tests/data/chat/hermes.jinja"}
 
 
 def program(package, *parts):

@@ -7,16 +7,14 @@ import pytest
 import harness
 import network
 import running
-from agent import Talk
+from agent import SERVED, Talk
 
 network.leave()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """The shipped model, with a template that shows how calls are written."""
-    begun = running.start(tmp_path_factory.mktemp("server"), harness.shipped_model(), reasoning="off",
-                          chat_template=harness.ROOT / "tests/data/chat/hermes.jinja")
+    begun = running.start(tmp_path_factory.mktemp("server"), harness.shipped_model(), **SERVED)
     yield begun
     running.finish(begun)
 

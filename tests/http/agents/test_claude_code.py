@@ -9,13 +9,12 @@ from subprocess import PIPE
 import harness
 import network
 import pytest
-from agent import GOES_ON, Agent, Talk, calls, finish, only, program, says
+from agent import GOES_ON, SERVED, Agent, Talk, calls, finish, only, program, says
 from test_messages import events, gathered, prompt_tokens
 
 VERSION = "2.1.332"
 CLAUDE = program("claude_agent_sdk", "_bundled", "claude")
 JSON = ("--output-format", "stream-json", "--verbose")
-SERVED = {"reasoning": "off", "chat_template": harness.ROOT / "tests/data/chat/hermes.jinja"}
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ARGUMENTS = {
     "Bash": {"command": 'echo "$(<note.txt)"', "description": "Read the note"},
