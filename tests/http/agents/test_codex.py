@@ -6,7 +6,7 @@ import signal
 
 import network
 import pytest
-from agent import GOES_ON, SERVED, Agent, Talk, finish, only, program, says
+from agent import GOES_ON, LIMIT, SERVED, Agent, Talk, finish, only, program, says
 from harness import wait_until
 from test_responses import RESPONSES, calls_of, events, gathered, text_of
 
@@ -154,7 +154,7 @@ def test_a_cancel(talk, codex):
     process = codex.start(*EXEC, "Tell me all.")
     wait_until(lambda: talk.requests(RESPONSES), "it asks")
     cut, = talk.requests(RESPONSES)
-    wait_until(lambda: b"response.output_text.delta" in cut.reply, "text comes")
+    wait_until(lambda: b"response.output_text.delta" in cut.reply, "text comes", LIMIT)
     process.send_signal(signal.SIGINT)
     finish(process)
     talk.server.wait_idle()
