@@ -9,7 +9,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda arm deb serve test test-all test-cuda test-races test-arm test-stress test-fresh test-train test-clients tables load-deps load-peers fuzz model model-smollm2 format lint clean
+.PHONY: help deps test-deps build cuda arm deb serve test test-all test-cuda test-races test-arm test-stress test-fresh test-train test-clients test-agents tables load-deps load-peers fuzz model model-smollm2 format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -30,7 +30,8 @@ help:
 	@echo "make test-fresh    as root: make serve and make test in a new Debian 12, and in a new 13 (long)"
 	@echo "make test-train    tests of train/ (needs PyTorch); the families against transformers"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, inspect-ai and others; and record what benchmarks"
-	@echo "                   send (installs all of them: 16 GB)"
+	@echo "                   send (installs all of them: 16 GB); then make test-agents"
+	@echo "make test-agents   Claude Code and Codex, unmodified (installs them: 1.1 GB)"
 	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
 	@echo "make load-peers    build llama.cpp for loadtest/peers.py (ten minutes)"
 	@echo "make fuzz          every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
@@ -119,6 +120,10 @@ test-train: build
 
 test-clients: build
 	tests/clients/run.sh
+	@tests/run.sh agents
+
+test-agents:
+	@tests/run.sh agents
 
 load-deps: build test-deps
 	@tests/scripts/venv.sh loadtest

@@ -54,6 +54,22 @@ static int take_kwargs(json_t *context, const json_t *fields, struct api_error *
 /* Some templates know tools by another name. */
 static const char TOOLS_ALIAS[] = "xml_tools";
 
+/* Takes those out that a message shows. */
+static int part_tools(json_t *context)
+{
+    const json_t *tools = json_object_get(context, "tools");
+    json_t *shown = json_array();
+    int failed = !shown;
+    for (size_t i = 0; i < json_array_size(tools) && !failed; i++) {
+        json_t *tool = json_array_get(tools, i);
+        failed = !json_object_get(tool, CHAT_TOOL_APART) && json_array_append(shown, tool);
+    }
+    if (!failed && json_array_size(shown) < json_array_size(tools))
+        failed = json_object_set(context, "tools", shown);
+    json_decref(shown);
+    return failed;
+}
+
 /* Tools that may be called. */
 static int take_tools(json_t *context, const json_t *fields, const struct chat_template *chat,
                       struct api_error *err)
@@ -65,6 +81,8 @@ static int take_tools(json_t *context, const json_t *fields, const struct chat_t
     json_t *seen = chat_demand_tools(fields, err);
     if (!seen || json_object_set_new(context, "tools", seen))
         return seen ? request_no_memory(err) : -1;
+    if (part_tools(context))
+        return request_no_memory(err);
     if (!jinja_mentions(chat->with_tools ? chat->with_tools : chat->template, TOOLS_ALIAS))
         return 0;
     return json_object_set(context, TOOLS_ALIAS, json_object_get(context, "tools"))

@@ -22,6 +22,10 @@ struct chat_rules {
     struct chat_demand demand;
 };
 
+/* A member of a tool, whatever its value: the template does not get it, since a message shows it
+ * (messages_tools.h). No client's word. */
+#define CHAT_TOOL_APART "shown by a message"
+
 /* Whether the request lets the model call its tools: it has some, and tool_choice is not "none". */
 bool chat_rules_tools(const json_t *fields);
 

@@ -6,6 +6,7 @@
 #include "api/parameters.h"
 #include "api/request.h"
 #include "api/translation.h"
+#include "engine/base/fields.h"
 
 #include <string.h>
 
@@ -65,27 +66,42 @@ static int take_budget(const struct translation *to, const json_t *thinking)
     return translation_set(to, "thinking_token_budget", json_integer(budget));
 }
 
+/* Whether thoughts are shown. New words come with new clients, and the model's text is the same
+ * with each of them. */
+static int take_display(const struct translation *to, const json_t *thinking)
+{
+    const json_t *given = request_field(thinking, "display");
+    const char *display = json_string_value(given);
+    if (given && !display)
+        return api_error_set(to->err, API_INVALID_TYPE, "thinking",
+                             "thinking.display: expected a string, got %s", fields_kind(given));
+    bool omits = display && (strcmp(display, "omitted") == 0 || strcmp(display, "updates") == 0);
+    if (display && !omits && strcmp(display, "summarized") != 0)
+        reply_warnings_add(to->limits->warnings, WARNING_FIELD,
+                           "thinking.display: \"%.40s\" is not known here: thoughts are shown",
+                           display);
+    return omits && !request_field(to->fields, "include_reasoning")
+               ? translation_set(to, "include_reasoning", json_false())
+               : 0;
+}
+
 static int take_thinking(const struct translation *to)
 {
     static const char *const TYPES[] = {"enabled", "adaptive", "disabled", NULL};
-    static const char *const DISPLAYS[] = {"summarized", "omitted", NULL};
     static const char field[] = "thinking";
     const json_t *thinking;
-    const char *type, *display;
+    const char *type;
     if (translation_object(to, field, &thinking))
         return -1;
     if (!thinking)
         return 0;
-    if (translation_word(to, field, "type", TYPES, "enabled, adaptive or disabled", &type) ||
-        translation_word(to, field, "display", DISPLAYS, "summarized or omitted", &display))
+    if (translation_word(to, field, "type", TYPES, "enabled, adaptive or disabled", &type))
         return -1;
     if (!type)
         return api_error_set(to->err, API_MISSING_PARAMETER, field, "thinking.type is required");
     if (strcmp(type, "enabled") == 0 && take_budget(to, thinking))
         return -1;
-    if (display && strcmp(display, "omitted") == 0 &&
-        !request_field(to->fields, "include_reasoning") &&
-        translation_set(to, "include_reasoning", json_false()))
+    if (take_display(to, thinking))
         return -1;
     if (translation_takes(to, "enable_thinking"))
         return translation_think(to, strcmp(type, "disabled") != 0);
@@ -191,8 +207,10 @@ static int take_messages(const struct translation *to)
     bool continues = false;
     json_t *messages =
         messages_blocks(request_field(to->fields, "system"), request_field(to->fields, "messages"),
-                        to->systems, to->limits->warnings, &continues, to->err);
-    if (!messages || translation_set(to, "messages", messages))
+                        json_object_get(to->chat, MESSAGES_TOOLS_APART), to->systems,
+                        to->limits->warnings, &continues, to->err);
+    if (!messages || translation_set(to, "messages", messages) ||
+        messages_tools_settle(to->chat, to->err))
         return -1;
     return continues ? translation_set(to, "continue_final_message", json_true()) : 0;
 }

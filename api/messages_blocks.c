@@ -2,9 +2,11 @@
 #include "api/messages_blocks.h"
 
 #include "api/chat_builder.h"
+#include "api/messages_tools.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Clients write into it what changes with each request. */
@@ -37,6 +39,7 @@ struct place {
 };
 
 struct history {
+    json_t *apart; /* tools */
     struct chat_builder builder;
     size_t redacted; /* blocks that nobody sees */
     struct place place;
@@ -76,12 +79,32 @@ static int wrong_type(const struct history *history, const char *expected, const
                          place->block, expected, got);
 }
 
+/* Takes the definition of the tool to which a block refers. 1: the model sees it elsewhere. */
+static int take_reference(struct history *history, const json_t *name, struct strbuf *to,
+                          size_t *texts)
+{
+    char *definition = NULL;
+    int result = 0;
+    if (json_is_string(name))
+        result =
+            messages_tools_load(history->apart, json_string_value(name), &definition, history->err);
+    bool some = definition;
+    if (result == 0 && some)
+        chat_builder_text(&history->builder, to, texts, definition, strlen(definition));
+    free(definition);
+    return result == 0 && !some ? 1 : result;
+}
+
 /* Takes a block that is a text, or a line in the place of what is none. 1: it is neither. */
 static int take_text(struct history *history, const json_t *block, const char *type,
                      struct strbuf *to, size_t *texts)
 {
     const json_t *text = json_object_get(block, "text");
-    const char *name = json_string_value(json_object_get(block, "tool_name"));
+    const json_t *tool = json_object_get(block, "tool_name");
+    const char *name = json_string_value(tool);
+    int taken = strcmp(type, "tool_reference") == 0 ? take_reference(history, tool, to, texts) : 1;
+    if (taken <= 0)
+        return taken;
     if (strcmp(type, "text") != 0)
         return chat_builder_leave(&history->builder, to, texts, type, name) ? 0 : 1;
     if (!json_is_string(text))
@@ -357,11 +380,14 @@ static void warn(const struct history *history, struct reply_warnings *warnings)
                            history->redacted);
 }
 
-json_t *messages_blocks(const json_t *system, const json_t *messages, enum chat_systems systems,
-                        struct reply_warnings *warnings, bool *continues, struct api_error *err)
+json_t *messages_blocks(const json_t *system, const json_t *messages, json_t *apart,
+                        enum chat_systems systems, struct reply_warnings *warnings, bool *continues,
+                        struct api_error *err)
 {
     struct history history = {
-        .builder = {.field = "messages", .left = LEFT, .systems = systems, .err = err}, .err = err};
+        .builder = {.field = "messages", .left = LEFT, .systems = systems, .err = err},
+        .apart = apart,
+        .err = err};
     int result = chat_builder_begin(&history.builder);
     if (result == 0)
         result = take_all(&history, system, messages, continues);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages_tools.h"
 
+#include "api/chat_rules.h"
 #include "api/function_list.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
@@ -18,6 +19,13 @@ static int wrong(const struct function_list *list, size_t index, const char *wha
                          got ? fields_kind(got) : "none");
 }
 
+/* Whether it is the client's own. */
+static bool is_custom(const json_t *tool)
+{
+    const char *type = json_string_value(request_field(tool, "type"));
+    return !type || strcmp(type, "custom") == 0;
+}
+
 static int add_tool(struct function_list *list, const json_t *tool, size_t index)
 {
     static const char *const KNOWN[] = {
@@ -30,7 +38,7 @@ static int add_tool(struct function_list *list, const json_t *tool, size_t index
         return wrong(list, index, "a tool", "an object", tool);
     if (type && !json_is_string(type))
         return wrong(list, index, "type", "a string", type);
-    bool custom = !type || strcmp(json_string_value(type), "custom") == 0;
+    bool custom = is_custom(tool);
     if (!json_is_string(name) && (name || custom))
         return wrong(list, index, "name", "a string", name);
     if (!custom)
@@ -106,6 +114,54 @@ static int read_choice(json_t *chat, const struct function_list *list, const jso
     return choose(chat, list, choice);
 }
 
+static const char *name_of(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+static bool is_apart(const json_t *tool)
+{
+    return json_is_true(request_field(tool, "defer_loading"));
+}
+
+/* Whether the model could never see those with defer_loading: all are, or a server would search. */
+static bool never_seen(const json_t *given, size_t all)
+{
+    size_t apart = 0;
+    static const char SEARCH[] = "tool_search_tool";
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        const json_t *tool = json_array_get(given, i);
+        const char *type = json_string_value(request_field(tool, "type"));
+        if (type && strncmp(type, SEARCH, sizeof SEARCH - 1) == 0)
+            return true;
+        apart += is_custom(tool) && is_apart(tool);
+    }
+    return apart == all;
+}
+
+/* Marks tools with defer_loading, and lists them in the chat by name. */
+static int set_apart(json_t *chat, const json_t *fields, struct api_error *err)
+{
+    const json_t *given = request_field(fields, TOOLS);
+    const json_t *functions = json_object_get(chat, TOOLS);
+    json_t *apart = json_object();
+    int failed = !apart || json_object_set_new(chat, MESSAGES_TOOLS_APART, apart);
+    size_t at = 0;
+    if (never_seen(given, json_array_size(functions)))
+        given = NULL;
+    for (size_t i = 0; i < json_array_size(given) && !failed; i++) {
+        const json_t *tool = json_array_get(given, i);
+        if (!is_custom(tool))
+            continue;
+        json_t *function = json_array_get(functions, at++);
+        const char *name = name_of(function);
+        if (is_apart(tool))
+            failed = json_object_set_new(function, CHAT_TOOL_APART, json_false()) ||
+                     (!json_object_get(apart, name) && json_object_set(apart, name, function));
+    }
+    return failed ? request_no_memory(err) : 0;
+}
+
 int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *warnings,
                    struct api_error *err)
 {
@@ -118,7 +174,47 @@ int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *wa
     if (result == 0)
         result = read_choice(chat, &list, fields);
     if (result == 0)
+        result = set_apart(chat, fields, err);
+    if (result == 0)
         function_list_warn(&list, "tools with an input_schema of their own", warnings);
     function_list_clear(&list);
     return result;
+}
+
+/* Tools apart. */
+
+int messages_tools_load(json_t *apart, const char *name, char **definition, struct api_error *err)
+{
+    size_t length;
+    json_t *tool = json_object_get(apart, name);
+    *definition = NULL;
+    if (!json_is_false(json_object_get(tool, CHAT_TOOL_APART)))
+        return 0;
+    json_object_del(tool, CHAT_TOOL_APART); /* as templates have it */
+    int result = request_dump(tool, definition, &length, err);
+    if (result == 0 && json_object_set_new(tool, CHAT_TOOL_APART, json_true()))
+        result = request_no_memory(err);
+    return result;
+}
+
+int messages_tools_settle(json_t *chat, struct api_error *err)
+{
+    const json_t *tools = json_object_get(chat, TOOLS);
+    const char *demanded = name_of(json_object_get(chat, CHOICE));
+    json_t *kept = json_array();
+    int failed = !kept;
+    json_object_del(chat, MESSAGES_TOOLS_APART);
+    for (size_t i = 0; i < json_array_size(tools) && !failed; i++) {
+        json_t *tool = json_array_get(tools, i);
+        bool unseen = json_is_false(json_object_get(tool, CHAT_TOOL_APART));
+        bool wanted = demanded && strcmp(demanded, name_of(tool)) == 0;
+        if (unseen && wanted)
+            json_object_del(tool, CHAT_TOOL_APART);
+        if (!unseen || wanted)
+            failed = json_array_append(kept, tool);
+    }
+    if (!failed && tools)
+        failed = json_object_set(chat, TOOLS, kept);
+    json_decref(kept);
+    return failed ? request_no_memory(err) : 0;
 }

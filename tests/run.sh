@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 test_rows=(deps "lint build" "unit golden" http)
 rest_rows=(deps page "clients cuda-build deploy http-long" "bits amx cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
-alone=(arm) # only by name: it takes long
+alone=(agents arm) # only by name: they take long
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -126,6 +126,12 @@ stage_clients() {
     REGLA_BINARY=build/dev/regla tests/clients/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/clients
 }
+# Claude Code and Codex, in an environment of their own and a network that has loopback only.
+stage_agents() {
+    tests/scripts/venv.sh tests/agents && build dev regla || return
+    REGLA_BINARY=build/dev/regla tests/agents/.venv/bin/python -m pytest -q -p no:cacheprovider \
+        --timeout 600 tests/http/agents
+}
 # The page at / in a browser: alone in its row, since it measures times.
 stage_page() {
     deploy/deps.sh page && build dev regla || return
@@ -163,7 +169,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | http-long | clients | deploy | proxies | page)
+    *http | http-long | agents | clients | deploy | proxies | page)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")

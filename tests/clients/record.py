@@ -9,81 +9,23 @@ becomes tests/clients/requests/<scenario>.json, which tests/http/test_clients_re
 """
 
 import argparse
-import contextlib
-import http.client
-import http.server
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import threading
-import urllib.parse
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "clients"
 sys.path.insert(0, str(ROOT / "tests" / "http"))
 import harness  # noqa: E402
+from relay import relay  # noqa: E402
 
 REQUESTS = 4
-HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content-length"}
 KEPT_HEADERS = {"accept", "content-type", "user-agent"}
 PLACEHOLDER = "MODEL"
-
-
-class Proxy(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    lock = threading.Lock()
-    target = None
-    seen = None  # what the client has sent: list of requests
-
-    def log_message(self, *arguments):
-        pass
-
-    def forward(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        with self.lock:
-            self.seen.append({
-                "method": self.command, "path": self.path,
-                "headers": {k: v for k, v in self.headers.items() if k.lower() in KEPT_HEADERS},
-                "body": body.decode("utf-8")})
-        upstream = http.client.HTTPConnection(self.target, timeout=600)
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
-        upstream.request(self.command, self.path, body or None, headers)
-        reply = upstream.getresponse()
-        self.send_response(reply.status)
-        for name, value in reply.getheaders():
-            if name.lower() not in HOP_BY_HOP:
-                self.send_header(name, value)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        while data := reply.read1(65536):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
-        upstream.close()
-
-    do_GET = do_POST = forward
-
-
-class Listener(http.server.ThreadingHTTPServer):
-    def handle_error(self, request, client_address):
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # clients leave as they like
-            super().handle_error(request, client_address)
-
-
-@contextlib.contextmanager
-def proxy(target):
-    """Yields (url, list of requests seen)."""
-    seen = []
-    handler = type("Handler", (Proxy,), {"target": urllib.parse.urlsplit(target).netloc,
-                                         "seen": seen})
-    with Listener(("127.0.0.1", 0), handler) as listener:
-        threading.Thread(target=listener.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.server_address[1]}", seen
-        listener.shutdown()
 
 
 def tokenizer_folder(model):
@@ -175,11 +117,12 @@ def version(client):
 def record(name, server, tokenizer):
     function, *flags = SCENARIOS[name]
     client = name.split("_")[0]
-    with proxy(server.url) as (url, seen):
+    with relay(server.url) as (url, seen):
         succeeded = function(url, server.model_id, tokenizer, *flags)
-    sent = [request for request in seen if request["path"] == "/v1/completions"]
-    other = sorted({f"{request['method']} {request['path']}" for request in seen
-                    if request["path"] != "/v1/completions"})
+    sent = [{"method": each.method, "path": each.path,
+             "headers": {k: v for k, v in each.headers.items() if k.lower() in KEPT_HEADERS},
+             "body": each.body.decode()} for each in seen if each.path == "/v1/completions"]
+    other = sorted({f"{each.method} {each.path}" for each in seen if each.path != "/v1/completions"})
     if succeeded != REQUESTS or len(sent) < REQUESTS:
         sys.exit(f"{name}: {succeeded} of {REQUESTS} succeeded, {len(sent)} sent")
     for request in sent:

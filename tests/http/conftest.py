@@ -18,9 +18,9 @@ from running import finish
 harness.CONTRACT = contract if harness.BUILD == "dev" else None
 # What needs a GPU, or one that is emulated (tests/cuda/run.sh).
 collect_ignore = [] if harness.BINARY.parent.name.startswith("cuda") else ["test_cuda.py"]
-# Big clients: tests/clients/.venv has them.
-if find_spec("lm_eval") is None:
-    collect_ignore.append("clients")
+# Big clients: tests/clients/.venv and tests/agents/.venv have them.
+collect_ignore += [folder for folder, package in (("clients", "lm_eval"), ("agents", "claude_agent_sdk"))
+                   if find_spec(package) is None]
 
 
 def pytest_configure(config):

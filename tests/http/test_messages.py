@@ -365,8 +365,9 @@ def check_recited(reciting, number, wanted):
         if block["type"] == "tool_use":
             block["id"] = block["id"].replace(stream["id"].removeprefix("msg_"), name)
     assert stream["content"] == blocks and stream["stop_reason"] == whole["stop_reason"]
-    hidden = said(reciting.server, **fields, thinking={"type": "adaptive", "display": "omitted"})
-    assert [b["type"] for b in hidden["content"]] == [b["type"] for b in blocks if b["type"] != "thinking"]
+    for display in ("omitted", "updates"):
+        hidden = said(reciting.server, **fields, thinking={"type": "adaptive", "display": display})["content"]
+        assert [b["type"] for b in hidden] == [b["type"] for b in blocks if b["type"] != "thinking"]
 
 
 def test_turns_reuse_their_prefix(chat_server):
@@ -478,7 +479,7 @@ BAD = [
     ({"thinking": {"type": "enabled", "budget_tokens": 8}},
      "thinking.budget_tokens: expected less than max_tokens, 8"),
     ({"thinking": {"type": "enabled", "budget_tokens": "8"}}, "budget_tokens: "),
-    ({"thinking": {"type": "adaptive", "display": "loud"}}, "thinking.display: "),
+    ({"thinking": {"type": "adaptive", "display": 7}}, "thinking.display: expected a string, got "),
     ({"output_config": {"effort": "huge"}}, "output_config.effort: "),
     ({"output_config": {"format": {"type": "text"}}}, "output_config.format.type: "),
     ({"output_format": {"type": "json_schema"}}, "output_format.schema: "),
@@ -613,6 +614,8 @@ def test_no_stream_is_silent_for_ten_seconds(server_factory):
     ({"tools": [{**TOOL, "strict": True}]}, "tools: strict of a tool"),
     ({"tools": [{**TOOL, "input_examples": [{}]}]}, "tools: input_examples of a tool"),
     ({"thinking": {"type": "disabled"}}, "thinking.type: the model's chat template has no place"),
+    ({"thinking": {"type": "adaptive", "display": "highlights"}},
+     'thinking.display: "highlights" is not known here'),
     ({"output_config": {"effort": "high"}}, "output_config.effort: the model's chat template has no place"),
     ({"output_config": {"task_budget": {}}}, "output_config.task_budget: no field that is known here"),
     ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
