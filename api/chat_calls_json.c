@@ -219,6 +219,7 @@ static int add_call(struct chat_calls *calls, const json_t *call, const char *bo
                     size_t at)
 {
     const json_t *name = json_object_get(call, "name");
+    name = name ? name : json_object_get(call, "tool_name");
     const char *key = json_object_get(call, "arguments") ? "arguments" : "parameters";
     const json_t *arguments = json_object_get(call, key);
     struct chat_part part;
@@ -253,10 +254,13 @@ static int read_cut(struct chat_calls *calls, const char *body, size_t length, s
 {
     struct chat_part name, arguments;
     bool whole;
-    if (!member(body, length, at, "name", &name) || body[name.begin] != '"' ||
-        take_value(body, length, name.begin, &whole) != name.end || !whole)
+    if ((!member(body, length, at, "name", &name) &&
+         !member(body, length, at, "tool_name", &name)) ||
+        body[name.begin] != '"' || take_value(body, length, name.begin, &whole) != name.end ||
+        !whole)
         return 0;
-    if (!member(body, length, at, "arguments", &arguments))
+    if (!member(body, length, at, "arguments", &arguments) &&
+        !member(body, length, at, "parameters", &arguments))
         arguments.begin = length;
     struct api_error err = {0};
     struct strbuf wrapped = {0};
@@ -437,7 +441,8 @@ static enum chat_scan_result end_value(struct chat_scan *scan, const struct chat
         if (scan->inside) {
             well = tell(scan, reading, body, end - 1);
             scan->inside = false;
-        } else if (!scan->open && !scan->name && is_key(scan, body, "name")) {
+        } else if (!scan->open && !scan->name &&
+                   (is_key(scan, body, "name") || is_key(scan, body, "tool_name"))) {
             well = take_name(scan, reading, body, end);
         }
     } else if (depth == calls + 1 && scan->inside) {

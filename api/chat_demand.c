@@ -217,9 +217,10 @@ static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list
     static const enum schema_call_syntax SYNTAXES[] = {[CHAT_CALLS_JSON] = SCHEMA_CALL_JSON,
                                                        [CHAT_CALLS_PYTHON] = SCHEMA_CALL_PYTHON,
                                                        [CHAT_CALLS_XML] = SCHEMA_CALL_XML};
-    return json_pack("{s:i,s:s,s:s,s:b,s:i,s:O}", "syntax", (int)SYNTAXES[syntax->format], "open",
-                     syntax->calls.open, "close", syntax->calls.close, "list", syntax->list, "most",
-                     one ? 1 : CHAT_DEMAND_MOST, "tools", list);
+    return json_pack("{s:i,s:s,s:s,s:b,s:b,s:i,s:O}", "syntax", (int)SYNTAXES[syntax->format],
+                     "open", syntax->calls.open, "close", syntax->calls.close, "list", syntax->list,
+                     "tool_names", syntax->tool_names, "most", one ? 1 : CHAT_DEMAND_MOST, "tools",
+                     list);
 }
 
 static int demand_calls(char **calls, size_t *length, const json_t *tools, json_t *wanted,

@@ -68,10 +68,27 @@ static bool holds(const struct rendered *in, const char *word)
     return in->text && memmem(in->text, in->length, word, strlen(word));
 }
 
-/* The marker that ends at text[end]: <...> without white space. */
+/* The same in brackets: [WORD]. */
+static bool word_before(const char *text, size_t end, char marker[CHAT_MARKER_SIZE])
+{
+    size_t begin = end - 1;
+    while (begin > 0 && end - begin < CHAT_MARKER_SIZE - 8 &&
+           (isupper((unsigned char)text[begin - 1]) || text[begin - 1] == '_'))
+        begin--;
+    if (begin == 0 || text[begin - 1] != '[' || end - begin < 3)
+        return false;
+    begin--;
+    memcpy(marker, text + begin, end - begin);
+    marker[end - begin] = 0;
+    return true;
+}
+
+/* The marker that ends at text[end]: <...> without white space, or [WORD]. */
 static bool marker_before(const char *text, size_t end, char marker[CHAT_MARKER_SIZE])
 {
     size_t begin = end;
+    if (end >= 3 && text[end - 1] == ']')
+        return word_before(text, end, marker);
     if (end < 3 || text[end - 1] != '>')
         return false;
     do
@@ -96,12 +113,12 @@ static bool replaced(const char *open, const char *word, const char *by,
     return true;
 }
 
-/* The marker that closes what `open` opens: </x> of <x>, <|/x|> of <|x|>, <|x_end|> of <|x_start|>.
- * The text behind it has it, if there is one. */
+/* The marker that closes what `open` opens: </x> of <x>, [/x] of [x], <|/x|> of <|x|>, <|x_end|> of
+ * <|x_start|>. The text behind it has it, if there is one. */
 static bool mirror(const char *open, const char *text, size_t length, char close[CHAT_MARKER_SIZE])
 {
-    static const char *const PAIRS[][2] = {
-        {"<|", "<|/"}, {"<", "</"}, {"start", "end"}, {"START", "END"}, {"begin", "end"}};
+    static const char *const PAIRS[][2] = {{"<|", "<|/"},    {"<", "</"},      {"[", "[/"},
+                                           {"start", "end"}, {"START", "END"}, {"begin", "end"}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
         if (replaced(open, PAIRS[i][0], PAIRS[i][1], close) &&
             memmem(text, length, close, strlen(close)))
@@ -200,9 +217,13 @@ static enum chat_calls_format format_around(const char *text, size_t at, size_t 
     if (!ends_with(text, begin, ":"))
         return CHAT_CALLS_NONE;
     *begin = chat_calls_trim(text, 0, *begin);
-    if (!ends_with(text, begin, "\"name\""))
+    bool tool_name = ends_with(text, begin, "\"tool_name\"");
+    if (!tool_name && !ends_with(text, begin, "\"name\""))
         return CHAT_CALLS_NONE;
     *begin = chat_calls_trim(text, 0, *begin);
+    if (tool_name) /* an id stands before it */
+        while (*begin > 0 && text[*begin - 1] != '{' && text[*begin - 1] != '\n')
+            --*begin;
     if (!ends_with(text, begin, "{"))
         return CHAT_CALLS_NONE;
     *begin = chat_calls_trim(text, 0, *begin);
@@ -239,6 +260,7 @@ static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *i
         return false;
     syntax->format = format;
     syntax->list = in->text[begin] == '[';
+    syntax->tool_names = memmem(in->text + begin, position - begin, "\"tool_name\"", 11);
     return true;
 }
 

@@ -25,6 +25,7 @@ struct chat_syntax {
     struct chat_markers calls;
     enum chat_calls_format format; /* of calls; CHAT_CALLS_NONE: they are not known */
     bool list;                     /* all calls stand in one list between two markers */
+    bool tool_names;               /* JSON: "tool_name" and "parameters", not name and arguments */
     bool broken;                   /* arguments of past calls may be a text */
     enum chat_systems systems;
     /* Markers that are special tokens, which texts are without otherwise. */

@@ -181,13 +181,13 @@ static int add_arguments(struct builder *builder, enum schema_call_syntax syntax
         return reply_name_tool(tools, index, builder->err);
     tools->rules[index] = arguments;
     if (syntax == SCHEMA_CALL_JSON) {
-        static const char key[] = "\"arguments\"";
+        const char *key = tools->tool_names ? "\"parameters\"" : "\"arguments\"";
         uint32_t comma = builder_state(builder), begun = builder_state(builder);
         uint32_t named = builder_state(builder);
         at = builder_state(builder);
         builder_byte(builder, from, comma, ',');
         json_rules_space(builder, comma, begun);
-        builder_text(builder, begun, named, key, sizeof key - 1);
+        builder_text(builder, begun, named, key, strlen(key));
         json_rules_colon(builder, named, at);
     } else if (syntax == SCHEMA_CALL_XML) {
         at = builder_state(builder);
@@ -246,7 +246,7 @@ static int add_call(struct builder *builder, enum schema_call_syntax syntax,
         uint32_t named = builder_state(builder), close = builder_state(builder);
         add_word(builder, rule.start, open, "{");
         json_rules_space(builder, open, key);
-        add_word(builder, key, named, "\"name\"");
+        add_word(builder, key, named, tools->tool_names ? "\"tool_name\"" : "\"name\"");
         json_rules_colon(builder, named, name);
         json_rules_space(builder, done, close);
         add_word(builder, close, rule.final, "}");
@@ -320,6 +320,7 @@ int reply_calls(struct builder *builder, const struct trie *trie, const json_t *
     builder->tame = syntax != SCHEMA_CALL_JSON;
     builder->most_depth = MOST_DEPTH;
     tools->list = json_object_get(calls, "tools");
+    tools->tool_names = json_is_true(json_object_get(calls, "tool_names"));
     if (add_call(builder, syntax, tools, &call))
         return -1;
     uint32_t block = add_block(builder, trie, calls, call, together ? most : 1);

@@ -5,10 +5,10 @@
  *   reasoning  absent: the text has none. {open, close: markers; begun: the prompt has opened it,
  *              else the text may}
  *   calls      {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
- *              in one list between them; most: so many calls at most; tools: a list of
- *              {place, name, parameters, types}; types as in schema.h}
- *   kind, spec another constraint. With calls the text is either
- * A marker that is a special token is that token; all others are text. */
+ *              in one list between them; tool_names: objects have "tool_name" and "parameters";
+ * most: so many calls at most; tools: a list of {place, name, parameters, types}; types as in
+ * schema.h} kind, spec another constraint. With calls the text is either A marker that is a special
+ * token is that token; all others are text. */
 #ifndef ENGINE_GRAMMAR_REPLY_H
 #define ENGINE_GRAMMAR_REPLY_H
 
@@ -20,6 +20,7 @@
 /* The arguments of each tool, once calls are compiled: zero-initialise; free rules. */
 struct reply_tools {
     const json_t *list; /* of the spec, borrowed */
+    bool tool_names;    /* JSON: the keys that Cohere has */
     uint32_t *rules;    /* [its length] */
 };
 enum { REPLY_CALLS_AROUND = 3 }; /* a call, a block and all calls; reasoning is one more */

@@ -110,10 +110,23 @@ static void take_request_id(struct http_request *request, const struct job *job)
     snprintf(request->request_id, sizeof request->request_id, "%s", job->asked.request_id);
 }
 
+/* Why the prompt was computed, for who sees headers only. */
+static void tell_cache_miss(struct http_request *request, struct job *job)
+{
+    struct reply_usage usage = job_reply_usage(job, 0, 0);
+    char *out = request->cache_miss;
+    int length = snprintf(out, sizeof request->cache_miss, "%s", usage.cache_miss_reason);
+    if (usage.diverged_message >= 0)
+        snprintf(out + length, sizeof request->cache_miss - (size_t)length,
+                 "; diverged_message=%lld", (long long)usage.diverged_message);
+}
+
 static void reply_whole(struct http_request *request, struct completion *completion)
 {
     struct api_error err = {0};
     struct strbuf *reply = &completion->job.task.reply;
+    if (completion->format->renders)
+        tell_cache_miss(request, &completion->job);
     if (reply->length || job_reply_encode(reply, completion) == 0) {
         http_reply_json(request, reply);
         return;

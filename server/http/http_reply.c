@@ -22,7 +22,7 @@ static bool set_origin_headers(const struct http_request *request, struct MHD_Re
     MHD_add_response_header(response, "Access-Control-Allow-Origin", allowed);
     MHD_add_response_header(response, "Access-Control-Expose-Headers",
                             "X-Request-Id, request-id, Retry-After, Idempotent-Replayed, "
-                            "x-should-retry, X-Regla-Warning");
+                            "x-should-retry, X-Regla-Warning, X-Regla-Cache-Miss");
     return true;
 }
 
@@ -50,6 +50,8 @@ static bool set_headers(struct http_request *request, struct MHD_Response *respo
     if (service_phase(request->service) == SERVICE_DRAINING)
         MHD_add_response_header(response, "Connection", "close");
     tell_warnings(request, response);
+    if (request->cache_miss[0])
+        MHD_add_response_header(response, "X-Regla-Cache-Miss", request->cache_miss);
     return set_origin_headers(request, response);
 }
 

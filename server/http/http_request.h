@@ -41,6 +41,8 @@ struct http_request {
     int status;                            /* of the reply; 0: none was sent */
     const struct reply_warnings *warnings; /* of the reply, the ticket's; NULL: none, or not yet */
 
+    char cache_miss[64]; /* of a whole reply: X-Regla-Cache-Miss; "": none */
+
     struct ticket *ticket; /* a reference: of the work that handle has begun on other threads */
     /* For `end`: the connection was lost before the reply was out; it was cut because the request
      * did not come in time. */

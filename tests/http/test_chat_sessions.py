@@ -386,6 +386,23 @@ def test_an_answer_without_its_reasoning(servers):
     assert computed(reply) <= reply["usage"]["prompt_tokens"] - at + INTERVAL
 
 
+def test_the_header_says_what_the_usage_does(servers):
+    server = servers(DROPS)
+    first = [user("What was it?"), thinking("It was that.")]
+    for more in ([user("go on")], [user("go on")], [user("no"), user("and that?")]):
+        reply = server.post(CHAT, {"messages": [*first, *more], "max_tokens": 2})
+        details = reply.json()["usage"]["prompt_tokens_details"]
+        expected = details["cache_miss_reason"]
+        if "diverged_message" in details:
+            expected += f"; diverged_message={details['diverged_message']}"
+        assert reply.headers["x-regla-cache-miss"] == expected
+    assert "diverged_message" in expected
+    reply = server.post("/v1/messages", {"messages": [user("x")], "max_tokens": 2})
+    assert reply.headers["x-regla-cache-miss"].startswith(reply.json()["usage"]["cache_miss_reason"])
+    reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+    assert "x-regla-cache-miss" not in reply.headers
+
+
 def test_a_moved_system_prompt(servers):
     server = servers(MOVES)
     messages = [{"role": "system", "content": "Be brief."}, user("one"),

@@ -27,6 +27,8 @@ FORMATS = {
     "nemotron": ("nemotron", {"<TOOLCALL>": False, "</TOOLCALL>": False, **THINK}),
     "lfm": ("lfm", dict.fromkeys(["<|tool_call_start|>", "<|tool_call_end|>", *THINK], True)),
     "olmo": ("olmo", {}),
+    "mistral": ("mistral", {"[TOOL_CALLS]": True}),
+    "cohere": ("cohere", {"<|START_ACTION|>": True, "<|END_ACTION|>": True}),
 }
 OPENS = ("qwen", "nemotron")  # whose prompt opens reasoning
 REASONS = ("hermes", "hermes special", "smollm", "lfm", *OPENS)
@@ -51,6 +53,9 @@ def write_call(name, function, arguments, rng):
         write = repr if name == "lfm" else lambda value: json.dumps(value, ensure_ascii=rng.random() < .5)
         return f"{function}({', '.join(f'{key}={write(value)}' for key, value in arguments.items())})"
     written = json.dumps(arguments, ensure_ascii=rng.random() < .5)
+    if name == "cohere":
+        number = function.removeprefix("get_")
+        return f'{{"tool_call_id": "{number}", "tool_name": "{function}", "parameters": {written}}}'
     return f'{{"name": "{function}", "arguments": {written}}}'
 
 
@@ -63,6 +68,11 @@ def as_qwen(value):
 def write_calls(name, calls):
     if name == "granite":
         return f"<|tool_call|>[{', '.join(calls)}]"
+    if name == "mistral":
+        return f"[TOOL_CALLS][{', '.join(calls)}]"
+    if name == "cohere":
+        listed = ",\n".join(f"    {call}" for call in calls)
+        return f"<|START_ACTION|>[\n{listed}\n]<|END_ACTION|>"
     if name == "nemotron":
         return f"<TOOLCALL>[{', '.join(calls)}]</TOOLCALL>"
     if name == "lfm":

@@ -59,6 +59,8 @@ static const struct {
      true},
     {"olmo", "", "", CHAT_CALLS_PYTHON, "<function_calls>", "</function_calls>", false},
     {"smollm", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>", false},
+    {"mistral", "", "", CHAT_CALLS_JSON, "[TOOL_CALLS]", "", true},
+    {"cohere", "", "", CHAT_CALLS_JSON, "<|START_ACTION|>", "<|END_ACTION|>", true},
     {"llama", "", "", CHAT_CALLS_NONE, "", "", false},
 };
 
