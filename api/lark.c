@@ -280,9 +280,10 @@ static int take_quoted(const struct lark *lark, struct span *in, struct span *qu
 {
     char quote = *in->at++;
     const char *end = find_end(*in, quote);
+    *quoted = (struct span){in->at, in->at};
     if (!end)
         return refuse(lark, in->at, "an end of what is quoted");
-    *quoted = (struct span){in->at, end};
+    quoted->end = end;
     in->at = end + 1;
     return 0;
 }
