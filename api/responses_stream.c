@@ -201,6 +201,10 @@ static void stream_call(void *context, const struct chat_call *given, size_t num
     call_event(writer, &call, "delta", "delta");
     end_event(writer->buf);
     call_event(writer, &call, "done", custom ? "input" : "arguments");
+    if (!custom) {
+        strbuf_puts(writer->buf, ",\"name\":");
+        responses_call_name(writer->buf, &call);
+    }
     end_event(writer->buf);
     call.told = true;
     call_item_event(writer, &call);
