@@ -25,6 +25,7 @@ import vllm_tests  # noqa: E402
 FOLDER = HERE / "libraries"
 LIMIT = 512  # as conftest.py there has it
 KEY = "sk-scripted"
+CLAUDE = "claude-3-7-sonnet-20250219"  # some libraries take no other names for Anthropic's API
 # The environment of each, and its files there or elsewhere; None: that of this program.
 TESTS = {
     "openai": (None, ROOT / "tests" / "http" / "test_clients_openai.py"),
@@ -37,8 +38,7 @@ TESTS = {
     "instructor": ("instructor", "test_instructor.py"),
     "openai_agents": ("openai-agents", "test_openai_agents.py"),
     "pydantic_ai": ("pydantic-ai-slim", "test_pydantic_ai.py"),
-    "llama_index_own": ("llama-index-llms-openai", "test_llama_index_responses.py",
-                        "test_llama_index_anthropic.py"),
+    "llama_index_own": ("llama-index-llms-openai", "test_llama_index_own.py"),
     "litellm_proxy": ("litellm", "test_litellm_proxy.py"),
     "vllm": ("pytest-asyncio", *map(str, vllm_tests.chosen(WORK / "vllm-tests"))),
 }
@@ -55,13 +55,14 @@ def libraries_servers():
     """What the tests are told of them."""
     with contextlib.ExitStack() as running:
         server = harness.Server(WORK / "libraries.log", harness.GOLDEN / "hybrid_regla", max_model_len=LIMIT,
-                                chat_template=HERE / "chat.jinja")
+                                served_model_name=["hybrid_regla", CLAUDE], chat_template=HERE / "chat.jinja")
         running.callback(server.stop)
-        other = scripted("scripted", script.LINES, environment={"REGLA_API_KEY": KEY})
+        other = scripted("scripted", script.LINES, served_model_name=["scripted-model", CLAUDE],
+                         environment={"REGLA_API_KEY": KEY})
         other.http.headers["Authorization"] = f"Bearer {KEY}"
         running.callback(other.stop)
         yield {"REGLA_URL": server.url, "REGLA_MODEL": server.model_id, "REGLA_SCRIPTED_URL": other.url,
-               "REGLA_SCRIPTED_MODEL": other.model_id, "REGLA_SCRIPTED_KEY": KEY}
+               "REGLA_SCRIPTED_MODEL": other.model_id, "REGLA_SCRIPTED_KEY": KEY, "REGLA_CLAUDE": CLAUDE}
 
 
 @contextlib.contextmanager

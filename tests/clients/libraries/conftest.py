@@ -20,6 +20,7 @@ class Server:
     def __init__(self, host, model, key="none"):
         self.host, self.model, self.key = host, model, key
         self.url = host + "/v1"
+        self.claude = os.environ["REGLA_CLAUDE"]  # its other name
 
     def post(self, path, fields):
         body = {"model": self.model, "temperature": 0, **fields}
