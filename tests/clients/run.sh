@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Real clients against build/release/regla, each in an environment of its own under build/clients/:
-# - libraries that generate text run tests, and vLLM's own tests run (libraries.py): 2 GB;
+# - libraries that generate text run tests, and vLLM's own tests run (libraries.py): 4 GB;
 # - vllm bench serve, guidellm and aiperf run, and what they send is recorded (record.py): 14 GB.
 # Installs what it runs from PyPI, unless it is there; needs python3 with venv (package python3-venv).
 # Usage: tests/clients/run.sh [libraries [NAME...] | SCENARIO...]      (default: all)
