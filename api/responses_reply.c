@@ -182,6 +182,13 @@ void responses_call_id(struct strbuf *buf, const struct reply_head *head,
                   bare_id(head), call->index);
 }
 
+void responses_call_name(struct strbuf *buf, const struct responses_call *call)
+{
+    const struct responses_tool *tool = call->tool;
+    strbuf_json_string(buf, tool ? tool->name : call->name,
+                       tool ? tool->name_length : call->name_length);
+}
+
 void responses_call_encode(struct strbuf *buf, const struct reply_head *head,
                            const struct responses_call *call)
 {
@@ -193,8 +200,7 @@ void responses_call_encode(struct strbuf *buf, const struct reply_head *head,
     if (!custom)
         strbuf_printf(buf, ",\"status\":\"%s\"", call->told ? "completed" : "in_progress");
     strbuf_printf(buf, ",\"call_id\":\"call_%s_%zu\",\"name\":", bare_id(head), call->number);
-    strbuf_json_string(buf, tool ? tool->name : call->name,
-                       tool ? tool->name_length : call->name_length);
+    responses_call_name(buf, call);
     if (tool && tool->space) {
         strbuf_puts(buf, ",\"namespace\":");
         strbuf_json_string(buf, tool->space, tool->space_length);

@@ -70,6 +70,8 @@ void responses_call_begin(struct responses_call *call, const struct reply_head *
 void responses_call_take(struct responses_call *call, const char *arguments, size_t length);
 void responses_call_encode(struct strbuf *buf, const struct reply_head *head,
                            const struct responses_call *call);
+/* As a string: what it calls, without the namespace. */
+void responses_call_name(struct strbuf *buf, const struct responses_call *call);
 void responses_call_id(struct strbuf *buf, const struct reply_head *head,
                        const struct responses_call *call);
 

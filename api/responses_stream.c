@@ -3,6 +3,8 @@
 
 #include "api/responses_echo.h"
 
+#include <string.h>
+
 struct writer {
     struct strbuf *buf;
     const struct reply_head *head;
@@ -188,6 +190,10 @@ static void call_event(struct writer *writer, const struct responses_call *call,
     responses_call_id(writer->buf, writer->head, call);
     strbuf_printf(writer->buf, ",\"output_index\":%zu,\"%s\":", call->index, member);
     strbuf_json_string(writer->buf, length > 0 ? text : "", length);
+    if (!is_custom(call) && strcmp(what, "done") == 0) {
+        strbuf_puts(writer->buf, ",\"name\":");
+        responses_call_name(writer->buf, call);
+    }
     end_event(writer->buf);
 }
 

@@ -7,6 +7,7 @@ its source package, against a model that thinks and answers.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -18,10 +19,13 @@ ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "clients"
 sys.path.insert(0, str(ROOT / "tests" / "http"))
 import harness  # noqa: E402
-from recital import Recital  # noqa: E402
+import script  # noqa: E402
+import vllm_tests  # noqa: E402
 
 FOLDER = HERE / "libraries"
 LIMIT = 512  # as conftest.py there has it
+KEY = "sk-scripted"
+CLAUDE = "claude-3-7-sonnet-20250219"  # some libraries take no other names for Anthropic's API
 # The environment of each, and its files there or elsewhere; None: that of this program.
 TESTS = {
     "openai": (None, ROOT / "tests" / "http" / "test_clients_openai.py"),
@@ -32,42 +36,54 @@ TESTS = {
     "llm": ("llm", "test_llm.py", "test_llm_chat.py"),
     "inspect_ai": ("inspect-ai", "test_inspect_ai.py"),
     "instructor": ("instructor", "test_instructor.py"),
-    "vllm": ("pytest-asyncio", WORK / "vllm-tests" / "test_include_reasoning.py"),
+    "openai_agents": ("openai-agents", "test_openai_agents.py"),
+    "pydantic_ai": ("pydantic-ai-slim", "test_pydantic_ai.py"),
+    "llama_index_own": ("llama-index-llms-openai", "test_llama_index_own.py"),
+    "litellm_proxy": ("litellm", "test_litellm_proxy.py"),
+    "vllm": ("pytest-asyncio", *map(str, vllm_tests.chosen(WORK / "vllm-tests"))),
 }
 
 
-def one_model():
-    return harness.Server(WORK / "libraries.log", harness.GOLDEN / "hybrid_regla", max_model_len=LIMIT,
-                          chat_template=HERE / "chat.jinja")
-
-
-def thinking_model():
-    """Of the name and for the question of vLLM's tests: it thinks, and answers."""
-    name, prompt = "Qwen/Qwen3-0.6B", "What is 1+1? Be concise."
-    recital = Recital(dict.fromkeys(("<think>", "</think>"), False))
-    recital.add("<think>\nOne and one more.\n</think>\n\nIt is 2.")
-    folder = WORK / "vllm-model"
+def scripted(name, lines, **flags):
+    folder = WORK / f"{name}-model"
     shutil.rmtree(folder, ignore_errors=True)
-    recital.write(folder, "hermes", len(recital.encode(prompt)) - 1)
-    server = harness.Server(WORK / "vllm.log", folder, served_model_name=name,
-                            chat_template=HERE / "vllm" / "chat.jinja")
-    server.model_id = name
-    return server
+    return harness.Server(WORK / f"{name}.log", script.write(folder, lines), **flags)
 
 
-SERVERS = {"vllm": thinking_model}
+@contextlib.contextmanager
+def libraries_servers():
+    """What the tests are told of them."""
+    with contextlib.ExitStack() as running:
+        server = harness.Server(WORK / "libraries.log", harness.GOLDEN / "hybrid_regla", max_model_len=LIMIT,
+                                served_model_name=["hybrid_regla", CLAUDE], chat_template=HERE / "chat.jinja")
+        running.callback(server.stop)
+        other = scripted("scripted", script.LINES, served_model_name=["scripted-model", CLAUDE],
+                         environment={"REGLA_API_KEY": KEY})
+        other.http.headers["Authorization"] = f"Bearer {KEY}"
+        running.callback(other.stop)
+        yield {"REGLA_URL": server.url, "REGLA_MODEL": server.model_id, "REGLA_SCRIPTED_URL": other.url,
+               "REGLA_SCRIPTED_MODEL": other.model_id, "REGLA_SCRIPTED_KEY": KEY, "REGLA_CLAUDE": CLAUDE}
 
 
-def run(name, server):
+@contextlib.contextmanager
+def vllm_server():
+    server = scripted("vllm", vllm_tests.LINES, served_model_name=vllm_tests.MODELS)
+    try:
+        yield {"REGLA_URL": server.url, "PYTHONPATH": str(HERE / "vllm")}  # the modules that they import
+    finally:
+        server.stop()
+
+
+SERVERS = {"vllm": vllm_server}
+
+
+def run(name, told):
     venv, *files = TESTS[name]
     python = WORK / venv / "bin" / "python" if venv else sys.executable
-    environment = {**os.environ, "REGLA_URL": server.url, "REGLA_MODEL": server.model_id,
-                   "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    environment = {**os.environ, **told, "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
                    "DSPY_CACHEDIR": str(WORK / "cache")}
     environment.pop("OPENAI_API_KEY", None)
     print(f"==> {name}", flush=True)
-    if name == "vllm":
-        environment["PYTHONPATH"] = str(HERE / "vllm")  # the module that they import
     command = [python, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider",
                *(FOLDER / file for file in files)]
     return subprocess.run(command, cwd=ROOT, env=environment, timeout=1200).returncode == 0
@@ -86,15 +102,11 @@ def main():
         return
     WORK.mkdir(parents=True, exist_ok=True)
     failed = []
-    for start in (one_model, *SERVERS.values()):
-        wanted = [name for name in names if SERVERS.get(name, one_model) is start]
-        if not wanted:
-            continue
-        server = start()
-        try:
-            failed += [name for name in wanted if not run(name, server)]
-        finally:
-            server.stop()
+    for start in (libraries_servers, *SERVERS.values()):
+        wanted = [name for name in names if SERVERS.get(name, libraries_servers) is start]
+        if wanted:
+            with start() as told:
+                failed += [name for name in wanted if not run(name, told)]
     if failed:
         sys.exit(f"libraries: {len(failed)} failed: {', '.join(failed)}")
     print(f"libraries: {len(names)} passed")

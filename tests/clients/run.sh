@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Real clients against build/release/regla, each in an environment of its own under build/clients/:
-# - libraries that generate text run tests, and vLLM's own tests run (libraries.py): 2 GB;
+# - libraries that generate text run tests, and vLLM's own tests run (libraries.py): 4 GB;
 # - vllm bench serve, guidellm and aiperf run, and what they send is recorded (record.py): 14 GB.
 # Installs what it runs from PyPI, unless it is there; needs python3 with venv (package python3-venv).
 # Usage: tests/clients/run.sh [libraries [NAME...] | SCENARIO...]      (default: all)
@@ -26,11 +26,12 @@ install() { # file with lines "client version [what it needs]", clients ("": all
     done <"$1"
 }
 
-# vLLM's tests of `reasoning`, the one file that is needed of its source package. pip checks the hash
-# and unpacks; then it fails, since metadata of this package need PyTorch.
+# The folders of vLLM's tests that vllm_tests.py chooses from. pip checks the hash of its source package
+# and unpacks it; then it fails, since metadata of this package need PyTorch.
 vllm_tests() {
     local folder=$PWD/build/clients/vllm-tests pinned=tests/clients/vllm/source.txt
-    local file=tests/entrypoints/openai/chat_completion/test_include_reasoning.py
+    local tests=(tool_use entrypoints/{__init__.py,anthropic} \
+        entrypoints/openai/{__init__.py,responses,chat_completion/test_include_reasoning.py})
     cmp -s "$pinned" "$folder/source.txt" && return
     echo "clients: fetching vLLM's tests into $folder"
     rm -rf "$folder"
@@ -38,7 +39,7 @@ vllm_tests() {
     TMPDIR=$folder/unpacked build/clients/pytest-asyncio/bin/pip download --no-clean --no-deps \
         --no-build-isolation --no-binary vllm --dest "$folder/unpacked" --require-hashes \
         -r "$pinned" &>"$folder/pip.log" || true
-    if ! mv "$folder"/unpacked/*/vllm_*/"$file" "$folder"; then
+    if ! (cd "$folder"/unpacked/*/vllm_*/tests && cp -r --parents "${tests[@]}" "$folder"); then
         cat "$folder/pip.log" >&2
         return 1
     fi

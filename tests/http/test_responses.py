@@ -160,6 +160,7 @@ def check_item(found):
         assert [event["type"] for event in inner] == [f"response.{name}.delta"] * (len(inner) - 1) + [
             f"response.{name}.done"]
         assert inner[-1][member] == deltas
+        assert item["type"] != "function_call" or inner[-1]["name"] == item["name"]
     return last
 
 

@@ -17,32 +17,42 @@ TOOL = {"type": "function", "function": {
 
 
 class Server:
-    url = os.environ["REGLA_URL"] + "/v1"
-    model = os.environ["REGLA_MODEL"]
+    def __init__(self, host, model, key="none"):
+        self.host, self.model, self.key = host, model, key
+        self.url = host + "/v1"
+        self.claude = os.environ["REGLA_CLAUDE"]  # its other name
 
     def post(self, path, fields):
-        body = {"max_tokens": 8, "temperature": 0, **fields}
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
+        body = {"model": self.model, "temperature": 0, **fields}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {
+            "Content-Type": "application/json", "Authorization": f"Bearer {self.key}"})
         with urllib.request.urlopen(request) as reply:
             return json.load(reply)
 
     def complete(self, **fields):
         """What the library should make of it."""
-        return self.post("/completions", fields)
+        return self.post("/completions", {"max_tokens": 8, **fields})
 
     def chat(self, messages=CHAT, **fields):
-        return self.post("/chat/completions", {"messages": messages, **fields})
+        return self.post("/chat/completions", {"messages": messages, "max_tokens": 8, **fields})
+
+    def respond(self, said, **fields):
+        return self.post("/responses", {"input": said, **fields})
+
+    def message(self, messages, **fields):
+        return self.post("/messages", {"messages": messages, "max_tokens": 1000, **fields})
 
     def said(self, messages=CHAT, **fields):
         return self.chat(messages, **fields)["choices"][0]["message"]["content"]
 
-    def refusals(self):
+    def refusals(self, status=400):
         """How many requests it has refused: a library that tries again raises this by more than one."""
-        with urllib.request.urlopen(os.environ["REGLA_URL"] + "/metrics") as reply:
+        request = urllib.request.Request(
+            self.host + "/metrics", headers={"Authorization": f"Bearer {self.key}"})
+        with urllib.request.urlopen(request) as reply:
             lines = reply.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines
-                   if line.startswith("regla_requests_total{") and 'status="400"' in line)
+                   if line.startswith("regla_requests_total{") and f'status="{status}"' in line)
 
     def text(self, prompt, **fields):
         return self.complete(prompt=prompt, **fields)["choices"][0]["text"]
@@ -50,7 +60,15 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server():
-    return Server()
+    """A model with random weights: whatever is lost of what a client sends changes what it says."""
+    return Server(os.environ["REGLA_URL"], os.environ["REGLA_MODEL"])
+
+
+@pytest.fixture(scope="session")
+def scripted():
+    """One that thinks and calls as tests/http/script.py has it; it asks for a key."""
+    return Server(os.environ["REGLA_SCRIPTED_URL"], os.environ["REGLA_SCRIPTED_MODEL"],
+                  os.environ["REGLA_SCRIPTED_KEY"])
 
 
 @pytest.fixture(scope="session")

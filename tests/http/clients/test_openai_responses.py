@@ -63,7 +63,7 @@ def test_a_stream(chat_server, client):
 
 
 EXTRA = {"warnings", "cache_miss_reason", "diverged_at"}  # regla's own
-BEYOND = {"store", "bytes"}  # those that OpenAI's replies have, and its types lack
+BEYOND = {"store", "bytes", "name"}  # those that OpenAI's replies have, and its types lack
 
 
 def extras(found):
