@@ -49,6 +49,15 @@ static void encode_top(struct strbuf *buf, const struct reply_logprobs *logprobs
     }
 }
 
+void chat_reply_logprob_encode(struct strbuf *buf, const struct reply_logprobs *logprobs,
+                               const struct reply_token *token)
+{
+    encode_entry(buf, logprobs, token->id, token->logprob);
+    strbuf_puts(buf, ",\"top_logprobs\":[");
+    encode_top(buf, logprobs, token);
+    strbuf_puts(buf, "]}");
+}
+
 static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *logprobs)
 {
     if (!logprobs) {
@@ -57,12 +66,8 @@ static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *log
     }
     strbuf_puts(buf, "{\"content\":[");
     for (size_t i = 0; i < logprobs->num_tokens; i++) {
-        const struct reply_token *token = &logprobs->tokens[i];
         strbuf_puts(buf, i ? "," : "");
-        encode_entry(buf, logprobs, token->id, token->logprob);
-        strbuf_puts(buf, ",\"top_logprobs\":[");
-        encode_top(buf, logprobs, token);
-        strbuf_puts(buf, "]}");
+        chat_reply_logprob_encode(buf, logprobs, &logprobs->tokens[i]);
     }
     strbuf_puts(buf, "],\"refusal\":null}");
 }

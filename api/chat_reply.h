@@ -19,4 +19,8 @@ void chat_usage_frame(struct strbuf *buf, const struct reply_head *head,
                       const struct reply_usage *usage, const struct reply_timings *timings,
                       const struct session_card *session);
 
+/* A token's entry in `logprobs`. */
+void chat_reply_logprob_encode(struct strbuf *buf, const struct reply_logprobs *logprobs,
+                               const struct reply_token *token);
+
 #endif

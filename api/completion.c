@@ -4,6 +4,7 @@
 #include "api/chat_rules.h"
 #include "api/parameters.h"
 #include "api/request.h"
+#include "api/responses_echo.h"
 #include "api/sessions.h"
 #include "engine/base/fields.h"
 
@@ -669,6 +670,7 @@ void completion_request_clear(struct completion_request *request)
     free(request->cache_salt);
     free(request->session_id);
     chat_rules_free(request->chat_rules);
+    responses_echo_free(request->echoed);
     free(request->chat.text);
     *request = (struct completion_request){0};
 }

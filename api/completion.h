@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct reply_warnings;
+struct responses_echo;
 struct chat_rules;
 struct chat_syntax;
 struct chat_template;
@@ -83,6 +84,7 @@ struct completion_request {
     struct completion_string chat; /* the body of a chat; text NULL: it is none */
     bool chat_replied;             /* its messages have one of the assistant */
     struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
+    struct responses_echo *echoed; /* of /v1/responses: what its replies say again */
 };
 
 /* What a request is checked against. */

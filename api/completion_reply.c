@@ -5,6 +5,20 @@
 
 #include <string.h>
 
+void reply_blocks_clear(struct reply_blocks *blocks)
+{
+    strbuf_clear(&blocks->text);
+    strbuf_clear(&blocks->output);
+    strbuf_clear(&blocks->logprobs);
+    strbuf_clear(&blocks->pending);
+}
+
+size_t reply_blocks_bytes(const struct reply_blocks *blocks)
+{
+    return blocks->text.capacity + blocks->output.capacity + blocks->logprobs.capacity +
+           blocks->pending.capacity;
+}
+
 void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id)
 {
     size_t length = 0;

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct responses_echo;
+
 /* The fields that all parts of one reply share. */
 struct reply_head {
     const char *id;                        /* "cmpl-..." */
@@ -22,6 +24,7 @@ struct reply_head {
     const char *model;                     /* the served name */
     const char *system_fingerprint;        /* build, model and kernel set */
     const struct reply_warnings *warnings; /* NULL: this part tells none */
+    const struct responses_echo *echo;     /* of /v1/responses */
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS };
@@ -53,11 +56,23 @@ struct reply_prompt_logprobs {
     int num_top;
 };
 
-/* A stream of a choice in blocks, as /v1/messages has it. Zero-initialise. */
+/* A stream of a choice in blocks, as /v1/messages and /v1/responses have it. Zero-initialise;
+ * reply_blocks_clear frees. */
 struct reply_blocks {
     int64_t count; /* of blocks that were begun */
     int open;      /* what the last of them is, while more may come; 0: it has ended */
+
+    /* Of /v1/responses, whose last event has all of the reply. */
+    int64_t events;                  /* that have been written */
+    bool ended;                      /* the last of them has */
+    bool undecided;                  /* pending may be thoughts */
+    struct strbuf text;              /* of the open block */
+    struct strbuf output;            /* those that have ended */
+    struct strbuf logprobs, pending; /* of tokens that the open block has, and of the next */
 };
+void reply_blocks_clear(struct reply_blocks *blocks);
+/* What it holds. */
+size_t reply_blocks_bytes(const struct reply_blocks *blocks);
 
 /* One choice: all of it or, in a stream, what is new of it. */
 struct reply_usage;
@@ -89,6 +104,8 @@ struct reply_choice {
     bool demanded;               /* calls are */
     size_t first_call;           /* in a stream: calls before these */
     struct reply_blocks *blocks; /* in a stream: its own */
+    int64_t text_from; /* tokens of the text are those from that text_offset on; -1: it is not
+                          known yet whether these are thoughts */
 };
 
 struct reply_usage {

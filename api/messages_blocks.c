@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages_blocks.h"
 
+#include "api/chat_builder.h"
 #include "api/request.h"
-#include "api/strbuf.h"
 #include "engine/base/fields.h"
 
 #include <string.h>
@@ -24,10 +24,9 @@ static const char *const LEFT[] = {"image",
                                    "tool_search_tool_result",
                                    "mcp_tool_use",
                                    "mcp_tool_result",
-                                   "tool_reference"};
-enum { NUM_LEFT = sizeof LEFT / sizeof *LEFT };
-
-enum role { ROLE_NONE, ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
+                                   "tool_reference",
+                                   NULL};
+_Static_assert(sizeof LEFT / sizeof *LEFT <= CHAT_BUILDER_MOST_LEFT, "each is counted");
 
 /* Where a value is, for messages: a block of a message, or of a result in one. */
 struct place {
@@ -38,15 +37,8 @@ struct place {
 };
 
 struct history {
-    json_t *list;   /* the chat's messages */
-    enum role role; /* of the message that is being made */
-    bool begun;     /* its text is, even if that is empty */
-    size_t texts;   /* that it has */
-    struct strbuf text, reasoning;
-    json_t *calls;                   /* NULL: none yet */
-    json_t *ids;                     /* an object whose keys are the ids of all calls so far */
-    size_t left[NUM_LEFT], redacted; /* blocks that nobody sees */
-    enum chat_systems systems;
+    struct chat_builder builder;
+    size_t redacted; /* blocks that nobody sees */
     struct place place;
     struct api_error *err;
 };
@@ -84,83 +76,19 @@ static int wrong_type(const struct history *history, const char *expected, const
                          place->block, expected, got);
 }
 
-/* Building. */
-
-static json_t *string_of(const struct strbuf *text)
-{
-    return text->failed ? NULL : json_stringn(text->data ? text->data : "", text->length);
-}
-
-/* Ends the message that is being made. */
-static int flush(struct history *history)
-{
-    static const char *const NAMES[] = {NULL, "system", "user", "assistant"};
-    bool some = history->begun || history->calls || history->reasoning.length > 0;
-    json_t *message = NULL;
-    int failed = 0;
-    if (some) {
-        message = json_pack("{s:s,s:o}", "role", NAMES[history->role], "content",
-                            string_of(&history->text));
-        failed = !message || history->reasoning.failed;
-    }
-    if (!failed && history->reasoning.length > 0)
-        failed = json_object_set_new(message, "reasoning_content", string_of(&history->reasoning));
-    if (!failed && history->calls)
-        failed = json_object_set(message, "tool_calls", history->calls);
-    if (!failed && some)
-        failed = json_array_append(history->list, message);
-    json_decref(message);
-    json_decref(history->calls);
-    history->calls = NULL;
-    history->role = ROLE_NONE;
-    history->begun = false;
-    history->texts = 0;
-    strbuf_reset(&history->text);
-    strbuf_reset(&history->reasoning);
-    return failed ? request_no_memory(history->err) : 0;
-}
-
-static int begin(struct history *history, enum role role)
-{
-    if (history->role != role && flush(history))
-        return -1;
-    history->role = role;
-    return 0;
-}
-
-/* The texts of the assistant are parts of one, between which calls stood; others are lines. */
-static void add_text(struct history *history, struct strbuf *to, size_t *texts, const char *text,
-                     size_t length)
-{
-    if (to != &history->text || history->role != ROLE_ASSISTANT)
-        strbuf_puts(to, *texts > 0 ? "\n" : "");
-    strbuf_append(to, text, length);
-    (*texts)++;
-}
-
 /* Takes a block that is a text, or a line in the place of what is none. 1: it is neither. */
 static int take_text(struct history *history, const json_t *block, const char *type,
                      struct strbuf *to, size_t *texts)
 {
     const json_t *text = json_object_get(block, "text");
-    char line[200];
-    if (strcmp(type, "text") == 0) {
-        if (!json_is_string(text))
-            return wrong(history, "text", "a string", text);
-        add_text(history, to, texts, json_string_value(text), json_string_length(text));
-        return 0;
-    }
-    for (size_t i = 0; i < NUM_LEFT; i++) {
-        const char *name = json_string_value(json_object_get(block, "tool_name"));
-        if (strcmp(type, LEFT[i]) != 0)
-            continue;
-        snprintf(line, sizeof line, "[%s%s%.120s]", type, name ? ": " : " left out",
-                 name ? name : "");
-        add_text(history, to, texts, line, strlen(line));
-        history->left[i]++;
-        return 0;
-    }
-    return 1;
+    const char *name = json_string_value(json_object_get(block, "tool_name"));
+    if (strcmp(type, "text") != 0)
+        return chat_builder_leave(&history->builder, to, texts, type, name) ? 0 : 1;
+    if (!json_is_string(text))
+        return wrong(history, "text", "a string", text);
+    chat_builder_text(&history->builder, to, texts, json_string_value(text),
+                      json_string_length(text));
+    return 0;
 }
 
 /* The type of a block; NULL with the error set. */
@@ -208,7 +136,7 @@ static int take_result(struct history *history, const json_t *block)
     struct strbuf text = {0};
     if (!json_is_string(id))
         return wrong(history, "tool_use_id", "a string", id);
-    if (!json_object_get(history->ids, json_string_value(id)))
+    if (!chat_builder_called(&history->builder, json_string_value(id)))
         return api_error_set(history->err, API_INVALID_VALUE, "messages",
                              "messages: %zu: content: %zu: tool_use_id: expected the id of a "
                              "tool_use before it, got \"%.60s\"",
@@ -218,10 +146,8 @@ static int take_result(struct history *history, const json_t *block)
     if (json_is_true(fails)) /* no template has a place for it */
         strbuf_puts(&text, "Error: ");
     int result = read_result(history, json_object_get(block, "content"), &text);
-    if (result == 0 && json_array_append_new(history->list, json_pack("{s:s,s:O,s:o}", "role",
-                                                                      "tool", "tool_call_id", id,
-                                                                      "content", string_of(&text))))
-        result = request_no_memory(history->err);
+    if (result == 0)
+        result = chat_builder_result(&history->builder, id, &text);
     strbuf_clear(&text);
     return result;
 }
@@ -230,22 +156,16 @@ static int take_result(struct history *history, const json_t *block)
 
 static int take_call(struct history *history, const json_t *block)
 {
-    const json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name");
-    const json_t *input = json_object_get(block, "input");
+    const json_t *id = json_object_get(block, "id");
+    json_t *name = json_object_get(block, "name");
+    json_t *input = json_object_get(block, "input");
     if (!json_is_string(id))
         return wrong(history, "id", "a string", id);
     if (!json_is_string(name))
         return wrong(history, "name", "a string", name);
     if (!json_is_object(input))
         return wrong(history, "input", "an object", input);
-    if (!history->calls)
-        history->calls = json_array();
-    json_t *call = json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
-                             "name", name, "arguments", input);
-    if (json_array_append_new(history->calls, call) ||
-        json_object_set_new(history->ids, json_string_value(id), json_true()))
-        return request_no_memory(history->err);
-    return 0;
+    return chat_builder_call(&history->builder, id, name, input);
 }
 
 static int take_thought(struct history *history, const json_t *block)
@@ -253,13 +173,14 @@ static int take_thought(struct history *history, const json_t *block)
     const json_t *thought = json_object_get(block, "thinking");
     if (!json_is_string(thought))
         return wrong(history, "thinking", "a string", thought);
-    strbuf_append(&history->reasoning, json_string_value(thought), json_string_length(thought));
+    strbuf_append(&history->builder.reasoning, json_string_value(thought),
+                  json_string_length(thought));
     return 0;
 }
 
 static int take_of_assistant(struct history *history, const json_t *block, const char *type)
 {
-    history->begun |= strcmp(type, "text") == 0;
+    history->builder.begun |= strcmp(type, "text") == 0;
     if (strcmp(type, "tool_use") == 0)
         return take_call(history, block);
     if (strcmp(type, "thinking") == 0)
@@ -268,7 +189,7 @@ static int take_of_assistant(struct history *history, const json_t *block, const
         history->redacted++;
         return 0;
     }
-    int taken = take_text(history, block, type, &history->text, &history->texts);
+    int taken = take_text(history, block, type, &history->builder.text, &history->builder.texts);
     return taken > 0 ? wrong_type(history, "text, tool_use or thinking", type) : taken;
 }
 
@@ -290,18 +211,19 @@ static int take_results(struct history *history, const json_t *blocks)
         const char *type = look_at(history, blocks, i, &block);
         if (!type)
             return -1;
-        if (strcmp(type, "tool_result") == 0 && (flush(history) || take_result(history, block)))
+        if (strcmp(type, "tool_result") == 0 &&
+            (chat_builder_flush(&history->builder) || take_result(history, block)))
             return -1;
     }
     return 0;
 }
 
 /* A list of blocks but for the results of a user's. */
-static int take_blocks(struct history *history, enum role role, const json_t *blocks,
+static int take_blocks(struct history *history, enum chat_role role, const json_t *blocks,
                        bool may_result)
 {
     bool results = false;
-    if (begin(history, role))
+    if (chat_builder_turn(&history->builder, role))
         return -1;
     for (size_t i = 0; i < json_array_size(blocks); i++) {
         const json_t *block;
@@ -312,60 +234,50 @@ static int take_blocks(struct history *history, enum role role, const json_t *bl
         results |= result;
         if (result)
             continue;
-        history->begun |= role != ROLE_ASSISTANT;
-        int taken = role == ROLE_ASSISTANT
-                        ? take_of_assistant(history, block, type)
-                        : take_text(history, block, type, &history->text, &history->texts);
+        history->builder.begun |= role != CHAT_ASSISTANT;
+        int taken = role == CHAT_ASSISTANT ? take_of_assistant(history, block, type)
+                                           : take_text(history, block, type, &history->builder.text,
+                                                       &history->builder.texts);
         if (taken != 0)
             return taken < 0
                        ? -1
                        : wrong_type(history, may_result ? "text or tool_result" : "text", type);
     }
-    history->begun |= json_array_size(blocks) == 0;
+    history->builder.begun |= json_array_size(blocks) == 0;
     return 0;
 }
 
-static int take_string(struct history *history, enum role role, const json_t *text)
+static int take_string(struct history *history, enum chat_role role, const json_t *text)
 {
-    if (begin(history, role))
+    if (chat_builder_turn(&history->builder, role))
         return -1;
-    history->begun = true;
-    add_text(history, &history->text, &history->texts, json_string_value(text),
-             json_string_length(text));
+    history->builder.begun = true;
+    chat_builder_text(&history->builder, &history->builder.text, &history->builder.texts,
+                      json_string_value(text), json_string_length(text));
     return 0;
 }
 
-static int read_role(const struct history *history, const json_t *message, enum role *role)
+static int read_role(const struct history *history, const json_t *message, enum chat_role *role)
 {
     const json_t *given = json_object_get(message, "role");
     const char *name = json_string_value(given);
     if (!name)
         return wrong_message(history, "role", "a string", given);
-    *role = strcmp(name, "user") == 0        ? ROLE_USER
-            : strcmp(name, "assistant") == 0 ? ROLE_ASSISTANT
-            : strcmp(name, "system") == 0    ? ROLE_SYSTEM
-                                             : ROLE_NONE;
-    if (*role != ROLE_NONE)
+    *role = strcmp(name, "user") == 0        ? CHAT_USER
+            : strcmp(name, "assistant") == 0 ? CHAT_ASSISTANT
+            : strcmp(name, "system") == 0    ? CHAT_SYSTEM
+                                             : CHAT_NOBODY;
+    if (*role != CHAT_NOBODY)
         return 0;
     return api_error_set(history->err, API_INVALID_VALUE, "messages",
                          "messages: %zu: role: expected user, assistant or system, got \"%.40s\"",
                          history->place.message, name);
 }
 
-/* The role under which the template writes it. */
-static enum role written_as(const struct history *history, enum role role)
-{
-    bool first = json_array_size(history->list) == 0 &&
-                 (history->role == ROLE_NONE || history->role == ROLE_SYSTEM);
-    bool taken =
-        history->systems == CHAT_SYSTEMS_ALL || (history->systems == CHAT_SYSTEMS_FIRST && first);
-    return role == ROLE_SYSTEM && !taken ? ROLE_USER : role;
-}
-
 static int take_message(struct history *history, const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
-    enum role role = ROLE_NONE;
+    enum chat_role role = CHAT_NOBODY;
     if (!json_is_object(message))
         return api_error_set(history->err, API_INVALID_TYPE, "messages",
                              "messages: %zu: expected an object, got %s", history->place.message,
@@ -373,17 +285,18 @@ static int take_message(struct history *history, const json_t *message)
     if (read_role(history, message, &role))
         return -1;
     if (json_is_string(content))
-        return take_string(history, written_as(history, role), content);
+        return take_string(history, chat_builder_role(&history->builder, role), content);
     if (!json_is_array(content))
         return wrong_message(history, "content", "a string or a list of blocks", content);
-    if (role == ROLE_USER && take_results(history, content))
+    if (role == CHAT_USER && take_results(history, content))
         return -1;
-    return take_blocks(history, written_as(history, role), content, role == ROLE_USER);
+    return take_blocks(history, chat_builder_role(&history->builder, role), content,
+                       role == CHAT_USER);
 }
 
 static int take_system(struct history *history, const json_t *system)
 {
-    enum role role = written_as(history, ROLE_SYSTEM);
+    enum chat_role role = chat_builder_role(&history->builder, CHAT_SYSTEM);
     if (json_is_string(system))
         return take_string(history, role, system);
     if (!json_is_array(system))
@@ -426,23 +339,18 @@ static int take_all(struct history *history, const json_t *system, const json_t 
         if (take_message(history, json_array_get(messages, i)))
             return -1;
     }
-    *continues = history->role == ROLE_ASSISTANT;
-    if (*continues && history->calls)
+    *continues = history->builder.role == CHAT_ASSISTANT;
+    if (*continues && history->builder.calls)
         return api_error_set(history->err, API_INVALID_VALUE, "messages",
                              "messages: %zu: tool_use: expected a user's message with its "
                              "tool_result behind it, got none",
                              history->place.message);
-    return flush(history);
+    return chat_builder_flush(&history->builder);
 }
 
 static void warn(const struct history *history, struct reply_warnings *warnings)
 {
-    for (size_t i = 0; i < NUM_LEFT; i++)
-        if (history->left[i] > 0)
-            reply_warnings_add(warnings, WARNING_CONTENT,
-                               "messages: %zu of %s: this model reads text; a line stands in the "
-                               "place of each",
-                               history->left[i], LEFT[i]);
+    chat_builder_warn(&history->builder, warnings);
     if (history->redacted > 0)
         reply_warnings_add(warnings, WARNING_CONTENT,
                            "messages: %zu of redacted_thinking: the model does not see them",
@@ -453,18 +361,13 @@ json_t *messages_blocks(const json_t *system, const json_t *messages, enum chat_
                         struct reply_warnings *warnings, bool *continues, struct api_error *err)
 {
     struct history history = {
-        .list = json_array(), .ids = json_object(), .systems = systems, .err = err};
-    int result = history.list && history.ids ? 0 : request_no_memory(err);
+        .builder = {.field = "messages", .left = LEFT, .systems = systems, .err = err}, .err = err};
+    int result = chat_builder_begin(&history.builder);
     if (result == 0)
         result = take_all(&history, system, messages, continues);
     if (result == 0)
         warn(&history, warnings);
-    json_decref(history.calls);
-    json_decref(history.ids);
-    strbuf_clear(&history.text);
-    strbuf_clear(&history.reasoning);
-    if (result == 0)
-        return history.list;
-    json_decref(history.list);
-    return NULL;
+    json_t *list = result == 0 ? json_incref(history.builder.list) : NULL;
+    chat_builder_clear(&history.builder);
+    return list;
 }

@@ -1,41 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages_reply.h"
 
+#include "api/reply_parts.h"
+
 #include <string.h>
-
-/* What a block is; 0: there is none. */
-enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT };
-
-/* The choice's parts, in turn. */
 
 struct writer {
     struct strbuf *buf;
     const struct reply_head *head;
     const struct reply_choice *choice;
-    /* Of a thought or a text, which may be a part of a block. */
-    void (*part)(struct writer *writer, enum block block, const char *text, size_t length);
-    void (*call)(struct writer *writer, const struct chat_call *call, size_t index);
     size_t blocks; /* of a whole reply, so far */
 };
-
-/* Calls stand among the text as the model wrote them; one that was cut off is none. */
-static void write_parts(struct writer *writer)
-{
-    const struct reply_choice *choice = writer->choice;
-    size_t at = 0;
-    if (choice->reasoning_length > 0)
-        writer->part(writer, BLOCK_THINKING, choice->reasoning, choice->reasoning_length);
-    for (size_t i = 0; i < choice->num_calls; i++) {
-        const struct chat_call *call = &choice->calls[i];
-        if (call->at > at)
-            writer->part(writer, BLOCK_TEXT, choice->text + at, call->at - at);
-        at = call->at;
-        if (!call->cut)
-            writer->call(writer, call, choice->first_call + i);
-    }
-    if (choice->text_length > at)
-        writer->part(writer, BLOCK_TEXT, choice->text + at, choice->text_length - at);
-}
 
 /* The id is made of that of the reply and of the call's place there. */
 static void encode_call(struct writer *writer, const struct chat_call *call, size_t index)
@@ -93,9 +68,10 @@ static void encode_head(struct strbuf *buf, const struct reply_head *head)
 
 /* A whole reply. */
 
-static void whole_part(struct writer *writer, enum block block, const char *text, size_t length)
+static void whole_part(void *context, enum reply_part block, const char *text, size_t length)
 {
-    bool thinks = block == BLOCK_THINKING;
+    struct writer *writer = context;
+    bool thinks = block == REPLY_THOUGHT;
     strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
     strbuf_puts(writer->buf,
                 thinks ? "{\"type\":\"thinking\",\"thinking\":" : "{\"type\":\"text\",\"text\":");
@@ -103,8 +79,9 @@ static void whole_part(struct writer *writer, enum block block, const char *text
     strbuf_puts(writer->buf, thinks ? ",\"signature\":\"\"}" : "}");
 }
 
-static void whole_call(struct writer *writer, const struct chat_call *call, size_t index)
+static void whole_call(void *context, const struct chat_call *call, size_t index)
 {
+    struct writer *writer = context;
     strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
     encode_call(writer, call, index);
     strbuf_append(writer->buf, call->arguments, call->arguments_length);
@@ -116,12 +93,12 @@ void messages_reply_encode(struct strbuf *buf, const struct reply_head *head,
                            const struct reply_usage *usage, const struct reply_timings *timings,
                            const struct session_card *session)
 {
-    struct writer writer = {
-        .buf = buf, .head = head, .choice = &choices[0], .part = whole_part, .call = whole_call};
+    struct writer writer = {.buf = buf, .head = head, .choice = &choices[0]};
+    const struct reply_parts parts = {&writer, whole_part, whole_call};
     (void)num_choices;
     (void)timings;
     encode_head(buf, head);
-    write_parts(&writer);
+    reply_parts_write(&parts, &choices[0]);
     strbuf_puts(buf, "],");
     encode_ending(buf, &choices[0]);
     strbuf_puts(buf, ",\"usage\":");
@@ -166,16 +143,17 @@ static void end_block(struct writer *writer)
     begin_event(writer->buf, "content_block_stop");
     strbuf_printf(writer->buf, ",\"index\":%lld", (long long)writer->choice->blocks->count - 1);
     end_event(writer->buf);
-    writer->choice->blocks->open = BLOCK_NONE;
+    writer->choice->blocks->open = REPLY_NOTHING;
 }
 
-static void stream_part(struct writer *writer, enum block block, const char *text, size_t length)
+static void stream_part(void *context, enum reply_part block, const char *text, size_t length)
 {
+    struct writer *writer = context;
     struct reply_blocks *blocks = writer->choice->blocks;
-    bool thinks = block == BLOCK_THINKING;
-    if (blocks->open != BLOCK_NONE && blocks->open != (int)block)
+    bool thinks = block == REPLY_THOUGHT;
+    if (blocks->open != REPLY_NOTHING && blocks->open != (int)block)
         end_block(writer);
-    if (blocks->open == BLOCK_NONE) {
+    if (blocks->open == REPLY_NOTHING) {
         begin_block(writer);
         strbuf_puts(writer->buf,
                     thinks ? "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}"
@@ -191,9 +169,10 @@ static void stream_part(struct writer *writer, enum block block, const char *tex
     end_event(writer->buf);
 }
 
-static void stream_call(struct writer *writer, const struct chat_call *call, size_t index)
+static void stream_call(void *context, const struct chat_call *call, size_t index)
 {
-    if (writer->choice->blocks->open != BLOCK_NONE)
+    struct writer *writer = context;
+    if (writer->choice->blocks->open != REPLY_NOTHING)
         end_block(writer);
     begin_block(writer);
     encode_call(writer, call, index);
@@ -222,7 +201,7 @@ static void start_event(struct strbuf *buf, const struct reply_head *head,
 static void last_events(struct writer *writer, const struct reply_usage *usage)
 {
     struct strbuf *buf = writer->buf;
-    if (writer->choice->blocks->open != BLOCK_NONE)
+    if (writer->choice->blocks->open != REPLY_NOTHING)
         end_block(writer);
     begin_event(buf, "message_delta");
     strbuf_puts(buf, ",\"delta\":{");
@@ -239,18 +218,19 @@ void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
                             const struct reply_choice *choice, enum sse_usage usage_kind,
                             const struct reply_usage *usage)
 {
-    struct writer writer = {
-        .buf = buf, .head = head, .choice = choice, .part = stream_part, .call = stream_call};
+    struct writer writer = {.buf = buf, .head = head, .choice = choice};
+    const struct reply_parts parts = {&writer, stream_part, stream_call};
     (void)usage_kind;
     if (choice->begins)
         start_event(buf, head, choice->before);
-    write_parts(&writer);
+    reply_parts_write(&parts, choice);
     if (choice->finish_reason != FINISH_NONE)
         last_events(&writer, usage);
 }
 
-void messages_ping_event(struct strbuf *buf)
+void messages_ping_event(struct strbuf *buf, const struct sse_stream *stream)
 {
+    (void)stream;
     begin_event(buf, "ping");
     end_event(buf);
 }
@@ -292,8 +272,10 @@ void messages_error_encode(struct strbuf *buf, const struct api_error *err, cons
     strbuf_puts(buf, "}");
 }
 
-void messages_end_events(struct strbuf *buf, const struct api_error *err, const char *request_id)
+void messages_end_events(struct strbuf *buf, const struct sse_stream *stream,
+                         const struct api_error *err, const char *request_id)
 {
+    (void)stream;
     if (!err)
         return;
     strbuf_puts(buf, "event: error\ndata: ");

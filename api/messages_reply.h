@@ -20,10 +20,11 @@ void messages_reply_encode(struct strbuf *buf, const struct reply_head *head,
 void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
                             const struct reply_choice *choice, enum sse_usage usage_kind,
                             const struct reply_usage *usage);
-void messages_ping_event(struct strbuf *buf);
+void messages_ping_event(struct strbuf *buf, const struct sse_stream *stream);
 /* Of a stream that fails after its status line; err NULL: it ends well, and nothing is left to say.
  */
-void messages_end_events(struct strbuf *buf, const struct api_error *err, const char *request_id);
+void messages_end_events(struct strbuf *buf, const struct sse_stream *stream,
+                         const struct api_error *err, const char *request_id);
 
 /* {"type": "error", "error": {"type", "message"}, "request_id"} */
 void messages_error_encode(struct strbuf *buf, const struct api_error *err, const char *request_id);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages_tools.h"
 
+#include "api/function_list.h"
 #include "api/request.h"
 #include "engine/base/fields.h"
 
@@ -9,190 +10,115 @@
 
 static const char TOOLS[] = "tools", CHOICE[] = "tool_choice";
 
-/* The tools of a request. */
-struct tools {
-    json_t *functions; /* those that can be called, as a chat has them */
-    json_t *names;     /* of all: an object; the value of one that was left out is its type */
-    size_t left;
-    const char *left_type; /* of the first that was left out */
-    const char *unseen;    /* a member of a tool that the model does not see; NULL: none */
-    struct api_error *err;
-};
-
-static int wrong(const struct tools *tools, size_t index, const char *what, const char *expected,
-                 const json_t *got)
+static int wrong(const struct function_list *list, size_t index, const char *what,
+                 const char *expected, const json_t *got)
 {
-    return api_error_set(tools->err, got ? API_INVALID_TYPE : API_MISSING_PARAMETER, TOOLS,
+    return api_error_set(list->err, got ? API_INVALID_TYPE : API_MISSING_PARAMETER, TOOLS,
                          "tools: %zu: %s: expected %s, got %s", index, what, expected,
                          got ? fields_kind(got) : "none");
 }
 
-/* Notes the first member that says something to the model or of its calls, and reaches neither. */
-static void note_unseen(struct tools *tools, const json_t *tool)
+static int add_tool(struct function_list *list, const json_t *tool, size_t index)
 {
     static const char *const KNOWN[] = {
-        "type",          "name",   "description",           "input_schema",   "cache_control",
-        "defer_loading", "strict", "eager_input_streaming", "allowed_callers"};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)tool, key, value)
-    {
-        size_t i = 0;
-        while (i < sizeof KNOWN / sizeof *KNOWN && strcmp(KNOWN[i], key) != 0)
-            i++;
-        bool strict = strcmp(key, "strict") == 0 && json_is_true(value);
-        if (!tools->unseen && (strict || i == sizeof KNOWN / sizeof *KNOWN) && !json_is_null(value))
-            tools->unseen = key;
-    }
-}
-
-static int leave_out(struct tools *tools, const json_t *name, const json_t *type)
-{
-    if (tools->left++ == 0)
-        tools->left_type = json_string_value(type);
-    return name && json_object_set(tools->names, json_string_value(name), (json_t *)type)
-               ? request_no_memory(tools->err)
-               : 0;
-}
-
-static int add_tool(struct tools *tools, const json_t *tool, size_t index)
-{
-    const json_t *type = request_field(tool, "type"), *name = request_field(tool, "name");
-    const json_t *description = request_field(tool, "description");
-    const json_t *schema = request_field(tool, "input_schema");
+        "type",          "name",   "description",           "input_schema",    "cache_control",
+        "defer_loading", "strict", "eager_input_streaming", "allowed_callers", NULL};
+    const json_t *type = request_field(tool, "type");
+    json_t *name = request_field(tool, "name"), *description = request_field(tool, "description");
+    json_t *schema = request_field(tool, "input_schema");
     if (!json_is_object(tool))
-        return wrong(tools, index, "a tool", "an object", tool);
+        return wrong(list, index, "a tool", "an object", tool);
     if (type && !json_is_string(type))
-        return wrong(tools, index, "type", "a string", type);
+        return wrong(list, index, "type", "a string", type);
     bool custom = !type || strcmp(json_string_value(type), "custom") == 0;
     if (!json_is_string(name) && (name || custom))
-        return wrong(tools, index, "name", "a string", name);
+        return wrong(list, index, "name", "a string", name);
     if (!custom)
-        return leave_out(tools, name, type);
+        return function_list_leave(list, name, type);
     if (description && !json_is_string(description))
-        return wrong(tools, index, "description", "a string", description);
+        return wrong(list, index, "description", "a string", description);
     if (!json_is_object(schema))
-        return wrong(tools, index, "input_schema", "an object", schema);
-    note_unseen(tools, tool);
-    json_t *function = json_pack("{s:O}", "name", name);
-    bool failed =
-        !function ||
-        (description && json_object_set(function, "description", (json_t *)description)) ||
-        json_object_set(function, "parameters", (json_t *)schema) ||
-        json_object_set(tools->names, json_string_value(name), json_null());
-    json_t *added =
-        failed ? NULL : json_pack("{s:s,s:O}", "type", "function", "function", function);
-    json_decref(function);
-    return json_array_append_new(tools->functions, added) ? request_no_memory(tools->err) : 0;
+        return wrong(list, index, "input_schema", "an object", schema);
+    function_list_note(list, tool, KNOWN);
+    return function_list_add(list, name, description, schema);
 }
 
-static int read_tools(struct tools *tools, const json_t *fields)
+static int read_tools(struct function_list *list, const json_t *fields)
 {
-    const json_t *list = request_field(fields, TOOLS);
-    if (list && !json_is_array(list))
-        return request_wrong_type(tools->err, TOOLS, "a list", list);
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (add_tool(tools, json_array_get(list, i), i))
+    const json_t *tools = request_field(fields, TOOLS);
+    if (tools && !json_is_array(tools))
+        return request_wrong_type(list->err, TOOLS, "a list", tools);
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (add_tool(list, json_array_get(tools, i), i))
             return -1;
     return 0;
-}
-
-static void warn(const struct tools *tools, struct reply_warnings *warnings)
-{
-    if (tools->left > 0)
-        reply_warnings_add(warnings, WARNING_CONTENT,
-                           "tools: %zu are left out, the first of the type \"%.60s\": only tools "
-                           "with an input_schema of their own can be called here",
-                           tools->left, tools->left_type);
-    if (tools->unseen)
-        reply_warnings_add(warnings, WARNING_FIELD, "tools: %.60s of a tool: it is ignored",
-                           tools->unseen);
 }
 
 /* tool_choice */
 
 /* A call of the tool of that name is demanded. */
-static int choose_tool(json_t *chat, const struct tools *tools, const json_t *choice)
+static int choose_tool(json_t *chat, const struct function_list *list, const json_t *choice)
 {
     const json_t *name = request_field(choice, "name");
     if (!json_is_string(name))
-        return api_error_set(tools->err, name ? API_INVALID_TYPE : API_MISSING_PARAMETER, CHOICE,
+        return api_error_set(list->err, name ? API_INVALID_TYPE : API_MISSING_PARAMETER, CHOICE,
                              "tool_choice.name: expected a string, got %s",
                              name ? fields_kind(name) : "none");
-    const json_t *known = json_object_get(tools->names, json_string_value(name));
-    if (json_is_string(known))
-        return api_error_set(tools->err, API_UNSUPPORTED, CHOICE,
-                             "tool_choice.name: the tool \"%.60s\" is of the type \"%.60s\", which "
-                             "is not supported",
-                             json_string_value(name), json_string_value(known));
-    if (!known)
-        return api_error_set(tools->err, API_INVALID_VALUE, CHOICE,
-                             "tool_choice.name: expected that of one of tools, got \"%.60s\"",
-                             json_string_value(name));
-    return json_object_set_new(
-               chat, CHOICE,
-               json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name))
-               ? request_no_memory(tools->err)
-               : 0;
+    return function_list_choose(list, chat, name);
 }
 
-static int choose(json_t *chat, const struct tools *tools, const json_t *choice)
+static int choose(json_t *chat, const struct function_list *list, const json_t *choice)
 {
     static const char *const TYPES[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
     const json_t *given = request_field(choice, "type");
     const char *type = json_string_value(given);
     if (!type)
-        return api_error_set(tools->err, given ? API_INVALID_TYPE : API_MISSING_PARAMETER, CHOICE,
+        return api_error_set(list->err, given ? API_INVALID_TYPE : API_MISSING_PARAMETER, CHOICE,
                              "tool_choice.type: expected a string, got %s",
                              given ? fields_kind(given) : "none");
     if (strcmp(type, "tool") == 0)
-        return choose_tool(chat, tools, choice);
-    if (strcmp(type, "any") == 0 && json_array_size(tools->functions) == 0)
-        return api_error_set(tools->err, tools->left ? API_UNSUPPORTED : API_INVALID_VALUE, CHOICE,
-                             "tool_choice.type: any: expected tools that can be called, got %s%s",
-                             tools->left ? "those of the type " : "none",
-                             tools->left ? tools->left_type : "");
+        return choose_tool(chat, list, choice);
+    if (strcmp(type, "any") == 0 && function_list_demand(list, "tool_choice.type: any"))
+        return -1;
     for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++)
         if (strcmp(type, TYPES[i][0]) == 0)
             return json_object_set_new(chat, CHOICE, json_string(TYPES[i][1]))
-                       ? request_no_memory(tools->err)
+                       ? request_no_memory(list->err)
                        : 0;
-    return api_error_set(tools->err, API_INVALID_VALUE, CHOICE,
+    return api_error_set(list->err, API_INVALID_VALUE, CHOICE,
                          "tool_choice.type: expected auto, any, tool or none, got \"%.40s\"", type);
 }
 
-static int read_choice(json_t *chat, const struct tools *tools, const json_t *fields)
+static int read_choice(json_t *chat, const struct function_list *list, const json_t *fields)
 {
     const json_t *choice = request_field(fields, CHOICE);
     bool one = false;
     if (!choice)
         return 0;
     if (!json_is_object(choice))
-        return request_wrong_type(tools->err, CHOICE, "an object", choice);
-    if (request_bool(choice, "disable_parallel_tool_use", &one, tools->err)) {
-        memcpy(tools->err->param, CHOICE, sizeof CHOICE);
+        return request_wrong_type(list->err, CHOICE, "an object", choice);
+    if (request_bool(choice, "disable_parallel_tool_use", &one, list->err)) {
+        memcpy(list->err->param, CHOICE, sizeof CHOICE);
         return -1;
     }
     if (one && json_object_set_new(chat, "parallel_tool_calls", json_false()))
-        return request_no_memory(tools->err);
-    return choose(chat, tools, choice);
+        return request_no_memory(list->err);
+    return choose(chat, list, choice);
 }
 
 int messages_tools(json_t *chat, const json_t *fields, struct reply_warnings *warnings,
                    struct api_error *err)
 {
-    struct tools tools = {.functions = json_array(), .names = json_object(), .err = err};
-    int result = tools.functions && tools.names ? 0 : request_no_memory(err);
+    struct function_list list;
+    int result = function_list_begin(&list, err);
     if (result == 0)
-        result = read_tools(&tools, fields);
-    if (result == 0 && json_array_size(tools.functions) > 0 &&
-        json_object_set(chat, TOOLS, tools.functions))
-        result = request_no_memory(err);
+        result = read_tools(&list, fields);
     if (result == 0)
-        result = read_choice(chat, &tools, fields);
+        result = function_list_set(&list, chat);
     if (result == 0)
-        warn(&tools, warnings);
-    json_decref(tools.functions);
-    json_decref(tools.names);
+        result = read_choice(chat, &list, fields);
+    if (result == 0)
+        function_list_warn(&list, "tools with an input_schema of their own", warnings);
+    function_list_clear(&list);
     return result;
 }

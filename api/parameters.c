@@ -283,10 +283,78 @@ static const struct parameter MESSAGES[] = {
     {"priority", "", PARAMETER_PASSED, NULL, AS_CHATS},
 };
 
-enum {
-    COUNT = sizeof TABLE / sizeof *TABLE,
-    CHAT_COUNT = sizeof CHAT / sizeof *CHAT,
-    MESSAGES_COUNT = sizeof MESSAGES / sizeof *MESSAGES
+/* All that POST /v1/responses takes. */
+static const struct parameter RESPONSES[] = {
+    {"model", O, PARAMETER_PASSED, NULL, ""},
+    {"input", O, PARAMETER_HONOURED, NULL, ""},
+    {"instructions", O, PARAMETER_HONOURED, NULL, ""},
+    {"max_output_tokens", O, PARAMETER_HONOURED, NULL, ""},
+    {"stream", O, PARAMETER_PASSED, NULL, ""},
+    {"stream_options", O, PARAMETER_HONOURED, NULL, "nothing is obfuscated"},
+    {"temperature", O, PARAMETER_PASSED, NULL, ""},
+    {"top_p", O, PARAMETER_PASSED, NULL, ""},
+    {"top_logprobs", O, PARAMETER_HONOURED, NULL, ""},
+    {"include", O, PARAMETER_HONOURED, NULL, ""},
+    {"tools", O, PARAMETER_HONOURED, NULL, ""},
+    {"tool_choice", O, PARAMETER_HONOURED, NULL, ""},
+    {"parallel_tool_calls", O, PARAMETER_PASSED, NULL, "false: one call at most"},
+    {"text", O, PARAMETER_HONOURED, NULL, ""},
+    {"reasoning", O, PARAMETER_HONOURED, NULL, "effort reaches the template"},
+    {"truncation", O, PARAMETER_HONOURED, NULL, ""},
+    {"store", O, PARAMETER_HONOURED, NULL, "nothing is stored: the reply says false"},
+    {"metadata", O, PARAMETER_HONOURED, NULL, "told again"},
+    {"context_management", O, PARAMETER_HONOURED, NULL,
+     "nothing is compacted: the reply warns of it"},
+    {"previous_response_id", O, PARAMETER_REFUSED, "", "no responses are stored: send all items"},
+    {"conversation", O, PARAMETER_REFUSED, "", "no conversations are stored: send all items"},
+    {"prompt", O, PARAMETER_REFUSED, "", "no prompts are stored: use instructions and input"},
+    {"background", O, PARAMETER_REFUSED, "false", "use stream"},
+    {"moderation", O, PARAMETER_REFUSED, "", "nothing is moderated"},
+    {"max_tool_calls", O, PARAMETER_HARMLESS, NULL, "of tools that run here: none do"},
+    {"prompt_cache_key", O, PARAMETER_HARMLESS, NULL, "reuse is by itself"},
+    {"prompt_cache_retention", O, PARAMETER_HARMLESS, NULL, "reuse is by itself"},
+    {"prompt_cache_options", O, PARAMETER_HARMLESS, NULL, "reuse is by itself"},
+    {"safety_identifier", O, PARAMETER_HARMLESS, NULL, ""},
+    {"service_tier", O, PARAMETER_HARMLESS, NULL, ""},
+    {"client_metadata", "Codex", PARAMETER_HARMLESS, NULL, ""},
+    {"access_programs", O, PARAMETER_HARMLESS, NULL, ""},
+    {"image", O, PARAMETER_HARMLESS, NULL, "no pictures are read"},
+    {"user", O, PARAMETER_PASSED, NULL, "logged"},
+    {"seed", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"stop", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"min_tokens", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"top_k", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"min_p", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"typical_p", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"presence_penalty", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"frequency_penalty", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"repetition_penalty", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"logit_bias", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"allowed_token_ids", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"bad_words", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"stop_token_ids", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"ignore_eos", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"structured_outputs", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"documents", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"chat_template_kwargs", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"include_reasoning", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"cache_salt", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"request_id", "", PARAMETER_PASSED, NULL, AS_CHATS},
+    {"priority", "", PARAMETER_PASSED, NULL, AS_CHATS},
+};
+
+enum { COUNT = sizeof TABLE / sizeof *TABLE, CHAT_COUNT = sizeof CHAT / sizeof *CHAT };
+
+/* Of APIs whose tables have all that they take. */
+static const struct {
+    const struct parameter *table; /* [count] */
+    int count;
+    const char *which; /* for what only others have */
+} APIS[] = {
+    [PARAMETERS_MESSAGES] = {MESSAGES, sizeof MESSAGES / sizeof *MESSAGES,
+                             "this is the messages API"},
+    [PARAMETERS_RESPONSES] = {RESPONSES, sizeof RESPONSES / sizeof *RESPONSES,
+                              "this is the responses API"},
 };
 
 /* NULL: no table has it. */
@@ -388,43 +456,45 @@ void parameters_drop_chat(json_t *fields)
         json_object_del(fields, CHAT[i].name);
 }
 
-/* NULL: /v1/messages has it not. */
-static const struct parameter *find_of_messages(const char *name)
+/* NULL: the API has it not. */
+static const struct parameter *find_of(enum parameters_api api, const char *name)
 {
-    for (int i = 0; i < MESSAGES_COUNT; i++)
-        if (strcmp(MESSAGES[i].name, name) == 0)
-            return &MESSAGES[i];
+    for (int i = 0; i < APIS[api].count; i++)
+        if (strcmp(APIS[api].table[i].name, name) == 0)
+            return &APIS[api].table[i];
     return NULL;
 }
 
-int parameters_check_messages(const json_t *fields, struct reply_warnings *warnings,
-                              struct api_error *err)
+int parameters_check_all(enum parameters_api api, const json_t *fields,
+                         struct reply_warnings *warnings, struct api_error *err)
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)fields, key, value)
     {
-        const struct parameter *parameter = find_of_messages(key);
+        const struct parameter *parameter = find_of(api, key);
         if (json_is_null(value) || strcmp(key, PARAMETER_OF_TESTS) == 0)
             continue;
         if (parameter && refuses(parameter, value))
             return refuse(key, parameter->note, err);
         if (!parameter && (find(key) || is_of_chat(key) || is_guided(key)))
-            return refuse(key, "this is the messages API", err);
+            return refuse(key, APIS[api].which, err);
         if (!parameter)
             warn_unknown(warnings, key);
     }
     return 0;
 }
 
-int parameters_pass_messages(json_t *chat, const json_t *fields, struct api_error *err)
+int parameters_pass(enum parameters_api api, json_t *chat, const json_t *fields,
+                    struct api_error *err)
 {
     json_t *of_tests = json_object_get(fields, PARAMETER_OF_TESTS);
     bool failed = of_tests && json_object_set(chat, PARAMETER_OF_TESTS, of_tests);
-    for (int i = 0; i < MESSAGES_COUNT && !failed; i++) {
-        json_t *value = json_object_get(fields, MESSAGES[i].name);
-        failed = MESSAGES[i].kind == PARAMETER_PASSED && value &&
-                 json_object_set(chat, MESSAGES[i].name, value);
+    for (int i = 0; i < APIS[api].count && !failed; i++) {
+        const struct parameter *parameter = &APIS[api].table[i];
+        json_t *value = json_object_get(fields, parameter->name);
+        failed = parameter->kind == PARAMETER_PASSED && value &&
+                 json_object_set(chat, parameter->name, value);
     }
     return failed ? request_no_memory(err) : 0;
 }
@@ -448,5 +518,7 @@ void parameters_print(FILE *out)
                  "meaning:\n\n");
     print_table(out, CHAT, CHAT_COUNT);
     fprintf(out, "\n## Messages\n\nThese are all that `POST /v1/messages` has:\n\n");
-    print_table(out, MESSAGES, MESSAGES_COUNT);
+    print_table(out, APIS[PARAMETERS_MESSAGES].table, APIS[PARAMETERS_MESSAGES].count);
+    fprintf(out, "\n## Responses\n\nThese are all that `POST /v1/responses` has:\n\n");
+    print_table(out, APIS[PARAMETERS_RESPONSES].table, APIS[PARAMETERS_RESPONSES].count);
 }

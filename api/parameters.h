@@ -31,12 +31,14 @@ void parameters_warn(const json_t *fields, const char *const *known,
 int parameters_check_chat(const json_t *fields, struct api_error *err);
 /* Deletes those fields. */
 void parameters_drop_chat(json_t *fields);
-/* The fields of /v1/messages, all in a table of its own: those that only completions and chats have
- * are refused. Warns of those that nobody has. */
-int parameters_check_messages(const json_t *fields, struct reply_warnings *warnings,
-                              struct api_error *err);
+/* The fields of APIs that have all theirs in a table of their own: those that only completions and
+ * chats have are refused. Warns of those that nobody has. */
+enum parameters_api { PARAMETERS_MESSAGES, PARAMETERS_RESPONSES };
+int parameters_check_all(enum parameters_api api, const json_t *fields,
+                         struct reply_warnings *warnings, struct api_error *err);
 /* Sets those that mean the same in a chat among the fields of one. */
-int parameters_pass_messages(json_t *chat, const json_t *fields, struct api_error *err);
+int parameters_pass(enum parameters_api api, json_t *chat, const json_t *fields,
+                    struct api_error *err);
 /* Warns of fields that no chat has. */
 void parameters_warn_chat(const json_t *fields, struct reply_warnings *warnings);
 

@@ -30,8 +30,10 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
     strbuf_puts(buf, "}\n\n");
 }
 
-void sse_end(struct strbuf *buf, const struct api_error *err, const char *request_id)
+void sse_end(struct strbuf *buf, const struct sse_stream *stream, const struct api_error *err,
+             const char *request_id)
 {
+    (void)stream;
     (void)request_id;
     if (err) {
         strbuf_puts(buf, "data: ");
@@ -41,7 +43,8 @@ void sse_end(struct strbuf *buf, const struct api_error *err, const char *reques
     strbuf_puts(buf, "data: [DONE]\n\n");
 }
 
-void sse_comment(struct strbuf *buf)
+void sse_comment(struct strbuf *buf, const struct sse_stream *stream)
 {
+    (void)stream;
     strbuf_puts(buf, ":\n\n");
 }

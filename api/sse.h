@@ -8,6 +8,12 @@
 #include "api/completion_reply.h"
 #include "api/errors.h"
 
+/* What an event says that belongs to no choice. */
+struct sse_stream {
+    const struct reply_head *head;
+    struct reply_blocks *blocks;
+};
+
 /* What a frame has as `usage`. */
 enum sse_usage {
     SSE_USAGE_ABSENT, /* no include_usage: no such field */
@@ -27,10 +33,11 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
                      const struct session_card *session);
 
 /* The end; a failure after the status line stands before it: `data: {"error": ...}`. err NULL:
- * there was none. */
-void sse_end(struct strbuf *buf, const struct api_error *err, const char *request_id);
+ * there was none. The stream is not asked. */
+void sse_end(struct strbuf *buf, const struct sse_stream *stream, const struct api_error *err,
+             const char *request_id);
 
 /* What clients ignore. */
-void sse_comment(struct strbuf *buf);
+void sse_comment(struct strbuf *buf, const struct sse_stream *stream);
 
 #endif

@@ -52,6 +52,7 @@ void chat_choice_fill(const struct chat_choice *choice, struct reply_choice *rep
     reply->calls = output->calls.items;
     reply->num_calls = output->calls.count;
     reply->first_call = choice->calls_before;
+    reply->text_from = chat_parser_undecided(&choice->parser) ? -1 : choice->parser.reasoning_ends;
     reply->demanded = choice->parser.rules && choice->parser.rules->demand.calls;
     if (reply->finish_reason == FINISH_STOP && choice->parser.num_calls > 0 && !choice->parser.cut)
         reply->finish_reason = FINISH_TOOL_CALLS;

@@ -28,9 +28,15 @@ struct completion_format {
     void (*usage_frame)(struct strbuf *buf, const struct reply_head *head,
                         const struct reply_usage *usage, const struct reply_timings *timings,
                         const struct session_card *session); /* NULL: include_usage is refused */
-    void (*pause)(struct strbuf *buf); /* what clients ignore, to see whether they are there */
+    /* What a stream has as soon as its request is accepted; NULL: nothing. */
+    void (*begin)(struct strbuf *buf, const struct sse_stream *stream);
+    /* What clients ignore, to see whether they are there. */
+    void (*pause)(struct strbuf *buf, const struct sse_stream *stream);
     /* The end of a stream, with the error that ended it; NULL: it has gone well. */
-    void (*end)(struct strbuf *buf, const struct api_error *err, const char *request_id);
+    void (*end)(struct strbuf *buf, const struct sse_stream *stream, const struct api_error *err,
+                const char *request_id);
+    bool numbered;     /* events have numbers: the record of a stream has its pauses, too */
+    bool tells_length; /* a stream whose prompt is too long has the error as its end */
     api_error_encoder *encode_error; /* its route's */
 };
 

@@ -12,6 +12,8 @@ int completion_stream_create(struct completion *completion)
 {
     const struct job *job = &completion->job;
     completion->stream = calloc(1, sizeof *completion->stream);
+    if (completion->stream)
+        completion->stream->begun = !completion->format->begin;
     if (!completion->stream || !job->asked.request.chat.text)
         return completion->stream ? 0 : -1;
     completion->stream->chats = calloc(job->run.num_choices, sizeof *completion->stream->chats);
@@ -34,6 +36,8 @@ void completion_stream_free(struct completion *completion)
     if (!stream)
         return;
     clear_record(completion);
+    admission_body(&completion->job.task.service->admission, -stream->kept);
+    reply_blocks_clear(&stream->blocks);
     outbox_clear(&stream->taken);
     strbuf_clear(&stream->frames);
     for (size_t i = 0; stream->chats && i < completion->job.run.num_choices; i++)
@@ -141,6 +145,15 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
     completion->format->choice_frame(&stream->frames, &head, &choice, kind, &usage);
 }
 
+/* Makes those that belong to no choice. */
+static void make_others(struct completion_stream *stream, struct completion *completion,
+                        void (*make)(struct strbuf *buf, const struct sse_stream *stream))
+{
+    struct reply_head head = job_reply_head(&completion->job);
+    head.warnings = NULL;
+    make(&stream->frames, &(struct sse_stream){&head, &stream->blocks});
+}
+
 static void make_last_frames(struct completion_stream *stream, struct completion *completion)
 {
     struct job *job = &completion->job;
@@ -153,26 +166,33 @@ static void make_last_frames(struct completion_stream *stream, struct completion
     if (!failed && job->asked.request.include_usage)
         completion->format->usage_frame(&stream->frames, &head, &usage, &timings,
                                         job_reply_session(job, &session));
-    completion->format->end(&stream->frames, failed ? &job->task.error : NULL,
-                            job->asked.request_id);
+    completion->format->end(&stream->frames, &(struct sse_stream){&head, &stream->blocks},
+                            failed ? &job->task.error : NULL, job->asked.request_id);
     stream->ended = true;
+}
+
+/* Reserves so many bytes of the budget for bodies and replies, in steps. False: it has no more. */
+static bool reserve(struct completion *completion, int64_t *reserved, size_t bytes)
+{
+    enum { STEP_BYTES = 64 * 1024 };
+    int64_t lacking = (int64_t)bytes - *reserved;
+    if (lacking <= 0)
+        return true;
+    lacking = (lacking + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
+    if (!admission_body(&completion->job.task.service->admission, lacking))
+        return false;
+    *reserved += lacking;
+    return true;
 }
 
 /* Adds the frames at hand to the record. */
 static void record_frames(struct completion *completion)
 {
-    struct job *job = &completion->job;
-    enum { STEP_BYTES = 64 * 1024 };
     struct completion_stream *stream = completion->stream;
     if (stream->lost)
         return;
-    int64_t lacking = (int64_t)(stream->record.length + stream->frames.length) - stream->reserved;
-    if (lacking > 0)
-        lacking = (lacking + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
-    if (lacking > 0 && admission_body(&job->task.service->admission, lacking))
-        stream->reserved += lacking;
-    else if (lacking > 0)
-        stream->lost = true;
+    stream->lost =
+        !reserve(completion, &stream->reserved, stream->record.length + stream->frames.length);
     if (!stream->lost)
         strbuf_append(&stream->record, stream->frames.data, stream->frames.length);
     stream->lost |= stream->record.failed || stream->frames.failed;
@@ -199,7 +219,7 @@ bool completion_stream_take(struct completion *completion)
 {
     struct job *job = &completion->job;
     struct completion_stream *stream = completion->stream;
-    if (stream->made < stream->taken.length)
+    if (stream->made < stream->taken.length || !stream->begun)
         return true;
     bool empty = job->shared.outbox.length == 0, full = outbox_full(&job->shared.outbox);
     bool done = job->task.ticket.done;
@@ -227,9 +247,14 @@ void completion_stream_make(struct completion *completion)
     struct piece piece;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
+    if (!stream->begun)
+        make_others(stream, completion, completion->format->begin);
+    stream->begun = true;
     while (stream->frames.length < FRAMES_BYTES &&
            outbox_next(&stream->taken, &stream->made, &record, &piece))
         make_frame(stream, completion, &record, &piece);
+    if (!reserve(completion, &stream->kept, reply_blocks_bytes(&stream->blocks)))
+        stream->frames.failed = true;
     if (stream->last)
         make_last_frames(stream, completion);
     if (completion->replay)
@@ -243,7 +268,9 @@ void completion_stream_comment(struct completion *completion)
     struct completion_stream *stream = completion->stream;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
-    completion->format->pause(&stream->frames);
+    make_others(stream, completion, completion->format->pause);
+    if (completion->replay && completion->format->numbered)
+        record_frames(completion);
 }
 
 void completion_stream_complete(struct completion *completion)

@@ -13,6 +13,7 @@
 struct completion_stream {
     struct strbuf frames; /* to be sent */
     size_t sent;          /* bytes of frames */
+    bool begun;           /* what stands before all choices has been made */
     bool ended;           /* the last frame has been made */
 
     struct outbox taken; /* what was taken from the job's outbox */
@@ -26,6 +27,7 @@ struct completion_stream {
     struct reply_blocks blocks; /* of the only choice, where the format has them */
     struct strbuf record;       /* with completion->replay: all frames so far */
     int64_t reserved;           /* bytes for it, of the budget for bodies and replies */
+    int64_t kept;               /* the same for what blocks hold */
     bool lost;                  /* it was too long to be recorded */
 };
 
@@ -39,7 +41,8 @@ bool completion_stream_take(struct completion *completion);
 /* Without the lock: makes frames of some of that, and records them. */
 void completion_stream_make(struct completion *completion);
 
-/* Makes a frame that clients ignore, to see whether this one is there. The record is without it. */
+/* Makes a frame that clients ignore, to see whether this one is there. The record is without it,
+ * unless frames are numbered. */
 void completion_stream_comment(struct completion *completion);
 /* After the job is done and the client has left before the last frame: completes the record. */
 void completion_stream_complete(struct completion *completion);

@@ -14,6 +14,7 @@
 #include "server/endpoints/models.h"
 #include "server/endpoints/openapi.h"
 #include "server/endpoints/page.h"
+#include "server/endpoints/responses.h"
 #include "server/endpoints/session_routes.h"
 #include "server/endpoints/session_tokens.h"
 #include "server/endpoints/state_routes.h"
@@ -29,6 +30,10 @@ static const struct route ROUTES[] = {
      .id_header = "request-id", .handle = messages_handle, .end = generate_end},
     {"POST", "/v1/messages/count_tokens", .json = true, .encode_error = messages_error_encode,
      .id_header = "request-id", .handle = tokenize_handle_messages},
+    {"POST", "/v1/responses", .either = true, .json = true, .handle = responses_handle,
+     .end = generate_end},
+    {"POST", "/v1/responses/input_tokens", .either = true, .json = true,
+     .handle = tokenize_handle_responses},
     {"GET", "/v1/models", .either = true, .handle = models_handle},
     {"GET", "/v1/models/**", .either = true, .handle = models_handle_one},
     {"GET", "/v1/sessions", .handle = session_routes_list},
@@ -64,7 +69,6 @@ enum { NUM_ROUTES = sizeof ROUTES / sizeof *ROUTES, NUM_PAGE_ROUTES = 2 };
 static const char *const LACKING[] = {
     /* OpenAI's, Anthropic's, vLLM's */
     "/v1/embeddings",
-    "/v1/responses",
     "/v1/responses/**",
     "/v1/messages/**",
     "/v1/rerank",
@@ -90,7 +94,6 @@ static const char *const LACKING[] = {
     "/v1/reranking",
     "/lora-adapters",
     "/slots/*",
-    "/responses",
     "/responses/**",
     "/chat/completions/**",
     "/v1/chat/completions/**",

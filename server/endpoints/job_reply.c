@@ -2,6 +2,7 @@
 #include "server/endpoints/job_reply.h"
 
 #include "api/chat_calls.h"
+#include "api/responses_echo.h"
 #include "server/endpoints/chat_choice.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@ struct reply_head job_reply_head(const struct job *job)
                                .created = job->asked.created,
                                .model = job->task.service->model,
                                .system_fingerprint = job->task.service->fingerprint,
-                               .warnings = &job->task.warnings};
+                               .warnings = &job->task.warnings,
+                               .echo = job->asked.request.echoed};
 }
 
 struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning)
@@ -248,7 +250,8 @@ size_t job_reply_bytes(const struct job *job)
 {
     enum { BYTES_PER_ENTRY = 16, BYTES_PER_RANKED = 64 };
     const struct completion_request *request = &job->asked.request;
-    size_t listed = request->num_logprob_token_ids, bytes = 0;
+    size_t listed = request->num_logprob_token_ids;
+    size_t bytes = responses_echo_bytes(request->echoed);
     size_t tops = request->logprobs > 0 ? (size_t)request->logprobs : 0;
     size_t per_token = request->logprobs >= 0 ? 3 + (listed > tops ? listed : tops) : 1;
     size_t ranked = (size_t)(request->prompt_logprobs + 1) * BYTES_PER_RANKED;

@@ -249,6 +249,19 @@ static void run_admit(struct task *task)
         session_quota_reserve(completion->job.bound.session, on_admitted, completion);
 }
 
+/* Some clients understand that a prompt is too long by the end of a stream only. */
+static void tell_length(struct completion *completion)
+{
+    struct job *job = &completion->job;
+    struct ticket *ticket = &job->task.ticket;
+    if (!completion->format->tells_length || !job->asked.request.stream ||
+        job->task.error.code != API_CONTEXT_LENGTH)
+        return;
+    ticket_lock(ticket);
+    job->shared.accepted = true;
+    ticket_unlock(ticket);
+}
+
 static void run_prepare(struct task *task)
 {
     struct completion *completion = of_task(task);
@@ -258,6 +271,7 @@ static void run_prepare(struct task *task)
         job_fail(job, &err);
     else if (ticket_cancelled(&task->ticket))
         job_fail_cancelled(job);
+    tell_length(completion);
     if (job->bound.session)
         to_engine(completion, job->failed ? run_finish : run_admit);
     else if (job->failed)

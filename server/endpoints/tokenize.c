@@ -4,6 +4,8 @@
 #include "api/llama_cpp.h"
 #include "api/messages.h"
 #include "api/messages_reply.h"
+#include "api/responses.h"
+#include "api/responses_reply.h"
 #include "api/tokenizer.h"
 #include "server/own_tokens.h"
 #include "server/schedule/prompt.h"
@@ -11,11 +13,18 @@
 
 #include <stdlib.h>
 
+/* An endpoint that only tells how many tokens there are: functions of api/. */
+struct counting {
+    int (*parse)(struct tokenize_request *request, const char *body, size_t length,
+                 const struct completion_limits *limits, struct api_error *err);
+    void (*encode)(struct strbuf *buf, size_t count, const struct reply_warnings *warnings);
+};
+
 struct text_task {
     struct task task;
-    struct tokenize_request wanted; /* of /tokenize */
-    bool counts;                    /* of /v1/messages/count_tokens: only how many there are */
-    const char *owner;              /* service_owner */
+    struct tokenize_request wanted;  /* of /tokenize */
+    const struct counting *counting; /* NULL: of an endpoint that tells the tokens */
+    const char *owner;               /* service_owner */
     int64_t admitted_tokens;
 };
 
@@ -77,8 +86,8 @@ static void encode(struct task *task, struct tokenize_request *wanted)
                                wanted->input.items, wanted->input.count, wanted->add_special_tokens,
                                &ids, &err))
         api_error_from_engine(&task->error, &err, "prompt");
-    else if (of_task(task)->counts)
-        messages_count_encode(&task->reply, ids.count, &task->warnings);
+    else if (of_task(task)->counting)
+        of_task(task)->counting->encode(&task->reply, ids.count, &task->warnings);
     else
         tokenize_reply_encode(&task->reply, ids.ids, ids.count, service->limits.max_model_len,
                               wanted->return_token_strs ? service->tokenizer : NULL,
@@ -129,17 +138,29 @@ static void run_tokenize(struct task *task)
 }
 
 /* On a renderer. */
-static void run_count(struct task *task)
+static void run_count(struct task *task, const struct counting *counting)
 {
     const struct completion_limits limits = limits_of(task);
     struct text_task *text = of_task(task);
-    text->counts = true;
+    text->counting = counting;
     if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
-        messages_count_parse(&text->wanted, task->body.data, task->body.length, &limits,
-                             &task->error) == 0)
+        counting->parse(&text->wanted, task->body.data, task->body.length, &limits, &task->error) ==
+            0)
         task_to_workers(task, run_encode, text->wanted.length);
     else
         finish(task);
+}
+
+static void run_count_messages(struct task *task)
+{
+    static const struct counting COUNTING = {messages_count_parse, messages_count_encode};
+    run_count(task, &COUNTING);
+}
+
+static void run_count_responses(struct task *task)
+{
+    static const struct counting COUNTING = {responses_count_parse, responses_count_encode};
+    run_count(task, &COUNTING);
 }
 
 static void run_detokenize(struct task *task)
@@ -230,7 +251,12 @@ void tokenize_handle(struct http_request *request)
 
 void tokenize_handle_messages(struct http_request *request)
 {
-    handle(request, task_to_renderers, run_count);
+    handle(request, task_to_renderers, run_count_messages);
+}
+
+void tokenize_handle_responses(struct http_request *request)
+{
+    handle(request, task_to_renderers, run_count_responses);
 }
 
 void tokenize_handle_detokenize(struct http_request *request)

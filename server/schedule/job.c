@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/job.h"
 
+#include "api/responses_echo.h"
 #include "engine/base/clock.h"
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
@@ -123,7 +124,8 @@ int job_take_request(struct job *job, struct completion_request *request, const 
         &request->prompts[0].input; /* of a chat, which has one prompt */
     if (job_reserve(job,
                     request->num_prompts * sizeof *job->prepared.prompts +
-                        choices * sizeof *run->choices + input->capacity * sizeof *input->items,
+                        choices * sizeof *run->choices + input->capacity * sizeof *input->items +
+                        responses_echo_bytes(request->echoed),
                     &error))
         return api_error_from_engine(err, &error, NULL);
     job->prepared.prompts = calloc(request->num_prompts, sizeof *job->prepared.prompts);

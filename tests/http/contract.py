@@ -55,7 +55,7 @@ def document():
 def documented(path):
     """Some paths are the same with and without "/v1" before them; the document has one of the two."""
     bare = path.removeprefix("/v1")
-    if bare.startswith(("/completions", "/chat/completions", "/models", "/health")):
+    if bare.startswith(("/completions", "/chat/completions", "/responses", "/models", "/health")):
         return bare if bare == "/health" else "/v1" + bare
     return path
 

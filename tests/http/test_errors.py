@@ -133,7 +133,7 @@ def test_wrong_method(server, method, path, allow):
 
 
 @pytest.mark.parametrize("method, path", [
-    ("POST", "/v1/messages/batches"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses"),
+    ("POST", "/v1/messages/batches"), ("POST", "/v1/embeddings"), ("DELETE", "/v1/responses/a"),
     ("GET", "/v1/files"), ("GET", "/v1/files/a"), ("POST", "/v1/batches"),
     ("GET", "/v1/responses/a"), ("POST", "/completion"), ("POST", "/infill"), ("POST", "/embedding"),
     ("GET", "/lora-adapters"), ("POST", "/slots/0"), ("POST", "/v1/chat/completions/input_tokens"),

@@ -12,8 +12,9 @@ from harness import BINARY, ROOT
 
 SAID = (ROOT / "api" / "parameters.md").read_text()
 OF_COMPLETIONS, REST = SAID.split("## Chats")
-OF_CHATS, OF_MESSAGES = REST.split("## Messages")
-CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+OF_CHATS, REST = REST.split("## Messages")
+OF_MESSAGES, OF_RESPONSES = REST.split("## Responses")
+CHAT = "/v1/chat/completions"
 VOCAB, EOS = 275, 0  # of the golden model
 SMALL = {"prompt": [5], "max_tokens": 1}
 
@@ -71,36 +72,50 @@ def test_a_chat_accepts(server, name, value):
     assert chat_error(server, **{name: value})["param"] == "messages"
 
 
-def message_error(server, **fields):
-    reply = server.post(MESSAGES, {"messages": [], "max_tokens": 1, **fields})
+# Of each API whose table has all that it takes: its path, what a body must have, and the list that is
+# looked at afterwards.
+APIS = [("/v1/messages", OF_MESSAGES, {"max_tokens": 1}, "messages"),
+        ("/v1/responses", OF_RESPONSES, {}, "input")]
+NOT_YET = {"stream", "temperature", "top_p", "top_k", "model", "parallel_tool_calls", "user"}  # as in chats
+
+
+def names_of(table):
+    return {row[0].strip("`") for row in rows(table)}
+
+
+def others(table):
+    """What only completions and chats have."""
+    return sorted({*named("honoured"), *named("refused"), *named("honoured", OF_CHATS)} - names_of(table))
+
+
+def message_of(server, api, **fields):
+    path, _, body, items = api
+    reply = server.post(path, {items: [], **body, **fields})
     assert reply.status_code == 400
     return reply.json()["error"]["message"]
 
 
-OF_OTHERS = {*named("honoured"), *named("refused"), *named("honoured", OF_CHATS)}
-OF_OTHERS -= {row[0].strip("`") for row in rows(OF_MESSAGES)}
+@pytest.mark.parametrize("api, name", [
+    (api, name) for api in APIS for name in [*named("refused", api[1]), *others(api[1]), "guided_something"]])
+def test_others_refuse(server, api, name):
+    assert message_of(server, api, **{name: "x"}).startswith(f"{name} is not supported: ")
 
 
-@pytest.mark.parametrize("name", [*named("refused", OF_MESSAGES), *sorted(OF_OTHERS), "guided_something"])
-def test_messages_refuse(server, name):
-    """Also what only completions and chats have."""
-    assert message_error(server, **{name: "x"}).startswith(f"{name} is not supported: ")
+@pytest.mark.parametrize("api, name, value", [
+    (api, name, value) for api in APIS
+    for name, value in accepted(api[1]) + [(name, 7) for name in named("harmless", api[1])]])
+def test_others_accept(server, api, name, value):
+    assert message_of(server, api, **{name: value}) == f"{api[3]}: an empty list"
 
 
-@pytest.mark.parametrize("name, value", accepted(OF_MESSAGES) + [
-    (name, 7) for name in named("harmless", OF_MESSAGES)])
-def test_messages_accept(server, name, value):
-    """The list of messages is looked at afterwards."""
-    assert message_error(server, **{name: value}) == "messages: an empty list"
-
-
-@pytest.mark.parametrize("name", named("honoured", OF_MESSAGES))
-def test_messages_honour(server, name):
-    """A value of no type that it has is found; those of chats, which are read after the messages, in
-    test_messages.py."""
-    of_chats = [row[0].strip("`") for row in rows(OF_MESSAGES) if row[4] == "as in chats"]
-    if name not in {*of_chats, "stream", "temperature", "top_p", "top_k", "model"}:
-        assert message_error(server, **{name: True}).startswith((f"{name}: ", f"{name}."))
+@pytest.mark.parametrize("api, name", [(api, name) for api in APIS for name in named("honoured", api[1])])
+def test_others_honour(server, api, name):
+    """A value of no type that it has is found; those of chats, which are read after the list, in
+    test_messages.py and test_responses.py."""
+    of_chats = [row[0].strip("`") for row in rows(api[1]) if row[4] == "as in chats"]
+    if name not in {*of_chats, *NOT_YET}:
+        wrong = 7 if name == "store" else True
+        assert message_of(server, api, **{name: wrong}).startswith((f"{name}: ", f"{name}."))
 
 
 def test_harmless(server):

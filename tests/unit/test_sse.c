@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fp", NULL};
+static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fp", NULL, NULL};
 static const struct reply_usage usage = {3, 1, 0, "no_checkpoint", -1, -1, false, 0};
 static const struct reply_choice choice = {
     .index = 2, .text = "a\nb", .text_length = 3, .stop_token = -1};
@@ -66,7 +66,7 @@ Test(sse, an_error_and_the_end)
     struct api_error err = {0};
     api_error_set(&err, API_INTERNAL, NULL, "the engine failed");
     struct strbuf buf = {0};
-    sse_end(&buf, &err, NULL);
+    sse_end(&buf, NULL, &err, NULL);
     expect_stream(&buf, "data: {\"error\":{\"message\":\"the engine failed\",\"type\":"
                         "\"server_error\",\"param\":null,\"code\":\"internal_error\"}}\n\n"
                         "data: [DONE]\n\n");

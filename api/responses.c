@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/responses.h"
+
+#include "api/parameters.h"
+#include "api/request.h"
+#include "api/responses_echo.h"
+#include "api/responses_items.h"
+#include "api/responses_tools.h"
+#include "engine/base/fields.h"
+
+#include <string.h>
+
+/* A body on its way to a chat's, and what its replies say of it. */
+struct reading {
+    struct translation to;
+    struct responses_tools tools;
+    bool logprobs, seals;
+};
+
+/* Lengths and logprobs. */
+
+static int take_length(struct translation *to)
+{
+    static const char name[] = "max_output_tokens";
+    if (request_int(to->fields, name, 1, TRANSLATION_MOST_TOKENS, &to->max_tokens, to->err))
+        return -1;
+    return to->max_tokens < 0 ? 0 : translation_set(to, "max_tokens", json_integer(to->max_tokens));
+}
+
+static int include(struct reading *reading, const json_t *wanted)
+{
+    struct translation *to = &reading->to;
+    const char *name = json_string_value(wanted);
+    if (!name)
+        return api_error_set(to->err, API_INVALID_TYPE, "include",
+                             "include: expected a list of strings, got %s in it",
+                             fields_kind(wanted));
+    if (strcmp(name, "reasoning.encrypted_content") == 0)
+        reading->seals = true;
+    else if (strcmp(name, "message.output_text.logprobs") == 0)
+        reading->logprobs = true;
+    else
+        reply_warnings_add(to->limits->warnings, WARNING_FIELD,
+                           "include: \"%.60s\": there is no such thing here", name);
+    return 0;
+}
+
+static int take_include(struct reading *reading)
+{
+    static const char name[] = "include";
+    struct translation *to = &reading->to;
+    const json_t *list = request_field(to->fields, name);
+    if (list && !json_is_array(list))
+        return request_wrong_type(to->err, name, "a list of strings", list);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (include(reading, json_array_get(list, i)))
+            return -1;
+    return 0;
+}
+
+/* Calls have no logprobs of their own, so they may not come among the texts that have. */
+static int take_logprobs(struct reading *reading)
+{
+    static const char name[] = "top_logprobs";
+    struct translation *to = &reading->to;
+    const char *choice = json_string_value(json_object_get(to->chat, "tool_choice"));
+    int64_t top = -1;
+    if (request_int(to->fields, name, 0, SAMPLER_MOST_TOP, &top, to->err))
+        return -1;
+    if (top > 0 && !reading->logprobs)
+        return api_error_set(to->err, API_INVALID_VALUE, name,
+                             "top_logprobs is only allowed with message.output_text.logprobs in "
+                             "include");
+    if (!reading->logprobs)
+        return 0;
+    if (json_object_get(to->chat, "tools") && !(choice && strcmp(choice, "none") == 0))
+        return api_error_set(to->err, API_UNSUPPORTED, "include",
+                             "include: message.output_text.logprobs is not supported beside tools "
+                             "that may be called");
+    return translation_set(to, "logprobs", json_true()) ||
+                   (top >= 0 && translation_set(to, name, json_integer(top)))
+               ? -1
+               : 0;
+}
+
+/* The text's form. */
+
+static void warn_members(const struct translation *to, const char *field, const json_t *object,
+                         const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        if (!translation_one_of(key, known) && !json_is_null(value))
+            reply_warnings_add(to->limits->warnings, WARNING_FIELD,
+                               "%s.%.60s: no field that is known here; it is ignored", field, key);
+    }
+}
+
+/* {type, name, schema, strict, description} of json_schema; or {type}. */
+static int take_format(const struct translation *to, const json_t *format)
+{
+    static const char *const KNOWN[] = {"type", "name", "schema", "strict", "description", NULL};
+    static const char *const MEMBERS[] = {"name", "schema", "strict", "description"};
+    const json_t *type = request_field(format, "type");
+    const char *word = json_string_value(type);
+    if (!format)
+        return 0;
+    if (!json_is_object(format))
+        return api_error_set(to->err, API_INVALID_TYPE, "text",
+                             "text.format: expected an object, got %s", fields_kind(format));
+    bool schema = word && strcmp(word, "json_schema") == 0;
+    if (schema && !json_is_object(request_field(format, "schema")))
+        return api_error_set(to->err, API_INVALID_TYPE, "text",
+                             "text.format.schema: expected an object");
+    if (!word || (!schema && strcmp(word, "text") != 0 && strcmp(word, "json_object") != 0))
+        return api_error_set(to->err, API_INVALID_VALUE, "text",
+                             "text.format.type: expected text, json_object or json_schema, got "
+                             "\"%.40s\"",
+                             word ? word : "");
+    warn_members(to, "text.format", format, KNOWN);
+    json_t *response = json_pack("{s:O}", "type", type);
+    json_t *described = schema ? json_object() : NULL;
+    bool failed = !response || (schema && !described);
+    for (size_t i = 0; i < sizeof MEMBERS / sizeof *MEMBERS && schema && !failed; i++) {
+        json_t *member = request_field(format, MEMBERS[i]);
+        failed = member && json_object_set(described, MEMBERS[i], member);
+    }
+    if (schema && !failed)
+        failed = json_object_set(response, "json_schema", described) != 0;
+    json_decref(described);
+    if (!failed)
+        return translation_set(to, "response_format", response);
+    json_decref(response);
+    return request_no_memory(to->err);
+}
+
+static int take_text(const struct translation *to)
+{
+    static const char *const KNOWN[] = {"format", "verbosity", NULL};
+    static const char *const VERBOSITIES[] = {"low", "medium", "high", NULL};
+    const json_t *text;
+    const char *verbosity;
+    if (translation_object(to, "text", &text) ||
+        translation_word(to, "text", "verbosity", VERBOSITIES, "low, medium or high", &verbosity))
+        return -1;
+    warn_members(to, "text", text, KNOWN);
+    return take_format(to, request_field(text, "format"));
+}
+
+/* Thoughts. */
+
+static int take_reasoning(const struct translation *to)
+{
+    static const char *const KNOWN[] = {"effort", "summary", "generate_summary", "context", NULL};
+    static const char *const EFFORTS[] = {"none", "minimal", "low", "medium",
+                                          "high", "xhigh",   "max", NULL};
+    static const char *const SUMMARIES[] = {"auto", "concise", "detailed", "none", NULL};
+    const json_t *reasoning;
+    const char *effort, *summary;
+    if (translation_object(to, "reasoning", &reasoning) ||
+        translation_word(to, "reasoning", "effort", EFFORTS,
+                         "none, minimal, low, medium, high, xhigh or max", &effort) ||
+        translation_word(to, "reasoning", "summary", SUMMARIES, "auto, concise or detailed",
+                         &summary))
+        return -1;
+    warn_members(to, "reasoning", reasoning, KNOWN);
+    if (!effort)
+        return 0;
+    bool thinks = translation_takes(to, "enable_thinking");
+    if (thinks && translation_think(to, strcmp(effort, "none") != 0))
+        return -1;
+    return thinks && !translation_takes(to, "reasoning_effort")
+               ? 0
+               : translation_effort(to, effort, "reasoning.effort");
+}
+
+/* What says nothing to the model. */
+
+static int check_metadata(const struct translation *to)
+{
+    const json_t *metadata;
+    const char *key;
+    json_t *value;
+    if (translation_object(to, "metadata", &metadata))
+        return -1;
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return api_error_set(to->err, API_INVALID_TYPE, "metadata",
+                                 "metadata.%.60s: expected a string, got %s", key,
+                                 fields_kind(value));
+    }
+    return 0;
+}
+
+static int check_truncation(const struct translation *to)
+{
+    static const char name[] = "truncation";
+    const json_t *truncation = request_field(to->fields, name);
+    const char *word = json_string_value(truncation);
+    if (!truncation || (word && strcmp(word, "disabled") == 0))
+        return 0;
+    if (!word)
+        return request_wrong_type(to->err, name, "a string", truncation);
+    if (strcmp(word, "auto") != 0)
+        return api_error_set(to->err, API_INVALID_VALUE, name,
+                             "truncation: expected auto or disabled, got \"%.40s\"", word);
+    return api_error_set(to->err, API_UNSUPPORTED, name,
+                         "truncation: auto is not supported: no turns are dropped here");
+}
+
+static int check_others(const struct translation *to)
+{
+    static const char *const OF_STREAM[] = {"include_obfuscation", NULL};
+    static const char management[] = "context_management";
+    const json_t *options, *edits = request_field(to->fields, management);
+    bool flag = false;
+    if (request_bool(to->fields, "store", &flag, to->err) ||
+        translation_object(to, "stream_options", &options) || check_metadata(to) ||
+        check_truncation(to))
+        return -1;
+    warn_members(to, "stream_options", options, OF_STREAM);
+    if (edits && !json_is_array(edits))
+        return request_wrong_type(to->err, management, "a list", edits);
+    if (json_array_size(edits) > 0)
+        reply_warnings_add(to->limits->warnings, WARNING_FIELD,
+                           "context_management: nothing is compacted here: the model sees all "
+                           "that was sent");
+    if (!to->limits->session_id)
+        return 0;
+    return api_error_set(to->err, API_UNSUPPORTED, "X-Session-Id",
+                         "X-Session-Id is not supported: this is the responses API");
+}
+
+/* The whole. */
+
+static int take_input(const struct translation *to)
+{
+    const struct responses_template template = {to->systems, translation_takes(to, "developer")};
+    json_t *messages = responses_items(request_field(to->fields, "instructions"),
+                                       request_field(to->fields, "input"), &template,
+                                       to->limits->warnings, to->err);
+    return messages ? translation_set(to, "messages", messages) : -1;
+}
+
+static int translate(struct reading *reading)
+{
+    struct translation *to = &reading->to;
+    if (request_model(to->fields, to->limits->models, to->limits->num_models, to->err) ||
+        parameters_check_all(PARAMETERS_RESPONSES, to->fields, to->limits->warnings, to->err) ||
+        parameters_pass(PARAMETERS_RESPONSES, to->chat, to->fields, to->err) || take_length(to) ||
+        responses_tools_read(&reading->tools, to))
+        return -1;
+    translation_find_template(to);
+    return take_include(reading) || take_logprobs(reading) || take_text(to) || take_reasoning(to) ||
+                   check_others(to) || take_input(to)
+               ? -1
+               : 0;
+}
+
+static int begin(struct reading *reading, const char *body, size_t length,
+                 const struct completion_limits *limits, struct api_error *err)
+{
+    *reading = (struct reading){0};
+    return translation_begin(&reading->to, body, length, limits, err) ? -1 : translate(reading);
+}
+
+static void end(struct reading *reading)
+{
+    translation_end(&reading->to);
+    responses_tools_clear(&reading->tools);
+}
+
+/* What replies say again. */
+
+/* A field as it was given, or what holds without it, which it takes. Not 0: no memory. */
+static int echo(json_t *members, const struct translation *to, const char *name, json_t *otherwise)
+{
+    json_t *given = request_field(to->fields, name);
+    int failed =
+        given ? json_object_set(members, name, given) : json_object_set(members, name, otherwise);
+    json_decref(otherwise);
+    return failed;
+}
+
+static int echo_text(json_t *members, const struct translation *to)
+{
+    json_t *given = request_field(to->fields, "text"), *format = request_field(given, "format");
+    json_t *verbosity = request_field(given, "verbosity");
+    json_t *text = format ? json_pack("{s:O}", "format", format)
+                          : json_pack("{s:{s:s}}", "format", "type", "text");
+    if (verbosity && json_object_set(text, "verbosity", verbosity)) {
+        json_decref(text);
+        return -1;
+    }
+    return json_object_set_new(members, "text", text);
+}
+
+static int echo_reasoning(json_t *members, const struct translation *to)
+{
+    json_t *given = request_field(to->fields, "reasoning");
+    return json_object_set_new(members, "reasoning",
+                               json_pack("{s:O?,s:O?}", "effort", request_field(given, "effort"),
+                                         "summary", request_field(given, "summary")));
+}
+
+static json_t *default_of(const struct translation *to, enum author_parameter parameter)
+{
+    return json_real(completion_default(to->limits->sampling, parameter));
+}
+
+/* Those that are told only if they are what their type says: they are not looked at otherwise. */
+static int echo_harmless(json_t *members, const struct translation *to)
+{
+    static const char *const TEXTS[] = {"prompt_cache_key", "safety_identifier"};
+    json_t *calls = request_field(to->fields, "max_tool_calls");
+    int failed =
+        json_object_set(members, "max_tool_calls", json_is_integer(calls) ? calls : json_null());
+    for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS && !failed; i++) {
+        json_t *text = request_field(to->fields, TEXTS[i]);
+        failed = json_object_set(members, TEXTS[i], json_is_string(text) ? text : json_null());
+    }
+    return failed;
+}
+
+static json_t *members_of(const struct reading *reading)
+{
+    const struct translation *to = &reading->to;
+    json_t *members =
+        json_pack("{s:b,s:n,s:b,s:s,s:O}", "background", 0, "previous_response_id", "store", 0,
+                  "service_tier", "default", "tools", reading->tools.kept);
+    json_t *most = to->max_tokens < 0 ? json_null() : json_integer(to->max_tokens);
+    if (members && json_object_set_new(members, "max_output_tokens", most) == 0 &&
+        !echo_harmless(members, to) && !echo(members, to, "instructions", json_null()) &&
+        !echo(members, to, "user", json_null()) && !echo(members, to, "metadata", json_object()) &&
+        !echo(members, to, "parallel_tool_calls", json_true()) &&
+        !echo(members, to, "temperature", default_of(to, AUTHOR_TEMPERATURE)) &&
+        !echo(members, to, "top_p", default_of(to, AUTHOR_TOP_P)) &&
+        !echo(members, to, "tool_choice", json_string("auto")) &&
+        !echo(members, to, "top_logprobs", json_integer(0)) &&
+        !echo(members, to, "truncation", json_string("disabled")) && !echo_text(members, to) &&
+        !echo_reasoning(members, to))
+        return members;
+    json_decref(members);
+    request_no_memory(to->err);
+    return NULL;
+}
+
+static int make_echo(struct completion_request *request, const struct reading *reading)
+{
+    json_t *members = members_of(reading);
+    if (members)
+        request->echoed = responses_echo_make(members, reading->tools.renamed, reading->to.err);
+    json_decref(members);
+    if (!request->echoed) {
+        completion_request_clear(request);
+        return -1;
+    }
+    request->echoed->logprobs = reading->logprobs;
+    request->echoed->seals = reading->seals;
+    return 0;
+}
+
+int responses_parse(struct completion_request *request, const char *body, size_t length,
+                    const struct completion_limits *limits, struct api_error *err)
+{
+    struct reading reading;
+    *request = (struct completion_request){0};
+    int result = begin(&reading, body, length, limits, err);
+    if (result == 0)
+        result = translation_parse(&reading.to, request);
+    if (result == 0)
+        result = make_echo(request, &reading);
+    end(&reading);
+    return result;
+}
+
+int responses_count_parse(struct tokenize_request *request, const char *body, size_t length,
+                          const struct completion_limits *limits, struct api_error *err)
+{
+    struct reading reading;
+    *request = (struct tokenize_request){0};
+    int result = begin(&reading, body, length, limits, err);
+    if (result == 0)
+        result = translation_count(&reading.to, request);
+    end(&reading);
+    return result;
+}

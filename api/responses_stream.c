@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/responses_stream.h"
+
+#include "api/responses_echo.h"
+
+struct writer {
+    struct strbuf *buf;
+    const struct reply_head *head;
+    const struct reply_choice *choice;
+    struct reply_blocks *blocks;
+};
+
+static void begin_event(struct strbuf *buf, struct reply_blocks *blocks, const char *name)
+{
+    strbuf_printf(buf, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%lld", name, name,
+                  (long long)blocks->events++);
+}
+
+static void end_event(struct strbuf *buf)
+{
+    strbuf_puts(buf, "}\n\n");
+}
+
+/* An event with the object as it is now. */
+static void object_event(struct strbuf *buf, const struct sse_stream *stream, const char *name,
+                         enum responses_status status, const struct api_error *err,
+                         const struct reply_usage *usage)
+{
+    const struct strbuf *output = &stream->blocks->output;
+    begin_event(buf, stream->blocks, name);
+    strbuf_puts(buf, ",\"response\":");
+    responses_object_begin(buf, stream->head, status, err);
+    strbuf_append(buf, output->data, output->length);
+    responses_object_end(buf, stream->head, usage);
+    end_event(buf);
+}
+
+/* --- The open item --- */
+
+static struct responses_item open_item(const struct writer *writer)
+{
+    return (struct responses_item){.part = (enum reply_part)writer->blocks->open,
+                                   .index = (size_t)writer->blocks->count - 1,
+                                   .status = RESPONSES_IN_PROGRESS};
+}
+
+/* Up to what the event says of its own. */
+static void begin_item_event(struct writer *writer, const char *name,
+                             const struct responses_item *item)
+{
+    begin_event(writer->buf, writer->blocks, name);
+    strbuf_puts(writer->buf, ",\"item_id\":");
+    responses_item_id(writer->buf, writer->head, item);
+    strbuf_printf(writer->buf, ",\"output_index\":%zu,\"content_index\":0", item->index);
+}
+
+static void open_block(struct writer *writer, enum reply_part part)
+{
+    struct reply_blocks *blocks = writer->blocks;
+    blocks->open = (int)part;
+    blocks->count++;
+    strbuf_reset(&blocks->text);
+    strbuf_reset(&blocks->logprobs);
+    struct responses_item item = open_item(writer);
+    begin_event(writer->buf, blocks, "response.output_item.added");
+    strbuf_printf(writer->buf, ",\"output_index\":%zu,\"item\":", item.index);
+    responses_item_encode(writer->buf, writer->head, &item);
+    end_event(writer->buf);
+    begin_item_event(writer, "response.content_part.added", &item);
+    strbuf_puts(writer->buf, ",\"part\":");
+    responses_part_encode(writer->buf, &item);
+    end_event(writer->buf);
+}
+
+/* An item that has ended is one of the reply. */
+static void keep(struct reply_blocks *blocks, const char *item, size_t length)
+{
+    strbuf_puts(&blocks->output, blocks->output.length > 0 ? "," : "");
+    strbuf_append(&blocks->output, item, length);
+}
+
+/* The item from `at` of the buffer on ends the event. */
+static void end_item(struct writer *writer, size_t at)
+{
+    struct strbuf *buf = writer->buf;
+    if (!buf->failed)
+        keep(writer->blocks, buf->data + at, buf->length - at);
+    end_event(buf);
+}
+
+/* The tokens that wait belong to the item. */
+static void take_pending(struct writer *writer)
+{
+    struct reply_blocks *blocks = writer->blocks;
+    strbuf_append(writer->buf, blocks->pending.data, blocks->pending.length);
+    if (blocks->pending.length > 0)
+        strbuf_puts(&blocks->logprobs, blocks->logprobs.length > 0 ? "," : "");
+    strbuf_append(&blocks->logprobs, blocks->pending.data, blocks->pending.length);
+    strbuf_reset(&blocks->pending);
+}
+
+static void delta(struct writer *writer, const char *text, size_t length)
+{
+    struct responses_item item = open_item(writer);
+    bool thought = item.part == REPLY_THOUGHT;
+    begin_item_event(
+        writer, thought ? "response.reasoning_text.delta" : "response.output_text.delta", &item);
+    strbuf_puts(writer->buf, ",\"delta\":");
+    strbuf_json_string(writer->buf, text, length);
+    if (!thought) {
+        strbuf_puts(writer->buf, ",\"logprobs\":[");
+        take_pending(writer);
+        strbuf_puts(writer->buf, "]");
+    }
+    end_event(writer->buf);
+    strbuf_append(&writer->blocks->text, text, length);
+}
+
+static void close_block(struct writer *writer, enum responses_status status)
+{
+    struct reply_blocks *blocks = writer->blocks;
+    struct strbuf *buf = writer->buf;
+    struct responses_item item = open_item(writer);
+    bool thought = item.part == REPLY_THOUGHT;
+    item.status = status;
+    item.text = &blocks->text;
+    item.logprobs = &blocks->logprobs;
+    begin_item_event(writer, thought ? "response.reasoning_text.done" : "response.output_text.done",
+                     &item);
+    strbuf_puts(buf, ",\"text\":");
+    strbuf_json_string(buf, blocks->text.data ? blocks->text.data : "", blocks->text.length);
+    if (!thought) {
+        strbuf_puts(buf, ",\"logprobs\":[");
+        strbuf_append(buf, blocks->logprobs.data, blocks->logprobs.length);
+        strbuf_puts(buf, "]");
+    }
+    end_event(buf);
+    begin_item_event(writer, "response.content_part.done", &item);
+    strbuf_puts(buf, ",\"part\":");
+    responses_part_encode(buf, &item);
+    end_event(buf);
+    begin_event(buf, blocks, "response.output_item.done");
+    strbuf_printf(buf, ",\"output_index\":%zu,\"item\":", item.index);
+    size_t at = buf->length;
+    responses_item_encode(buf, writer->head, &item);
+    end_item(writer, at);
+    blocks->open = REPLY_NOTHING;
+}
+
+/* --- The choice's parts --- */
+
+static void stream_part(void *context, enum reply_part part, const char *text, size_t length)
+{
+    struct writer *writer = context;
+    struct reply_blocks *blocks = writer->blocks;
+    if (blocks->open != REPLY_NOTHING && blocks->open != (int)part)
+        close_block(writer, RESPONSES_COMPLETED);
+    if (blocks->open == REPLY_NOTHING)
+        open_block(writer, part);
+    delta(writer, text, length);
+}
+
+static void call_event(struct writer *writer, const struct responses_call *call, const char *what,
+                       const char *member)
+{
+    bool custom = call->tool && call->tool->custom;
+    char name[64];
+    snprintf(name, sizeof name, "response.%s.%s",
+             custom ? "custom_tool_call_input" : "function_call_arguments", what);
+    begin_event(writer->buf, writer->blocks, name);
+    strbuf_puts(writer->buf, ",\"item_id\":");
+    responses_call_id(writer->buf, writer->head, call);
+    strbuf_printf(writer->buf, ",\"output_index\":%zu,\"%s\":", call->index, member);
+    strbuf_json_string(writer->buf, call->input.data ? call->input.data : "", call->input.length);
+}
+
+static void call_item_event(struct writer *writer, const struct responses_call *call)
+{
+    begin_event(writer->buf, writer->blocks,
+                call->told ? "response.output_item.done" : "response.output_item.added");
+    strbuf_printf(writer->buf, ",\"output_index\":%zu,\"item\":", call->index);
+    size_t at = writer->buf->length;
+    responses_call_encode(writer->buf, writer->head, call);
+    if (call->told)
+        end_item(writer, at);
+    else
+        end_event(writer->buf);
+}
+
+static void stream_call(void *context, const struct chat_call *given, size_t number)
+{
+    struct writer *writer = context;
+    struct reply_blocks *blocks = writer->blocks;
+    struct responses_call call = {.call = given, .number = number};
+    if (blocks->open != REPLY_NOTHING)
+        close_block(writer, RESPONSES_COMPLETED);
+    call.index = (size_t)blocks->count++;
+    responses_call_begin(&call, writer->head);
+    bool custom = call.tool && call.tool->custom;
+    call_item_event(writer, &call);
+    call_event(writer, &call, "delta", "delta");
+    end_event(writer->buf);
+    call_event(writer, &call, "done", custom ? "input" : "arguments");
+    end_event(writer->buf);
+    call.told = true;
+    call_item_event(writer, &call);
+    writer->buf->failed |= call.input.failed;
+    strbuf_clear(&call.input);
+}
+
+/* Tokens wait for the text that they make; those that have turned out to be thoughts are dropped.
+ */
+static void take_logprobs(struct reply_blocks *blocks, const struct reply_choice *choice)
+{
+    bool undecided = choice->text_from < 0;
+    if (blocks->undecided && choice->text_from > 0)
+        strbuf_reset(&blocks->pending);
+    blocks->undecided = undecided;
+    responses_logprobs_encode(&blocks->pending, choice);
+}
+
+static void finish(struct writer *writer, const struct reply_usage *usage)
+{
+    struct reply_blocks *blocks = writer->blocks;
+    enum responses_status status = responses_status_of(writer->choice->finish_reason);
+    const struct sse_stream stream = {writer->head, blocks};
+    if (blocks->count == 0 && status == RESPONSES_COMPLETED)
+        open_block(writer, REPLY_TEXT);
+    if (blocks->open == REPLY_TEXT && blocks->pending.length > 0)
+        delta(writer, "", 0);
+    if (blocks->open != REPLY_NOTHING)
+        close_block(writer, status);
+    object_event(writer->buf, &stream,
+                 status == RESPONSES_COMPLETED ? "response.completed" : "response.incomplete",
+                 status, NULL, usage);
+    blocks->ended = true;
+}
+
+void responses_choice_events(struct strbuf *buf, const struct reply_head *head,
+                             const struct reply_choice *choice, enum sse_usage usage_kind,
+                             const struct reply_usage *usage)
+{
+    struct reply_blocks *blocks = choice->blocks;
+    struct writer writer = {.buf = buf, .head = head, .choice = choice, .blocks = blocks};
+    const struct reply_parts parts = {&writer, stream_part, stream_call};
+    (void)usage_kind;
+    take_logprobs(blocks, choice);
+    reply_parts_write(&parts, choice);
+    if (choice->finish_reason != FINISH_NONE)
+        finish(&writer, usage);
+    buf->failed |= blocks->text.failed || blocks->output.failed || blocks->logprobs.failed ||
+                   blocks->pending.failed;
+}
+
+/* --- What belongs to no choice --- */
+
+void responses_begin_events(struct strbuf *buf, const struct sse_stream *stream)
+{
+    object_event(buf, stream, "response.created", RESPONSES_IN_PROGRESS, NULL, NULL);
+    responses_pause_event(buf, stream);
+}
+
+void responses_pause_event(struct strbuf *buf, const struct sse_stream *stream)
+{
+    object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
+}
+
+void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,
+                          const struct api_error *err, const char *request_id)
+{
+    (void)request_id;
+    if (err && !stream->blocks->ended)
+        object_event(buf, stream, "response.failed", RESPONSES_FAILED, err, NULL);
+}

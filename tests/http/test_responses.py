@@ -1,0 +1,763 @@
+# SPDX-License-Identifier: Apache-2.0
+"""POST /v1/responses and /v1/responses/input_tokens: a request says what a chat says, and the reply is
+the chat's, in the shape of OpenAI's Responses API."""
+
+import json
+import socket
+
+import contract
+import harness
+import pytest
+from harness import check_error, wait_until
+from test_chat_tools import FORMATS, Conversation, Reciting
+
+RESPONSES, COUNT, CHAT = "/v1/responses", "/v1/responses/input_tokens", "/v1/chat/completions"
+TEMPLATE = harness.ROOT / "tests/clients/chat.jinja"
+SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"],
+          "additionalProperties": False}
+TOOL = {"type": "function", "name": "weather", "description": "Of a city.", "parameters": SCHEMA,
+        "strict": False}
+SPACE = {"type": "namespace", "name": "maps", "description": "Of the world.", "tools": [
+    {"type": "function", "name": "find", "parameters": SCHEMA}]}
+CUSTOM = {"type": "custom", "name": "patch", "description": "Writes.", "format": {
+    "type": "grammar", "syntax": "regex", "definition": "(ab|c\"){2}\n"}}
+HOSTED = {"type": "web_search"}
+
+
+def function(name, parameters, description=None):
+    described = {"description": description} if description else {}
+    return {"type": "function", "function": {"name": name, **described, "parameters": parameters}}
+
+
+FUNCTION = function("weather", SCHEMA, "Of a city.")
+FOUND = function("maps__find", SCHEMA, "Of the world.")
+PATCH = function("patch", {
+    "type": "object", "properties": {"input": {"type": "string", "pattern": "^(?:(ab|c\"){2}\n)$"}},
+    "required": ["input"], "additionalProperties": False}, "Writes.")
+
+
+def message(role, *content):
+    return {"role": role, "content": content[0] if isinstance(content[0], str) else list(content)}
+
+
+def user(*content):
+    return message("user", *content)
+
+
+def assistant(*content):
+    return message("assistant", *content)
+
+
+def part(words, kind="input_text", **more):
+    return {"type": kind, "text": words, **more}
+
+
+def call(number, name="weather", arguments='{"city": "Oslo"}', **more):
+    return {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": name,
+            "arguments": arguments, **more}
+
+
+def output(number, words, kind="function_call_output"):
+    return {"type": kind, "call_id": f"call_{number}", "output": words}
+
+
+def thought(words, **more):
+    return {"type": "reasoning", "id": "rs_1", "summary": [],
+            "content": [part(words, "reasoning_text")] if words else None, **more}
+
+
+def called(number, name="weather", arguments='{"city": "Oslo"}'):
+    return {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool(number, words):
+    return {"role": "tool", "tool_call_id": f"call_{number}", "content": words}
+
+
+def said(server, path=RESPONSES, **fields):
+    """The reply to a request that must succeed."""
+    reply = server.post(path, {"input": "hi", "temperature": 0, "max_output_tokens": 8, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def counted(server, **fields):
+    reply = server.post(COUNT, fields)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def text_of(response):
+    return "".join(item["content"][0]["text"] for item in response["output"] if item["type"] == "message")
+
+
+def calls_of(response):
+    return [item for item in response["output"] if item["type"].endswith("_call")]
+
+
+def bare(response):
+    """Without what differs each time: the id, times, and what was read from the cache."""
+    name = response["id"].removeprefix("resp_")
+    changing = ("id", "created_at", "completed_at", "usage")
+    response = {key: value for key, value in response.items() if key not in changing}
+    return json.loads(json.dumps(response).replace(name, "ID"))
+
+
+def events(body):
+    """The events of a stream, whose names are their types, in order; each as openapi.json has it."""
+    assert body.endswith(b"\n\n") and b"\r" not in body
+    found = []
+    for event in body.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = event.split("\n")
+        found.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {found[-1]['type']}" and data.startswith("data: {")
+        assert found[-1]["sequence_number"] == len(found) - 1
+        if harness.CONTRACT:
+            contract.check("POST", RESPONSES, {}, None, 200, "text/event-stream",
+                           data.removeprefix("data: ").encode(), {})
+    return found
+
+
+TEXT = {"reasoning": "reasoning_text", "message": "output_text"}
+CALL = {"function_call": ("function_call_arguments", "arguments"),
+        "custom_tool_call": ("custom_tool_call_input", "input")}
+
+
+def check_item(found, index):
+    """The events of one item: they stand in order, and add up to it."""
+    item, last = found[0]["item"], found[-1]["item"]
+    assert found[0]["type"].endswith("output_item.added") and found[-1]["type"].endswith("output_item.done")
+    assert {event["output_index"] for event in found} == {index} and last["id"] == item["id"]
+    inner = found[1:-1]
+    assert {event["item_id"] for event in inner} == {item["id"]}
+    deltas = "".join(event.get("delta", "") for event in inner)
+    if item["type"] in TEXT:
+        name = TEXT[item["type"]]
+        assert item["content"] == [] and item["status"] == "in_progress"
+        assert [event["type"] for event in inner] == [
+            "response.content_part.added", *[f"response.{name}.delta"] * (len(inner) - 3),
+            f"response.{name}.done", "response.content_part.done"]
+        assert inner[0]["part"]["text"] == "" and last["content"] == [inner[-1]["part"]]
+        assert deltas == inner[-2]["text"] == inner[-1]["part"]["text"]
+        if item["type"] == "message":
+            logprobs = [entry for event in inner[1:-2] for entry in event["logprobs"]]
+            assert logprobs == inner[-2]["logprobs"] == inner[-1]["part"]["logprobs"]
+    else:
+        name, member = CALL[item["type"]]
+        assert item[member] == "" and last == {**item, member: deltas} | (
+            {"status": "completed"} if "status" in item else {})
+        assert [event["type"] for event in inner] == [f"response.{name}.delta"] * (len(inner) - 1) + [
+            f"response.{name}.done"]
+        assert inner[-1][member] == deltas
+    return last
+
+
+def gathered(found):
+    """The response that a stream's events add up to."""
+    first, last = found[0], found[-1]
+    assert first["type"] == "response.created" and found[1]["type"] == "response.in_progress"
+    assert first["response"]["status"] == "in_progress" and first["response"]["output"] == []
+    response = last["response"]
+    assert last["type"] == f"response.{response['status']}"
+    told = ("id", "model", "tools", "tool_choice", "instructions", "metadata", "text", "reasoning")
+    for event in found:
+        if event["type"] == "response.in_progress":
+            assert all(event["response"][key] == response[key] for key in told)
+    rest = [event for event in found[1:-1] if event["type"] != "response.in_progress"]
+    items, open_item = [], []
+    for event in rest:
+        open_item.append(event)
+        if event["type"] == "response.output_item.done":
+            items.append(check_item(open_item, len(items)))
+            open_item = []
+    assert response["output"] == items and (not open_item or response["status"] == "failed")
+    return response
+
+
+def streamed(server, **fields):
+    reply = server.post(RESPONSES, {"input": "hi", "temperature": 0, "max_output_tokens": 8, "stream": True,
+                                    **fields})
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].split(";")[0] == "text/event-stream"
+    return gathered(events(reply.content))
+
+
+# What the model sees
+
+SAME = [
+    ({"input": "hi"}, [user("hi")]),
+    ({"input": [user("hi")]}, [user("hi")]),
+    ({"input": [{"type": "message", "id": "msg_1", **user(part("hi"))}]}, [user("hi")]),
+    ({"input": [user(part("a"), part("b"))]}, [user("a\nb")]),
+    ({"input": [user("a"), user("b")]}, [user("a\nb")]),
+    ({"input": [{"role": "user", "content": []}]}, [user("")]),
+    ({"input": ""}, [user("")]),
+    ({"instructions": "Be brief.", "input": "hi"}, [message("system", "Be brief."), user("hi")]),
+    ({"instructions": "Be", "input": [message("developer", part("brief.")), message("system", "Now."),
+                                      user("env"), user("hi")]},
+     [message("system", "Be\nbrief.\nNow."), user("env\nhi")]),
+    ({"input": [user("a"), message("system", "S"), assistant("b"), user("c")]},
+     [user("a"), message("system", "S"), assistant("b"), user("c")]),
+    ({"input": [user("a"), {"type": "message", "status": "completed", "phase": "final_answer", **assistant(
+        part("b", "output_text", annotations=[], logprobs=[]), {"type": "refusal", "refusal": "c"})},
+        user("d")]}, [user("a"), assistant("bc"), user("d")]),
+    ({"input": [user("a"), thought("Hm."), assistant("b"), user("c")]},
+     [user("a"), {**assistant("b"), "reasoning_content": "Hm."}, user("c")]),
+    ({"input": [user("a"), thought(None, summary=[part("So.", "summary_text")]), assistant("b"), user("c")]},
+     [user("a"), {**assistant("b"), "reasoning_content": "So."}, user("c")]),
+    ({"tools": [TOOL], "input": "hi"}, [user("hi")]),
+    ({"tools": [TOOL], "input": [
+        user("hi"), thought("Hm."), assistant("Let me see."), call(1), call(2, arguments='{"city": "Rome"}'),
+        output(1, "Rain."), output(2, [part("Sun."), part("Hot.")]), assistant("Wet."), user("Go on.")]},
+     [user("hi"), {**assistant("Let me see."), "reasoning_content": "Hm.", "tool_calls": [
+         called(1), called(2, arguments='{"city": "Rome"}')]},
+      tool(1, "Rain."), tool(2, "Sun.\nHot."), assistant("Wet."), user("Go on.")]),
+    ({"tools": [SPACE], "input": [user("hi"), call(1, "find", namespace="maps"), output(1, "Here.")]},
+     [user("hi"), {**assistant(""), "tool_calls": [called(1, "maps__find")]}, tool(1, "Here.")]),
+    ({"tools": [CUSTOM], "input": [
+        user("hi"), {"type": "custom_tool_call", "call_id": "call_1", "name": "patch", "input": "abab\n"},
+        output(1, "Done.", "custom_tool_call_output")]},
+     [user("hi"), {**assistant(""), "tool_calls": [called(1, "patch", '{"input": "abab\\n"}')]},
+      tool(1, "Done.")]),
+    ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [
+        {"type": "function", "name": "weather"}, {"type": "web_search"}]}, "input": "hi"}, [user("hi")]),
+]
+FUNCTIONS = {"weather": FUNCTION, "maps": FOUND, "patch": PATCH}
+
+
+@pytest.mark.parametrize("ours, chat", SAME)
+def test_the_same_as_a_chat(chat_server, ours, chat):
+    """An equal prompt computes nothing again, and has the same reply."""
+    fields = {"tools": [FUNCTIONS[tool["name"]] for tool in ours["tools"]]} if "tools" in ours else {}
+    for drawn in ({}, {"temperature": 1, "seed": 5, "top_p": 0.9, "top_k": 40}):
+        reply = said(chat_server, **ours, **drawn)
+        theirs = chat_server.post(CHAT, {"messages": chat, "max_tokens": 8, "temperature": 0, **fields,
+                                         **drawn}).json()
+        choice, usage = theirs["choices"][0], theirs["usage"]
+        assert text_of(reply) == choice["message"]["content"]
+        assert reply["usage"]["input_tokens"] == usage["prompt_tokens"]
+        assert reply["usage"]["output_tokens"] == usage["completion_tokens"]
+        assert reply["usage"]["total_tokens"] == usage["total_tokens"]
+        assert usage["prompt_tokens_details"]["cache_miss_reason"] == "none"
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 1
+        assert "warnings" not in reply
+        assert bare(streamed(chat_server, **ours, **drawn)) == bare(reply)
+    assert counted(chat_server, **ours) == {"object": "response.input_tokens",
+                                            "input_tokens": usage["prompt_tokens"]}
+
+
+def test_what_is_allowed_is_what_the_model_sees(chat_server):
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "find"}]}
+    both = counted(chat_server, input="hi", tools=[TOOL, SPACE])["input_tokens"]
+    one = counted(chat_server, input="hi", tools=[TOOL, SPACE], tool_choice=allowed)["input_tokens"]
+    assert both > one == counted(chat_server, input="hi", tools=[SPACE])["input_tokens"]
+
+
+@pytest.mark.parametrize("picture", [
+    {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"},
+    {"type": "input_file", "filename": "a.pdf", "file_data": "AAAA"}])
+def test_what_is_no_text_is_a_line(chat_server, picture):
+    line = f"[{picture['type']} left out]"
+    plain = counted(chat_server, input=[user(f"a\n{line}\nb")])
+    told = counted(chat_server, input=[user(part("a"), picture, part("b"))])
+    assert told["input_tokens"] == plain["input_tokens"] and "warnings" not in plain
+    words = f"input: 1 of {picture['type']}: this model reads text; a line stands in the place of each"
+    assert told["warnings"] == [words]
+    stream = streamed(chat_server, input=[user("hi"), call(1), output(1, [picture])], tools=[TOOL])
+    assert stream["warnings"] == [words]
+
+
+DEVELOPER = """{% for m in messages %}<{{ 'developer' if m.role == 'developer' else m.role }}>{{ m.content }}
+{%- endfor %}<assistant>"""
+
+
+@pytest.mark.builds("dev")
+def test_a_developer_whom_the_template_knows(server_factory, tmp_path):
+    path = tmp_path / "own.jinja"
+    path.write_text(DEVELOPER)
+    server = server_factory(chat_template=path)
+    for items, chat in [
+            ([message("developer", "D"), user("a")], [message("developer", "D"), user("a")]),
+            ([message("developer", "D"), message("system", "S"), user("a")],
+             [message("developer", "D\nS"), user("a")])]:
+        reply = said(server, input=items)
+        theirs = server.post(CHAT, {"messages": chat, "max_tokens": 8, "temperature": 0}).json()
+        assert theirs["usage"]["prompt_tokens_details"]["cache_miss_reason"] == "none"
+        assert theirs["usage"]["prompt_tokens"] == reply["usage"]["input_tokens"]
+
+
+KNOBS = """{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>
+{%- if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"""
+EFFORT = """{%- if reasoning_effort is defined %}{{ {'low': '12', 'none': '123'}[reasoning_effort] }}
+{%- endif %}"""
+
+
+@pytest.mark.builds("dev")
+def test_effort_reaches_the_template(server_factory, tmp_path):
+    def ends(knobs, *efforts):
+        path = tmp_path / "own.jinja"
+        path.write_text(knobs)
+        server = server_factory(chat_template=path)
+        plain = counted(server, input="hi")["input_tokens"]
+        found = [counted(server, input="hi", **fields) for fields in efforts]
+        assert all("warnings" not in reply for reply in found)
+        return [reply["input_tokens"] - plain for reply in found]
+    low, none = ({"reasoning": {"effort": effort, "summary": "auto"}} for effort in ("low", "none"))
+    own = {**none, "chat_template_kwargs": {"enable_thinking": True}}
+    assert ends(KNOBS, low, none, own) == [len("True"), len("False"), len("True")]
+    assert ends(KNOBS + EFFORT, low, none) == [len("True12"), len("False123")]
+
+
+# Replies
+
+def test_what_a_reply_says_again(chat_server):
+    given = {"instructions": "Be brief.", "metadata": {"a": "b"}, "prompt_cache_key": "k", "user": "u",
+             "safety_identifier": "s", "max_output_tokens": 3, "temperature": 0.7, "top_p": 0.5,
+             "parallel_tool_calls": False, "tools": [TOOL, SPACE, CUSTOM], "tool_choice": "none",
+             "text": {"format": {"type": "text"}, "verbosity": "low"}, "truncation": "disabled",
+             "reasoning": {"effort": None, "summary": "auto"}, "max_tool_calls": 2}
+    reply = said(chat_server, **given, store=True, service_tier="flex", client_metadata={"x": 1},
+                 prompt_cache_retention="24h", stream_options={"include_obfuscation": False},
+                 background=False)
+    assert {key: reply[key] for key in given} == given and "warnings" not in reply
+    assert (reply["store"], reply["service_tier"], reply["background"]) == (False, "default", False)
+    assert (reply["id"][:5], reply["object"], reply["model"]) == ("resp_", "response", chat_server.model_id)
+    plain = said(chat_server, temperature=None)
+    assert (plain["temperature"], plain["top_p"], plain["max_output_tokens"]) == (1, 1, 8)
+    assert (plain["tool_choice"], plain["tools"], plain["parallel_tool_calls"]) == ("auto", [], True)
+
+
+def test_how_a_text_ends(chat_server):
+    whole = said(chat_server, max_output_tokens=30, ignore_eos=True)
+    words = text_of(whole)
+    assert (whole["status"], whole["completed_at"]) == ("incomplete", None)
+    assert whole["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [item["status"] for item in whole["output"]] == ["incomplete"]
+    stop = next(c for c in words if c.isascii() and c.isprintable())
+    for ask in (said, streamed):
+        ended = ask(chat_server, max_output_tokens=30, ignore_eos=True, stop=[stop])
+        assert (ended["status"], ended["incomplete_details"]) == ("completed", None)
+        assert ended["completed_at"] >= ended["created_at"]
+        assert [item["status"] for item in ended["output"]] == ["completed"]
+        assert text_of(ended) == words[:words.index(stop)]  # perhaps none: it is a message all the same
+
+
+@pytest.mark.parametrize("choice, names", [
+    ("required", {("weather", None), ("find", "maps"), ("patch", None)}),
+    ({"type": "function", "name": "weather"}, {("weather", None)}),
+    ({"type": "function", "name": "find"}, {("find", "maps")}),
+    ({"type": "function", "name": "find", "namespace": "maps"}, {("find", "maps")}),
+    ({"type": "custom", "name": "patch"}, {("patch", None)}),
+    ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "patch"}]},
+     {("patch", None)}),
+])
+def test_demanded_calls(chat_server, choice, names):
+    fields = {"tools": [TOOL, SPACE, CUSTOM], "tool_choice": choice, "max_output_tokens": 600,
+              "temperature": 1, "seed": 1}
+    whole = said(chat_server, **fields)
+    assert bare(streamed(chat_server, **fields)) == bare(whole)
+    calls = calls_of(whole)
+    assert calls and len({item["call_id"] for item in calls}) == len(calls)
+    for item in calls:
+        assert (item["name"], item.get("namespace")) in names
+        if item["type"] == "function_call":
+            assert json.loads(item["arguments"])["city"] in ("Oslo", "Rome") and item["status"] == "completed"
+        else:
+            assert item["input"] in ("abab\n", 'abc"\n', 'c"ab\n', 'c"c"\n') and item["name"] == "patch"
+    one = said(chat_server, **fields, parallel_tool_calls=False)
+    assert len(calls_of(one)) == 1
+
+
+def test_a_call_that_is_cut_is_none(chat_server):
+    for ask in (said, streamed):
+        cut = ask(chat_server, tools=[TOOL], tool_choice="required", max_output_tokens=30)
+        assert (cut["output"], cut["status"]) == ([], "incomplete")
+
+
+@pytest.mark.builds("dev")
+def test_a_text_of_a_format(chat_server):
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+              "additionalProperties": False}
+    named = {"type": "json_schema", "name": "a", "schema": schema, "strict": True, "description": "A."}
+    for kind in (named, {"type": "json_object"}):
+        reply = said(chat_server, max_output_tokens=400, temperature=1, seed=3, text={"format": kind})
+        assert reply["text"] == {"format": kind}
+        theirs = chat_server.post(CHAT, {
+            "messages": [user("hi")], "max_tokens": 400, "temperature": 1, "seed": 3, "response_format": {
+                "type": kind["type"], **({"json_schema": {"name": "a", "schema": schema}}
+                                         if kind is named else {})}}).json()
+        assert text_of(reply) == theirs["choices"][0]["message"]["content"]
+        if reply["status"] == "completed" and kind is named:
+            assert json.loads(text_of(reply))["a"] in (1, 2)
+
+
+def test_logprobs(chat_server):
+    """Those of the chat."""
+    fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole, stream = said(chat_server, **fields), streamed(chat_server, **fields)
+    assert bare(whole) == bare(stream) and whole["top_logprobs"] == 2
+    theirs = chat_server.post(CHAT, {"messages": [user("hi")], "temperature": 0, "max_tokens": 8,
+                                     "logprobs": True, "top_logprobs": 2}).json()
+    assert whole["output"][0]["content"][0]["logprobs"] == theirs["choices"][0]["logprobs"]["content"]
+    assert len(whole["output"][0]["content"][0]["logprobs"]) == 8
+
+
+def parts_of(response):
+    """(thoughts, text, calls) of a reply."""
+    return ([item["content"][0]["text"] for item in response["output"] if item["type"] == "reasoning"],
+            text_of(response), [(c["name"], json.loads(c["arguments"])) for c in calls_of(response)])
+
+
+@pytest.mark.builds("dev")
+@pytest.mark.parametrize("name", FORMATS)
+def test_thoughts_and_calls_whole_and_streamed(tmp_path_factory, name):
+    from conftest import finish
+    conversations = [Conversation(name, i) for i in range(20)]
+    reciting = Reciting(tmp_path_factory.mktemp("recital"), name, [c.text for c in conversations])
+    try:
+        for number, wanted in enumerate(conversations):
+            check_recited(reciting, number, wanted)
+    finally:
+        finish(reciting.server)
+
+
+def check_recited(reciting, number, wanted):
+    """The prompt is as long as a chat's that has the same messages and tools."""
+    chat = json.loads(reciting.ask(number, tools=wanted.tools).request.content)
+    tools = [{"type": "function", **function["function"]} for function in wanted.tools]
+    fields = {"input": chat["messages"], "tools": tools, "max_output_tokens": 1000}
+    whole, stream = said(reciting.server, **fields), streamed(reciting.server, **fields)
+    thoughts = [wanted.reasoning] if wanted.reasoning else []
+    assert parts_of(whole) == (thoughts, wanted.content, wanted.calls or [])
+    assert bare(stream) == bare(whole) and whole["status"] == "completed"
+    assert whole["usage"]["output_tokens_details"] == stream["usage"]["output_tokens_details"]
+    assert bool(thoughts) <= (whole["usage"]["output_tokens_details"]["reasoning_tokens"] > 0)
+    bare_id = whole["id"].removeprefix("resp_")
+    assert [item["call_id"] for item in calls_of(whole)] == [
+        f"call_{bare_id}_{i}" for i in range(len(wanted.calls or []))]
+    hidden = said(reciting.server, **fields, include_reasoning=False)
+    assert [item["type"] for item in hidden["output"]] == [
+        item["type"] for item in whole["output"] if item["type"] != "reasoning"]
+
+
+THINKS = "hermes special"
+
+
+@pytest.mark.builds("dev")
+def test_thoughts_come_back(tmp_path_factory):
+    """As they were told, sealed, or both: the model sees the same. Their tokens have no logprobs."""
+    from conftest import finish
+    texts = ["<think>Hm, 世.</think>\n\nSo it is.", "<think>It goes on"]
+    reciting = Reciting(tmp_path_factory.mktemp("recital"), THINKS, texts)
+    try:
+        chat = json.loads(reciting.ask(0).request.content)
+        fields = {"input": chat["messages"], "include": [
+            "reasoning.encrypted_content", "message.output_text.logprobs"], "max_output_tokens": 1000}
+        whole = said(reciting.server, **fields)
+        assert bare(streamed(reciting.server, **fields)) == bare(whole)
+        reasoning, answer = whole["output"]
+        assert reasoning["content"][0]["text"] == "Hm, 世." and "Hm" not in reasoning["encrypted_content"]
+        tokens = "".join(entry["token"] for entry in answer["content"][0]["logprobs"])
+        assert tokens.strip().startswith("So") and "Hm" not in tokens
+        counts = [counted(reciting.server, input=[user("a"), item, answer, user("b")])["input_tokens"]
+                  for item in (reasoning, {**reasoning, "content": None}, {**reasoning, "content": []},
+                               {**reasoning, "encrypted_content": None})]
+        assert len(set(counts)) == 1
+        other = counted(reciting.server, input=[
+            user("a"), {**reasoning, "content": None, "encrypted_content": "gAAAA"}, answer, user("b")])
+        assert other["warnings"][0].startswith("input: 1 of reasoning with nothing but an encrypted_content")
+        chat = json.loads(reciting.ask(1).request.content)
+        cut = {**fields, "input": chat["messages"], "max_output_tokens": 10}
+        whole = said(reciting.server, **cut)
+        assert bare(streamed(reciting.server, **cut)) == bare(whole)
+        assert [(item["type"], item["status"]) for item in whole["output"]] == [("reasoning", "incomplete")]
+    finally:
+        finish(reciting.server)
+
+
+def test_turns_reuse_their_prefix(chat_server):
+    """Each turn sends back all that was told."""
+    items, read, before = [], [], 0
+    for turn in range(4):
+        items.append(user(part(f"Turn {turn}: and what then?")))
+        reply = said(chat_server, input=items, tools=[TOOL], max_output_tokens=12, store=False,
+                     prompt_cache_key="one", instructions="You are here to reuse.")
+        read.append(reply["usage"]["input_tokens_details"]["cached_tokens"])
+        if turn > 0:
+            assert read[turn] > read[turn - 1] and read[turn] >= before
+        before = reply["usage"]["input_tokens"] - 1
+        items += reply["output"]
+
+
+@pytest.mark.parametrize("name", [
+    "seed", "stop", "min_tokens", "min_p", "typical_p", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "logit_bias", "allowed_token_ids", "bad_words", "stop_token_ids", "ignore_eos",
+    "structured_outputs", "documents", "chat_template_kwargs", "include_reasoning", "cache_salt", "user",
+    "request_id", "priority", "stream", "temperature", "top_p", "top_k", "parallel_tool_calls"])
+def test_fields_that_are_as_in_chats(chat_server, name):
+    """A wrong value gets the chat's words."""
+    for value in (-7.5, [[]]):
+        theirs = chat_server.post(CHAT, {"messages": [user("hi")], "max_tokens": 8, name: value})
+        ours = chat_server.post(RESPONSES, {"input": "hi", "max_output_tokens": 8, name: value})
+        assert ours.status_code == theirs.status_code
+        if theirs.status_code == 400:
+            assert ours.json() == theirs.json()
+            return
+    raise AssertionError("it takes anything")
+
+
+# Errors
+
+BAD = [
+    ({"input": None}, "input is required"),
+    ({"input": 7}, "input: expected a string or a list of items, got "),
+    ({"input": []}, "input: an empty list"),
+    ({"input": ["hi"]}, "input: 0: expected an object, got a string"),
+    ({"input": [{}]}, "input: 0: type: expected a string, got none"),
+    ({"input": [{"type": "message", "content": "a"}]}, "input: 0: role: expected a string, got none"),
+    ({"input": [message("tool", "a")]},
+     'input: 0: role: expected user, assistant, system or developer, got "tool"'),
+    ({"input": [user("a"), {"role": "user"}]},
+     "input: 1: content: expected a string or a list of parts, got none"),
+    ({"input": [user(7)]}, "input: 0: content: 0: expected an object, got "),
+    ({"input": [user(part("a"), {"text": "a"})]}, "input: 0: content: 1: type: expected a string, got none"),
+    ({"input": [user(part(None))]}, "input: 0: content: 0: text: expected a string, got null"),
+    ({"input": [user({"type": "sound"})]}, 'input: 0: content: 0: the type "sound" is not supported'),
+    ({"input": [{"type": "item_reference", "id": "msg_7"}]},
+     'input: 0: item_reference is not supported: no items are stored, got "msg_7"'),
+    ({"input": [{"id": "msg_7"}]}, "input: 0: item_reference is not supported"),
+    ({"input": [{"type": "web_search_call", "id": "ws_1"}]},
+     'input: 0: items of the type "web_search_call" are not supported'),
+    ({"input": [output(1, "a")]},
+     'input: 0: call_id: expected that of a call before it, got "call_1"'),
+    ({"input": [call(1), output(2, "a")]}, "input: 1: call_id: expected that of a call before it"),
+    ({"input": [call(1), {**output(1, "a"), "call_id": 1}]}, "input: 1: call_id: expected a string, got "),
+    ({"input": [call(1), output(1, None)]}, "input: 1: output: expected a string or a list of parts, got "),
+    ({"input": [call(1), output(1, [7])]}, "input: 1: output: 0: expected an object, got "),
+    ({"input": [user("a"), call(1)]}, "input: 1: a call: expected its output behind it, got none"),
+    ({"input": [call(1, arguments={"a": "b"})]}, "input: 0: arguments: expected a string, got an object"),
+    ({"input": [call(1, name=None)]}, "input: 0: name: expected a string, got "),
+    ({"input": [call(1, namespace=7)]}, "input: 0: namespace: expected a string, got "),
+    ({"input": [{**call(1), "call_id": None}]}, "input: 0: call_id: expected a string, got "),
+    ({"input": [{"type": "custom_tool_call", "call_id": "a", "name": "b"}]},
+     "input: 0: input: expected a string, got none"),
+    ({"input": [{"type": "reasoning", "content": "a"}]}, "input: 0: content: expected a list of parts, got "),
+    ({"input": [thought(None, summary=[part("a")])]}, "input: 0: summary: 0: type: expected summary_text"),
+    ({"input": [thought(None, encrypted_content=7)]}, "input: 0: encrypted_content: expected a string, got "),
+    ({"instructions": ["a"]}, "instructions: expected a string, got a list"),
+    ({"max_output_tokens": 0}, "max_output_tokens: "),
+    ({"max_output_tokens": "8"}, "max_output_tokens: "),
+    ({"tools": {}}, "tools: expected a list"),
+    ({"tools": [7]}, "tools: 0: a tool: expected an object"),
+    ({"tools": [{"name": "a"}]}, "tools: 0: type: expected a string, got none"),
+    ({"tools": [{"type": "function"}]}, "tools: 0: name: expected a string, got none"),
+    ({"tools": [{"type": "function", "name": "a\0b"}]}, "tools: 0: name: expected no U+0000"),
+    ({"tools": [TOOL, {**TOOL, "parameters": 7}]}, "tools: 1: parameters: expected an object"),
+    ({"tools": [{**TOOL, "description": 7}]}, "tools: 0: description: expected a string"),
+    ({"tools": [{**SPACE, "tools": None}]}, "tools: 0: tools: expected a list, got n"),
+    ({"tools": [{**SPACE, "name": None}]}, "tools: 0: name: expected a string"),
+    ({"tools": [{**SPACE, "tools": [TOOL, {"type": "function"}]}]}, "tools: 0: tools: 1: name: expected"),
+    ({"tools": [TOOL, {**CUSTOM, "name": "weather"}]}, 'tools: 1: name: "weather" is that of another tool'),
+    ({"tools": [{**TOOL, "name": "maps__find"}, SPACE]}, 'tools: 1: tools: 0: name: "maps__find" is that of'),
+    ({"tools": [SPACE, {**TOOL, "name": "maps__find"}]}, 'tools: 1: name: "maps__find" is that of another'),
+    ({"tools": [{**CUSTOM, "format": "text"}]}, "tools: 0: format: expected an object"),
+    ({"tools": [{**CUSTOM, "format": {"type": "x"}}]}, "tools: 0: format.type: expected text or grammar"),
+    ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "x"}}]}, "tools: 0: format.syntax: "),
+    ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "lark"}}]},
+     "tools: 0: format.definition: "),
+    ({"tools": [TOOL], "tool_choice": 7}, "tool_choice: expected a string or an object"),
+    ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice: expected auto, none, required, or an object"),
+    ({"tools": [TOOL], "tool_choice": {}}, "tool_choice.type: expected a string, got none"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.name: expected a string, got none"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "b"}},
+     'tool_choice.name: expected that of one of tools, got "b"'),
+    ({"tools": [TOOL], "tool_choice": {"type": "custom", "name": "weather"}},
+     "tool_choice.name: expected that"),
+    ({"tools": [CUSTOM], "tool_choice": {"type": "function", "name": "patch"}},
+     "tool_choice.name: expected that"),
+    ({"tools": [HOSTED], "tool_choice": {"type": "web_search"}},
+     'tool_choice.type: tools of the type "web_search" are not supported'),
+    ({"tools": [HOSTED], "tool_choice": "required"},
+     "tool_choice: required: expected tools that can be called, got those of the type web_search"),
+    ({"tool_choice": "required"}, "tool_choice: required: expected tools that can be called, got none"),
+    ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "x", "tools": []}},
+     "tool_choice.mode: expected auto or required"),
+    ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto"}},
+     "tool_choice.tools: expected a list, got none"),
+    ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}},
+     "tool_choice: required: expected tools that can be called, got none"),
+    ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [
+        {"type": "function", "name": "b"}]}}, "tool_choice.name: expected that of one of tools"),
+    ({"text": 7}, "text: expected an object"),
+    ({"text": {"format": 7}}, "text.format: expected an object"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type: expected text, json_object or json_schema"),
+    ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema: expected an object"),
+    ({"text": {"verbosity": "loud"}}, "text.verbosity: expected low, medium or high"),
+    ({"reasoning": "high"}, "reasoning: expected an object"),
+    ({"reasoning": {"effort": "huge"}}, "reasoning.effort: expected none, minimal, low, medium, high, xhigh"),
+    ({"reasoning": {"summary": 7}}, "reasoning.summary: expected auto, concise or detailed"),
+    ({"include": "logprobs"}, "include: expected a list of strings"),
+    ({"include": [7]}, "include: expected a list of strings"),
+    ({"top_logprobs": 2}, "top_logprobs is only allowed with message.output_text.logprobs in include"),
+    ({"top_logprobs": 21, "include": ["message.output_text.logprobs"]}, "top_logprobs: "),
+    ({"include": ["message.output_text.logprobs"], "tools": [TOOL]},
+     "include: message.output_text.logprobs is not supported beside tools"),
+    ({"truncation": "auto"}, "truncation: auto is not supported"),
+    ({"truncation": "some"}, "truncation: expected auto or disabled"),
+    ({"metadata": {"a": 1}}, "metadata.a: expected a string"),
+    ({"metadata": []}, "metadata: expected an object"),
+    ({"store": "yes"}, "store: "),
+    ({"stream_options": True}, "stream_options: expected an object"),
+    ({"context_management": {}}, "context_management: expected a list"),
+    ({"previous_response_id": "resp_1"}, "previous_response_id is not supported: no responses are stored"),
+    ({"conversation": "conv_1"}, "conversation is not supported"),
+    ({"prompt": {"id": "pmpt_1"}}, "prompt is not supported"),
+    ({"background": True}, "background is not supported: use stream"),
+    ({"n": 2}, "n is not supported: this is the responses API"),
+    ({"messages": []}, "messages is not supported: this is the responses API"),
+    ({"max_tokens": 5}, "max_tokens is not supported: this is the responses API"),
+    ({"session_id": "a"}, "session_id is not supported"),
+    ({"temperature": 3}, "temperature: "),
+]
+
+
+@pytest.mark.parametrize("fields, words", BAD)
+def test_bad_input(chat_server, fields, words):
+    """The status is one of its own, stream or not."""
+    for stream in (False, True):
+        body = {"input": "hi", "max_output_tokens": 8, "stream": stream, **fields}
+        reply = chat_server.post(RESPONSES, body)
+        error = check_error(reply, 400)
+        assert error["message"].startswith(words) and error["param"] in words
+
+
+def test_other_errors(chat_server):
+    unknown = chat_server.post(RESPONSES, {"input": "hi", "model": "gpt-9"})
+    error = check_error(unknown, 404, "model_not_found")
+    assert "hybrid_regla" in error["message"]
+    json_type = {"content-type": "application/json"}
+    for path in (RESPONSES, COUNT):
+        check_error(chat_server.http.post(path, content=b'{"input": [', headers=json_type), 400)
+        check_error(chat_server.http.post(path, content=b"{}", headers={"content-type": "text/plain"}), 415)
+        check_error(chat_server.post(path, {"input": "hi", "tools": [7]}), 400)
+    deep = '{"input": [{"role": "user", "content": ' + "[" * 64 + "]" * 64 + "}]}"
+    check_error(chat_server.http.post(RESPONSES, content=deep.encode(), headers=json_type), 400)
+    named = chat_server.post(RESPONSES, {"input": "hi"}, headers={"X-Session-Id": "a"})
+    check_error(named, 400, "unsupported_parameter", "X-Session-Id")
+
+
+def test_many_tools(chat_server):
+    """They are read in time that grows with their number."""
+    tools = [{"type": "custom", "name": f"c{i}"} for i in range(4000)]
+    tools.append({**SPACE, "tools": [{"type": "function", "name": f"f{i}"} for i in range(4000)]})
+    allowed = [{"type": "custom", "name": f"c{i}"} for i in range(3999)] + [
+        {"type": "function", "name": f"f{i}"} for i in range(4000)]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
+    few = {"type": "allowed_tools", "mode": "auto", "tools": allowed[:1]}
+    count = counted(chat_server, input="hi", tools=tools, tool_choice=few)["input_tokens"]
+    assert count == counted(chat_server, input="hi", tools=tools[:1])["input_tokens"]
+    assert counted(chat_server, input="hi", tools=tools, tool_choice=choice)["input_tokens"] > 100_000
+
+
+def test_a_prompt_that_is_too_long(server_factory):
+    """In a stream its end tells it: there clients look for it."""
+    server = server_factory(max_model_len=64, chat_template=TEMPLATE)
+    long = {"input": "x" * 100, "max_output_tokens": 8}
+    error = check_error(server.post(RESPONSES, long), 400, "context_length_exceeded")
+    failed = streamed(server, **long)
+    assert (failed["status"], failed["output"], failed["usage"]) == ("failed", [], None)
+    assert failed["error"] == {"code": "context_length_exceeded", "message": error["message"]}
+    more = said(server, max_output_tokens=128000, ignore_eos=True)  # as many as there is room for
+    assert more["status"] == "incomplete" and more["usage"]["total_tokens"] == 64
+    assert said(server, max_output_tokens=None, ignore_eos=True)["usage"]["total_tokens"] == 64
+
+
+def test_a_reply_is_kept(chat_server):
+    body = {"input": "hi", "max_output_tokens": 6, "temperature": 0}
+    for stream in (False, True):
+        key = {"Idempotency-Key": f"of responses {stream}"}
+        first, again = (chat_server.post(RESPONSES, {**body, "stream": stream}, headers=key)
+                        for _ in range(2))
+        assert first.status_code == 200 and first.content == again.content
+        assert again.headers["idempotent-replayed"] == "true"
+
+
+def test_a_stream_that_is_cancelled(chat_server):
+    body = {"input": "hi", "max_output_tokens": 100_000, "ignore_eos": True, "stream": True}
+    named = {"X-Request-Id": "of-responses"}
+    with chat_server.http.stream("POST", RESPONSES, json=body, headers=named) as reply:
+        parts = reply.iter_bytes()
+        got = next(parts)
+        assert chat_server.post("/v1/requests/of-responses/cancel").status_code == 200
+        got += b"".join(parts)
+    failed = gathered(events(got))
+    assert failed["status"] == "failed" and failed["error"]["code"] == "server_error"
+
+
+def test_a_stream_that_waits_has_events(server_factory):
+    """It begins before the model is asked; while it waits the client hears of it."""
+    server = server_factory(max_running=1, chat_template=TEMPLATE)
+    body = {"input": "hi", "max_output_tokens": 100_000, "ignore_eos": True, "stream": True}
+    key = ["Idempotency-Key: waits"]
+    with server.connect() as first, server.connect() as waits:
+        first.sendall(harness.request_bytes(RESPONSES, body))
+        first.recv(100)
+        waits.sendall(harness.request_bytes(RESPONSES, {**body, "max_output_tokens": 2}, key))
+        reply = harness.RawReply(waits)
+        assert reply.head()[0] == 200
+        chunks = reply.chunks()
+        got = next(chunks)
+        assert [event["type"] for event in events(got)] == ["response.created", "response.in_progress"]
+        wait_until(lambda: server.metric("regla_requests_waiting") == 1, "it waits")
+        waits.shutdown(socket.SHUT_WR)
+        got += next(chunks)
+        assert events(got)[-1]["type"] == "response.in_progress"
+        first.close()
+        got += b"".join(chunks)
+    assert gathered(events(got))["status"] == "incomplete"
+    kept = server.http.post(RESPONSES, content=json.dumps({**body, "max_output_tokens": 2}).encode(),
+                            headers={"Idempotency-Key": "waits", "content-type": "application/json"})
+    assert kept.content == got  # with the numbers of all
+
+
+@pytest.mark.builds("dev", "asan")
+def test_a_client_that_leaves(chat_server):
+    """At each event of a stream."""
+    fields = {"tools": [TOOL, CUSTOM], "tool_choice": "required", "max_output_tokens": 400, "temperature": 1,
+              "seed": 1, "stream": True, "input": "hi"}
+    whole = chat_server.post(RESPONSES, fields)
+    for count in range(1, len(events(whole.content))):
+        with chat_server.http.stream("POST", RESPONSES, json=fields) as reply:
+            got = b""
+            for piece in reply.iter_bytes():
+                got += piece
+                if got.count(b"\n\n") >= count:
+                    break
+    chat_server.wait_idle()
+
+
+# What is left aside
+
+@pytest.mark.parametrize("fields, warning", [
+    ({"tools": [TOOL, HOSTED]}, "tools: 1 are left out, the first of the type \"web_search\""),
+    ({"tools": [{**TOOL, "strict": True}]}, "tools: strict of a tool"),
+    ({"tools": [{**TOOL, "output_schema": {}}]}, "tools: output_schema of a tool"),
+    ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "lark", "definition": "start: A"}}]},
+     "tools: 1 custom with a Lark grammar"),
+    ({"reasoning": {"effort": "high"}}, "reasoning.effort: the model's chat template has no place for it"),
+    ({"reasoning": {"mode": "pro"}}, "reasoning.mode: no field that is known here"),
+    ({"text": {"style": "x"}}, "text.style: no field that is known here"),
+    ({"text": {"format": {"type": "text", "x": 1}}}, "text.format.x: no field that is known here"),
+    ({"include": ["file_search_call.results"]}, 'include: "file_search_call.results": there is no such'),
+    ({"context_management": [{"type": "compaction"}]}, "context_management: nothing is compacted here"),
+    ({"stream_options": {"x": 1}}, "stream_options.x: no field that is known here"),
+    ({"frobnicate": 7}, "frobnicate: no field that is known here"),
+])
+def test_warnings(chat_server, fields, warning):
+    for ask in (said, streamed):
+        told, = ask(chat_server, **fields)["warnings"]
+        assert told.startswith(warning)
+    before = chat_server.metric("regla_warnings_total")
+    assert chat_server.post(RESPONSES, {"input": "hi", "max_output_tokens": 1, **fields}).headers[
+        "x-regla-warning"].startswith(warning)
+    chat_server.wait_metric(before + 1, "regla_warnings_total")
