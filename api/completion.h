@@ -83,6 +83,7 @@ struct completion_request {
     bool store;                    /* false: reads the session, does not change it */
     struct completion_string chat; /* the body of a chat; text NULL: it is none */
     bool chat_replied;             /* its messages have one of the assistant */
+    bool chat_shortens;            /* turns of it may go where there is no room (chat_shorten.h) */
     struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
     struct responses_echo *echoed; /* of /v1/responses: what its replies say again */
 };

@@ -14,7 +14,7 @@
 struct reading {
     struct translation to;
     struct responses_tools tools;
-    bool logprobs, seals;
+    bool logprobs, seals, shortens;
 };
 
 /* Lengths and logprobs. */
@@ -195,20 +195,19 @@ static int check_metadata(const struct translation *to)
     return 0;
 }
 
-static int check_truncation(const struct translation *to)
+static int take_truncation(struct reading *reading)
 {
     static const char name[] = "truncation";
+    const struct translation *to = &reading->to;
     const json_t *truncation = request_field(to->fields, name);
     const char *word = json_string_value(truncation);
-    if (!truncation || (word && strcmp(word, "disabled") == 0))
-        return 0;
-    if (!word)
+    if (truncation && !word)
         return request_wrong_type(to->err, name, "a string", truncation);
-    if (strcmp(word, "auto") != 0)
-        return api_error_set(to->err, API_INVALID_VALUE, name,
-                             "truncation: expected auto or disabled, got \"%.40s\"", word);
-    return api_error_set(to->err, API_UNSUPPORTED, name,
-                         "truncation: auto is not supported: no turns are dropped here");
+    reading->shortens = word && strcmp(word, "auto") == 0;
+    if (!word || reading->shortens || strcmp(word, "disabled") == 0)
+        return 0;
+    return api_error_set(to->err, API_INVALID_VALUE, name,
+                         "truncation: expected auto or disabled, got \"%.40s\"", word);
 }
 
 static int check_others(const struct translation *to)
@@ -218,8 +217,7 @@ static int check_others(const struct translation *to)
     const json_t *options, *edits = request_field(to->fields, management);
     bool flag = false;
     if (request_bool(to->fields, "store", &flag, to->err) ||
-        translation_object(to, "stream_options", &options) || check_metadata(to) ||
-        check_truncation(to))
+        translation_object(to, "stream_options", &options) || check_metadata(to))
         return -1;
     warn_members(to, "stream_options", options, OF_STREAM);
     if (edits && !json_is_array(edits))
@@ -255,7 +253,7 @@ static int translate(struct reading *reading)
         return -1;
     translation_find_template(to);
     return take_include(reading) || take_logprobs(reading) || take_text(to) || take_reasoning(to) ||
-                   check_others(to) || take_input(to)
+                   take_truncation(reading) || check_others(to) || take_input(to)
                ? -1
                : 0;
 }
@@ -360,6 +358,7 @@ static int make_echo(struct completion_request *request, const struct reading *r
     }
     request->echoed->logprobs = reading->logprobs;
     request->echoed->seals = reading->seals;
+    request->chat_shortens = reading->shortens;
     return 0;
 }
 

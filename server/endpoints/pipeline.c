@@ -262,15 +262,24 @@ static void tell_length(struct completion *completion)
     ticket_unlock(ticket);
 }
 
+static void run_shorten(struct task *task);
+
 static void run_prepare(struct task *task)
 {
     struct completion *completion = of_task(task);
     struct job *job = &completion->job;
     struct api_error err = {0};
-    if (prompt_prepare(job, &err))
+    int result = prompt_prepare(job, &err);
+    if (result && err.code == API_CONTEXT_LENGTH && job->asked.request.chat_shortens) {
+        to_renderers(completion, run_shorten, chat_job_bytes(job));
+        return;
+    }
+    if (result)
         job_fail(job, &err);
     else if (ticket_cancelled(&task->ticket))
         job_fail_cancelled(job);
+    else
+        chat_job_warn(job);
     tell_length(completion);
     if (job->bound.session)
         to_engine(completion, job->failed ? run_finish : run_admit);
@@ -278,6 +287,22 @@ static void run_prepare(struct task *task)
         finish(job);
     else
         accept(job);
+}
+
+/* The text of a chat whose oldest turns go. */
+static void run_shorten(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct job *job = &completion->job;
+    struct api_error err = {0};
+    if (ticket_cancelled(&task->ticket))
+        job_fail_cancelled(job);
+    else if (chat_job_shorten(job, &err))
+        job_fail(job, &err);
+    if (job->failed)
+        finish(job);
+    else
+        to_workers(completion, run_prepare, prompt_bytes(job));
 }
 
 /* The text of a chat with a session. */

@@ -3,6 +3,8 @@
 
 #include "api/chat.h"
 #include "api/chat_rules.h"
+#include "api/chat_shorten.h"
+#include "api/request.h"
 #include "engine/text/detokenize.h"
 #include "server/log.h"
 #include "server/own_tokens.h"
@@ -99,6 +101,59 @@ int chat_job_render(struct job *job, struct api_error *err)
     prompt->text = text;
     prompt->length = chat->text_length - from;
     return 0;
+}
+
+/* ---- turns that go ---- */
+
+/* The body and the text of a chat that has become shorter. The rules of its replies, and what
+ * constrains them, go by its tools and its end, which are as they were. */
+static int take_shorter(struct job *job, const json_t *fields, struct api_error *err)
+{
+    struct completion_request *request = &job->asked.request;
+    struct completion_prompt *prompt = &request->prompts[0];
+    struct completion_limits limits = job->task.service->limits;
+    struct completion_prompt shorter;
+    char *body = NULL;
+    size_t length;
+    limits.warnings = NULL; /* it has been warned */
+    if (request_dump(fields, &body, &length, err))
+        return -1;
+    if (chat_render(&shorter, NULL, fields, length, NULL, &limits, err)) {
+        free(body);
+        return -1;
+    }
+    free(request->chat.text);
+    request->chat = (struct completion_string){body, length};
+    free(prompt->text);
+    span_list_clear(&prompt->input);
+    *prompt = shorter;
+    return 0;
+}
+
+int chat_job_shorten(struct job *job, struct api_error *err)
+{
+    struct completion_request *request = &job->asked.request;
+    struct job_chat *chat = &job->chat;
+    size_t dropped = 0;
+    json_t *fields = request_load(request->chat.text, request->chat.length, err);
+    if (!fields)
+        return -1;
+    int result = chat_shorten(fields, chat->tokens, chat->most, chat->attempts++, &dropped, err);
+    request->chat_shortens = dropped > 0;
+    chat->dropped += dropped;
+    if (result == 0 && dropped > 0)
+        result = take_shorter(job, fields, err);
+    json_decref(fields);
+    return result;
+}
+
+void chat_job_warn(struct job *job)
+{
+    if (job->chat.dropped > 0)
+        reply_warnings_add(&job->task.warnings, WARNING_CONTENT,
+                           "truncation: the %zu oldest turns are left out: there is no room for "
+                           "them",
+                           job->chat.dropped);
 }
 
 /* ---- the turn ---- */

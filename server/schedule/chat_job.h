@@ -27,6 +27,12 @@ int chat_job_take(struct job *job, const struct session *session, struct api_err
  * behind the text of the turns; where that text is another now, it is the whole text. */
 int chat_job_render(struct job *job, struct api_error *err);
 
+/* A renderer, of a chat without a session whose prompt has no room: drops the oldest turns of it,
+ * and makes the text of the rest. If there is but one turn, no more will go. */
+int chat_job_shorten(struct job *job, struct api_error *err);
+/* Warns of the turns that went. */
+void chat_job_warn(struct job *job);
+
 /* A worker, before the session of a chat is settled: makes the turns that it is to hold. */
 void chat_job_record(struct job *job);
 

@@ -94,8 +94,13 @@ struct job_bound {
     struct session_view view; /* as the reply has it; id "": there is none */
 };
 
-/* Of a chat with a session (chat_job.h): of whoever works on the job. */
+/* Of a chat (chat_job.h): of whoever works on the job. */
 struct job_chat {
+    /* Without a session, where turns may go: what its prompt has, and what there is room for. */
+    int64_t tokens, most;
+    size_t dropped; /* turns, so far */
+    int attempts;
+    /* With a session. */
     char *turns; /* [turns_length]: that the session held */
     size_t turns_length;
     char *text; /* [text_length]: all of the rendering */

@@ -171,6 +171,21 @@ static void fit_max_tokens(const struct job_prompt *prompt, const struct service
         request->max_tokens = room > least ? room : least;
 }
 
+/* A chat whose turns may go must have room for a reply, too: for a fourth of all at most. */
+static int check_room(struct job_prompt *prompt, struct job *job, struct api_error *err)
+{
+    const struct completion_request *request = &job->asked.request;
+    int64_t limit = limit_of(job->task.service), tokens = (int64_t)prompt->count;
+    int64_t room = request->max_tokens < limit / 4 ? request->max_tokens : limit / 4;
+    if (!request->chat_shortens || limit == 0 || tokens + room <= limit)
+        return 0;
+    job->chat.tokens = tokens;
+    job->chat.most = limit - room;
+    token_list_clear(&prompt->tokens);
+    *prompt = (struct job_prompt){0};
+    return api_error_context_length(err, 0, tokens, room, limit, "with room for the reply");
+}
+
 /* Refuses what the state budget can never hold. The texts of one prompt run together. */
 static int check_memory(const struct job_prompt *prompt, const struct service *service,
                         const struct completion_request *request, struct api_error *err)
@@ -291,7 +306,7 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
     const struct completion_prompt *source = &request->prompts[index];
     struct error error = ERROR_INIT;
     bool verbatim = source->text != NULL;
-    if (tokenize(prompt, service, request, source, err))
+    if (tokenize(prompt, service, request, source, err) || check_room(prompt, job, err))
         return -1;
     size_t chat = index == 0 ? request->chat.length : 0;
     if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length + chat, &error))

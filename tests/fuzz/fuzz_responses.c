@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the body of /v1/responses and of its input_tokens. What parses is a chat with a
- * text, whose reply must be JSON, and in a stream events of two lines. */
+ * text, whose reply must be JSON, and in a stream events of two lines; its turns may go. */
 #include "api/chat_rules.h"
+#include "api/chat_shorten.h"
+#include "api/request.h"
 #include "api/responses.h"
 #include "api/responses_echo.h"
 #include "api/responses_stream.h"
@@ -59,6 +61,22 @@ static void check_reply(const struct completion_request *request)
     check_stream(&head, &choice, &usage, &failed);
 }
 
+/* Its turns go, until there is one. */
+static void check_shorter(const struct completion_request *request)
+{
+    struct api_error err = {0};
+    size_t dropped = 1;
+    json_t *fields = request_load(request->chat.text, request->chat.length, &err);
+    require(fields != NULL);
+    for (int i = 0; dropped > 0; i++) {
+        size_t before = json_array_size(json_object_get(fields, "messages"));
+        require(chat_shorten(fields, 10, 9, i, &dropped, &err) == 0);
+        size_t after = json_array_size(json_object_get(fields, "messages"));
+        require(after >= 1 && before - after >= dropped && (dropped > 0 || before == after));
+    }
+    json_decref(fields);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct reply_warnings warnings = {0};
@@ -71,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(request.max_tokens_fit && request.prompts[0].text && request.chat_rules);
         require_json(request.chat.text, request.chat.length);
         check_reply(&request);
+        check_shorter(&request);
         completion_request_clear(&request);
     } else {
         check_error(&err);

@@ -602,7 +602,6 @@ BAD = [
     ({"top_logprobs": 21, "include": ["message.output_text.logprobs"]}, "top_logprobs: "),
     ({"include": ["message.output_text.logprobs"], "tools": [TOOL]},
      "include: message.output_text.logprobs is not supported beside tools"),
-    ({"truncation": "auto"}, "truncation: auto is not supported"),
     ({"truncation": "some"}, "truncation: expected auto or disabled"),
     ({"metadata": {"a": 1}}, "metadata.a: expected a string"),
     ({"metadata": []}, "metadata: expected an object"),
@@ -670,6 +669,46 @@ def test_a_prompt_that_is_too_long(server_factory):
     more = said(server, max_output_tokens=128000, ignore_eos=True)  # as many as there is room for
     assert more["status"] == "incomplete" and more["usage"]["total_tokens"] == 64
     assert said(server, max_output_tokens=None, ignore_eos=True)["usage"]["total_tokens"] == 64
+
+
+def turns(count, words="{} x"):
+    """A conversation of so many turns, which ends with a user's message."""
+    items = [message("developer", "D")]
+    for i in range(count):
+        items += [user(words.format(i)), call(i), output(i, "o"), assistant(f"a{i}")]
+    return [*items, user("And now?")]
+
+
+def check_shortened(server, count, kept, **fields):
+    """With `truncation` as many turns are left as are kept: the reply is theirs."""
+    more = {"instructions": "I", "tools": [TOOL], "max_output_tokens": 40, "ignore_eos": True, **fields}
+    items = turns(count)
+    left = [items[0], *items[len(items) - 1 - 4 * kept:]]
+    wanted = said(server, **more, input=left)
+    for ask in (said, streamed):
+        got = ask(server, **more, input=items, truncation="auto")
+        assert got["output"][0]["content"] == wanted["output"][0]["content"]
+        assert got["usage"]["input_tokens"] == wanted["usage"]["input_tokens"]
+        assert got["truncation"] == "auto" and got["warnings"] == [
+            f"truncation: the {count - kept} oldest turns are left out: there is no room for them"]
+    one_more = [items[0], *items[len(items) - 1 - 4 * (kept + 1):]]
+    return counted(server, input=one_more, instructions="I", tools=[TOOL])["input_tokens"]
+
+
+@pytest.mark.builds("dev")
+def test_the_oldest_turns_go(server_factory):
+    """So many that there is room for the reply, and no more."""
+    server = server_factory(max_model_len=1000, chat_template=TEMPLATE)
+    assert check_shortened(server, 20, 5) + 40 > 1000
+    assert check_shortened(server, 20, 3, max_output_tokens=500) + 250 > 1000
+    check_shortened(server, 1500, 5)
+    whole = said(server, input=turns(2), truncation="auto")
+    assert "warnings" not in whole
+    last = said(server, input="x" * 800, truncation="auto", ignore_eos=True, max_output_tokens=900)
+    assert last["usage"]["total_tokens"] == 1000 and "warnings" not in last
+    long = {"input": [*turns(3), user("x" * 1000)], "truncation": "auto", "max_output_tokens": 8}
+    check_error(server.post(RESPONSES, long), 400, "context_length_exceeded")
+    assert streamed(server, **long)["error"]["code"] == "context_length_exceeded"
 
 
 def test_a_reply_is_kept(chat_server):
