@@ -12,6 +12,7 @@
 struct sse_stream {
     const struct reply_head *head;
     struct reply_blocks *blocks;
+    const struct reply_usage *usage; /* at its end; else NULL */
 };
 
 /* What a frame has as `usage`. */

@@ -151,7 +151,7 @@ static void make_others(struct completion_stream *stream, struct completion *com
 {
     struct reply_head head = job_reply_head(&completion->job);
     head.warnings = NULL;
-    make(&stream->frames, &(struct sse_stream){&head, &stream->blocks});
+    make(&stream->frames, &(struct sse_stream){&head, &stream->blocks, NULL});
 }
 
 static void make_last_frames(struct completion_stream *stream, struct completion *completion)
@@ -166,7 +166,7 @@ static void make_last_frames(struct completion_stream *stream, struct completion
     if (!failed && job->asked.request.include_usage)
         completion->format->usage_frame(&stream->frames, &head, &usage, &timings,
                                         job_reply_session(job, &session));
-    completion->format->end(&stream->frames, &(struct sse_stream){&head, &stream->blocks},
+    completion->format->end(&stream->frames, &(struct sse_stream){&head, &stream->blocks, &usage},
                             failed ? &job->task.error : NULL, job->asked.request_id);
     stream->ended = true;
 }

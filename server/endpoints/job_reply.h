@@ -26,6 +26,10 @@ void job_reply_ending(struct reply_choice *reply, const struct job *job, enum fi
 /* Appends the reply of a job without stream that ended well. -1: out of memory; *body is empty. */
 int job_reply_encode(struct strbuf *body, struct completion *completion);
 
+/* The same of a response that is kept, as its turn has it: without warnings and
+ * log-probabilities. */
+int job_reply_encode_kept(struct strbuf *body, struct completion *completion);
+
 /* About how many bytes job_reply_encode will make. */
 size_t job_reply_bytes(const struct job *job);
 

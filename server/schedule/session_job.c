@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/session_job.h"
 
+#include "api/responses_echo.h"
 #include "server/schedule/chat_job.h"
 
 #include <stdio.h>
@@ -29,11 +30,25 @@ static int take_context(struct job *job, const struct session *session, struct a
     return 0;
 }
 
+/* The response that it goes on from is only read: *session stays NULL if there is none to be. */
+static int find_previous(struct job *job, const struct session **session, struct api_error *err)
+{
+    struct sessions *sessions = job->task.service->sessions;
+    const char *id = job->asked.request.begins_with;
+    if (!id)
+        return 0;
+    if (!sessions_find(sessions, job->asked.owner, id, NULL))
+        return api_error_set(err, API_PREVIOUS_NOT_FOUND, NULL, "there is no response \"%s\"", id);
+    return sessions_peek(sessions, job->asked.owner, id, -1, session, err);
+}
+
 int session_job_bind(struct job *job, struct api_error *err)
 {
     struct sessions *sessions = job->task.service->sessions;
     const struct completion_request *request = &job->asked.request;
-    const struct session *session;
+    const struct session *session = NULL;
+    if (find_previous(job, &session, err))
+        return -1;
     if (!request->store) {
         if (sessions_peek(sessions, job->asked.owner, request->session_id,
                           request->expected_position, &session, err))
@@ -45,7 +60,7 @@ int session_job_bind(struct job *job, struct api_error *err)
     if (sessions_bind(sessions, job->asked.owner, request->session_id, request->expected_position,
                       &job->bound.session, err))
         return -1;
-    return take_context(job, job->bound.session, err);
+    return take_context(job, request->kept ? session : job->bound.session, err);
 }
 
 int session_job_admit(struct job *job, struct api_error *err)
@@ -56,6 +71,8 @@ int session_job_admit(struct job *job, struct api_error *err)
     int64_t tokens = (int64_t)job->prepared.prompts[0].count + request->max_tokens;
     int64_t turn =
         chat_job(job) ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN : 0;
+    if (request->kept)
+        turn += (int64_t)(job->chat.turns_length + responses_echo_bytes(request->echoed));
     return sessions_admit(job->task.service->sessions, job->bound.session, tokens, turn, err);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/session.h"
 
+#include "api/sessions.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "server/store/store.h"
@@ -43,6 +44,11 @@ size_t session_place(const struct sessions *sessions, const char *owner, const c
             high = middle;
     }
     return low;
+}
+
+bool session_is_response(const char *id)
+{
+    return response_id_valid(id, strlen(id));
 }
 
 struct session *session_lookup(const struct sessions *sessions, const char *owner, const char *id)

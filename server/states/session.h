@@ -91,6 +91,8 @@ struct session_clock session_clock(const struct sessions *sessions); /* now */
 /* Where in the list the session is, or would be put. */
 size_t session_place(const struct sessions *sessions, const char *owner, const char *id,
                      bool *found);
+/* Whether that is the name of a kept response. */
+bool session_is_response(const char *id);
 /* NULL: there is none. */
 struct session *session_lookup(const struct sessions *sessions, const char *owner, const char *id);
 /* Adds a fresh session without tokens to the table, which has none of that name. salt: of its

@@ -264,7 +264,7 @@ static void tell_row(const struct session_question *question, const struct store
     struct session_meta meta;
     struct session_view view;
     if (session_meta_parse(&meta, row->meta, row->meta_length) ||
-        strcmp(meta.owner, question->owner) != 0)
+        strcmp(meta.owner, question->owner) != 0 || session_is_response(meta.id))
         return;
     sessions_view_found(sessions, &meta, row->count, &view);
     view.used = row->used;

@@ -225,6 +225,8 @@ void sessions_give_up(struct sessions *sessions, const struct api_error *err)
 
 static int not_found(const char *id, struct api_error *err)
 {
+    if (session_is_response(id))
+        return api_error_set(err, API_RESPONSE_NOT_FOUND, NULL, "there is no response \"%s\"", id);
     return api_error_set(err, API_SESSION_NOT_FOUND, NULL, "there is no session \"%s\"", id);
 }
 
@@ -242,6 +244,12 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
         return session;
     not_found(id, err);
     return NULL;
+}
+
+bool sessions_makes(const struct sessions *sessions, const char *owner, const char *id)
+{
+    const struct session *session = session_lookup(sessions, owner, id);
+    return session && session->fresh && session->busy;
 }
 
 const char *session_salt(const struct session *session)
@@ -325,7 +333,7 @@ void sessions_each(struct sessions *sessions, const char *owner,
     bool found;
     for (size_t i = session_place(sessions, owner, "", &found);
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++)
-        if (!sessions->list[i]->fresh)
+        if (!sessions->list[i]->fresh && !session_is_response(sessions->list[i]->meta.id))
             each(context, sessions->list[i]);
 }
 
