@@ -140,7 +140,7 @@ static double end_of(const struct session *session, const struct session_clock *
 {
     enum { DOUBT_SECONDS = 3600 };
     const struct sessions *sessions = session->sessions;
-    double ttl = sessions->options.ttl_s, end = session->since + ttl;
+    double ttl = session_ttl(sessions, session->meta.id), end = session->since + ttl;
     if (!session->found)
         return end;
     double told_now = now->running_s + session->meta.used + ttl - now->wall_s;
@@ -153,8 +153,10 @@ enum { RETRY_SECONDS = 2 };
 /* Removes those that have lived their time. As sessions_poll. */
 static double poll_ttl(struct sessions *sessions)
 {
-    double ttl = sessions->options.ttl_s;
-    if (ttl <= 0 || sessions->options.shared) /* which lets them go by its own clock */
+    const struct sessions_options *options = &sessions->options;
+    double ttl = fmin(options->ttl_s > 0 ? options->ttl_s : INFINITY,
+                      options->response_ttl_s > 0 ? options->response_ttl_s : INFINITY);
+    if (ttl == (double)INFINITY || options->shared) /* which lets them go by its own clock */
         return -1;
     const struct session_clock now = session_clock(sessions);
     if (now.running_s < sessions->next_due)
@@ -162,7 +164,7 @@ static double poll_ttl(struct sessions *sessions)
     double due = now.running_s + ttl;
     for (size_t i = sessions->count; i-- > 0;) {
         struct session *session = sessions->list[i];
-        if (session->busy)
+        if (session->busy || session_ttl(sessions, session->meta.id) <= 0)
             continue;
         double end = end_of(session, &now);
         if (end <= now.running_s) {

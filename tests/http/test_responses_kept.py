@@ -2,21 +2,25 @@
 """Kept responses: what a reply of /v1/responses was is told again, and a conversation goes on from it as
 if it had been sent whole, after a restart and on another server too."""
 
+import itertools
 import json
+import random
 import threading
 
+import httpx
 import pytest
 
-import harness
 from harness import check_error, wait_until
+from redis_store import turn
 from session_helpers import put
-from stress_helpers import kill
-from test_responses import (CUSTOM, RESPONSES, SPACE, TEMPLATE, TOOL, assistant, call, calls_of, events, gathered,
-                            message, output, said, streamed, text_of, user)
+from stress_helpers import in_pool, kill, session_rows, size
+from test_responses import (CUSTOM, RESPONSES, SPACE, TEMPLATE, TOOL, assistant, call, calls_of, events,
+                            gathered, message, output, said, streamed, text_of, user)
 from test_responses import bare as without_id
 
 # Of capitals alone, which the tokenizer makes again of the text.
-TURN = {"max_output_tokens": 6, "ignore_eos": True, "temperature": 0, "allowed_token_ids": list(range(66, 92))}
+TURN = {"max_output_tokens": 6, "ignore_eos": True, "temperature": 0,
+        "allowed_token_ids": list(range(66, 92))}
 
 
 def path(response, rest=""):
@@ -118,7 +122,8 @@ def test_calls_and_their_outputs(chat_server):
             second = ask(chat_server, **more, input=told, previous_response_id=first["id"])
             same_text(second, said(chat_server, **more, input=items("a", first, told), store=False))
         for fields in ({}, {"store": False}):
-            wrong = {"input": [{**told[0], "call_id": "call_1"}], "previous_response_id": first["id"], **fields}
+            wrong = {"input": [{**told[0], "call_id": "call_1"}],
+                     "previous_response_id": first["id"], **fields}
             for stream in (False, True):
                 error = check_error(chat_server.post(RESPONSES, {**wrong, "stream": stream}), 400)
                 assert error["message"] == (
@@ -263,9 +268,10 @@ def test_the_items_of_a_request(chat_server):
         assert found == wanted
     last = listed(after=ids[0])
     assert (last["data"], last["first_id"], last["last_id"], last["has_more"]) == ([], None, None, False)
-    for query, param in (({"limit": 0}, "limit"), ({"limit": "x"}, "limit"), ({"limit": 101}, "limit"),
-                         ({"order": "up"}, "order"), ({"after": "msg_other"}, "after"), ({"after": ""}, "after")):
-        check_error(chat_server.get(path(response, "/input_items"), params=query), 400, "invalid_value", param)
+    for query in ({"limit": 0}, {"limit": "x"}, {"limit": 101}, {"order": "up"}, {"after": "msg_other"},
+                  {"after": ""}):
+        reply = chat_server.get(path(response, "/input_items"), params=query)
+        check_error(reply, 400, "invalid_value", *query)
     text = said(chat_server, **TURN, input="hi", previous_response_id=response["id"])
     item, = get(chat_server, text, rest="/input_items")["data"]
     assert (item["role"], item["content"]) == ("user", [{"type": "input_text", "text": "hi"}])
@@ -369,3 +375,159 @@ def test_a_repeated_request_is_one_response(chat_server):
         assert first.content == again.content and again.headers["idempotent-replayed"] == "true"
         response = gathered(events(first.content)) if stream else first.json()
         assert get(chat_server, response) == response
+
+
+# What is kept for how long
+
+
+def is_kept(server, response):
+    return server.get(path(response)).status_code == 200
+
+
+def test_time_to_live(server_factory):
+    """Of responses one of their own: looking at one keeps it no longer alive."""
+    server = server_factory(response_ttl="1s", chat_template=TEMPLATE)
+    server.complete(prompt="stays", session_id="stays", max_tokens=1)
+    response = said(server, **TURN)
+    wait_until(lambda: not is_kept(server, response), "it dies")
+    unknown(server, response)
+    assert server.get("/v1/sessions/stays").status_code == 200
+    other = server_factory(session_ttl="1s", response_ttl=0, chat_template=TEMPLATE)
+    other.complete(prompt="goes", session_id="goes", max_tokens=1)
+    response = said(other, **TURN)
+    wait_until(lambda: other.get("/v1/sessions/goes").status_code == 404, "it dies")
+    assert get(other, response) == response
+
+
+def test_time_to_live_in_a_store(own_redis, server_factory):
+    flags = {"store": own_redis.location, "chat_template": TEMPLATE, "session_ttl": 3600}
+    server = server_factory(**flags, response_ttl=1)
+    turn(server, "stays")
+    response = said(server, **TURN)
+    row, = own_redis.keys(f"regla:{{*:{response['id']}}}")
+    wait_until(lambda: not is_kept(server, response), "it dies")
+    unknown(server, response)
+    wait_until(lambda: not own_redis.keys(row.decode() + "*"), "it is swept")
+    assert not own_redis.keys("*:responses")  # a set without names is none
+    assert [card["id"] for card in server.get("/v1/sessions").json()["data"]] == ["stays"]
+
+
+def one_page(server_factory):
+    """What a session of few tokens counts."""
+    probe = server_factory(chat_template=TEMPLATE)
+    probe.complete(prompt=[1] * 10, session_id="s", max_tokens=4)
+    return probe.get("/v1/sessions/s").json()["bytes"]
+
+
+def check_quota(server, other, tick):
+    """Four responses fit, or what leaves as much room; those go first that were unused for longest, and
+    no session goes."""
+    made = []
+    for number in range(4):
+        made.append(said(server, **TURN, input=str(number)))
+        tick()
+    assert all(is_kept(other, each) for each in made)
+    # A use, though nothing of it is kept.
+    said(server, **TURN, input="b", store=False, previous_response_id=made[0]["id"])
+    tick()
+    made.append(said(server, **TURN, input="4"))
+    assert [is_kept(other, each) for each in made] == [True, False, True, True, True]
+    server.complete(prompt=[2] * 10, session_id="s0", max_tokens=4)
+    assert [is_kept(other, each) for each in made] == [True, False, False, True, True]
+    for number in range(1, 4):
+        server.complete(prompt=[2] * 10, session_id=f"s{number}", max_tokens=4)
+    assert not any(is_kept(other, each) for each in made)
+    # Sessions do not go for a response.
+    error = check_error(server.post(RESPONSES, {"input": "x", **TURN}), 429, "session_quota")
+    assert "session-quota allows" in error["message"]
+    assert len(server.get("/v1/sessions").json()["data"]) == 4
+    assert said(server, **TURN, store=False)["store"] is False
+
+
+@pytest.mark.parametrize("flags", [{}, {"state_dir": "state"}], ids=["memory", "state-dir"])
+def test_quota(server_factory, tmp_path, flags):
+    page = one_page(server_factory)
+    flags = {name: tmp_path / folder for name, folder in flags.items()}
+    server = server_factory(**flags, session_quota=9 * page // 2, chat_template=TEMPLATE)
+    check_quota(server, server, lambda: None)
+
+
+def test_quota_in_a_store(own_redis, server_factory):
+    page = one_page(server_factory)
+    flags = {"store": own_redis.location, "session_quota": 9 * page // 2, "chat_template": TEMPLATE}
+    server, other = (server_factory(**flags) for _ in range(2))
+
+    def tick():
+        """The store notes uses by the second."""
+        now = own_redis.ask("TIME")[0]
+        wait_until(lambda: own_redis.ask("TIME")[0] != now, "a second is over")
+    check_quota(server, other, tick)
+
+
+# What was acknowledged
+
+
+class Conversations:
+    """Clients that go on from responses, with a key for each request, until the server is gone."""
+
+    def __init__(self):
+        self.dice, self.numbers = random.Random(7), itertools.count()
+        self.told, self.open = {}, []  # what was acknowledged; requests that were not
+        self.stop = False
+
+    def learn(self, reply):
+        stream = reply.headers["content-type"].startswith("text/event-stream")
+        response = gathered(events(reply.content)) if stream else reply.json()
+        assert self.told.setdefault(response["id"], response) == response
+
+    def talk(self, server):
+        while not self.stop:
+            number = next(self.numbers)
+            previous = self.dice.choice([None, *self.told]) if self.dice.random() < 0.9 else None
+            request = ({"Idempotency-Key": str(number)},
+                       {**TURN, "input": str(number % 5), "stream": number % 2 == 0,
+                        "previous_response_id": previous})
+            self.open.append(request)
+            try:
+                reply = server.post(RESPONSES, request[1], headers=request[0])
+            except httpx.TransportError:
+                return
+            assert reply.status_code == 200, reply.text
+            self.learn(reply)
+            self.open.remove(request)
+
+    def repeat(self, server):
+        """What was not acknowledged: it was made, and its reply was lost, or it is made now."""
+        lost = 0
+        for headers, body in self.open:
+            reply = server.post(RESPONSES, body, headers=headers)
+            if reply.status_code == 409:
+                check_error(reply, 409, "idempotency_reply_lost")
+                lost += 1
+            else:
+                assert reply.status_code == 200, reply.text
+                self.learn(reply)
+        self.open = []
+        return lost
+
+
+@pytest.mark.builds("dev")
+def test_killed_at_any_time(server_factory, tmp_path):
+    """None that was acknowledged is lost, and none is there twice."""
+    folder = tmp_path / "state"
+    clients, lost = Conversations(), 0
+    for _ in range(size("RESPONSE_KILLS", 5, 5, 100)):
+        server = server_factory(state_dir=folder, chat_template=TEMPLATE)
+        lost += clients.repeat(server)
+        for name, response in clients.told.items():
+            assert get(server, name) == response
+        assert len(session_rows(folder)) == len(clients.told) + lost
+        killer = threading.Timer(clients.dice.uniform(0.05, 0.5), kill, [server])
+        killer.start()
+        in_pool(6, 6, lambda _, server=server: clients.talk(server))
+        killer.join()
+    server = server_factory(state_dir=folder, chat_template=TEMPLATE)
+    lost += clients.repeat(server)
+    assert clients.told and len(session_rows(folder)) == len(clients.told) + lost
+    for name, response in clients.told.items():
+        assert get(server, name) == response
