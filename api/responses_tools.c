@@ -2,9 +2,11 @@
 #include "api/responses_tools.h"
 
 #include "api/function_list.h"
+#include "api/lark.h"
 #include "api/request.h"
 #include "api/strbuf.h"
 #include "engine/base/fields.h"
+#include "engine/grammar/regex.h"
 
 #include <string.h>
 
@@ -16,8 +18,10 @@ struct reader {
     json_t *space; /* the namespace whose tools are read; NULL: none */
     json_t *about; /* what it says of itself, until its first tool has it */
     size_t index, inner;
-    json_t *called;   /* by the name of a tool that the chat calls otherwise: how */
-    size_t free_form; /* custom tools whose grammar is not one of ours */
+    json_t *called;           /* by the name of a tool that the chat calls otherwise: how */
+    struct work work;         /* for the grammars of custom tools */
+    size_t free_form;         /* those whose grammar is not one of ours */
+    struct error free_reason; /* why the first is none */
     struct api_error *err;
 };
 
@@ -137,20 +141,52 @@ static int add_function(struct reader *reader, json_t *tool)
     return add(reader, tool, parameters, false);
 }
 
-/* The schema of a text in that grammar, which the model sees. */
+/* An expression of the same texts, if there is one that grammars have. False: there is none. */
+static bool find_pattern(struct reader *reader, const json_t *definition, bool regex,
+                         struct strbuf *pattern)
+{
+    struct error err = ERROR_INIT;
+    struct nfa nfa;
+    const char *text = json_string_value(definition);
+    size_t length = json_string_length(definition);
+    int failed = work_add(&reader->work, 1, &err);
+    strbuf_puts(pattern, "^(?:");
+    if (!failed && regex)
+        strbuf_append(pattern, text, length);
+    else if (!failed)
+        failed = lark_to_regex(pattern, text, length, &err);
+    strbuf_puts(pattern, ")$");
+    if (!failed)
+        failed = pattern->failed ||
+                 regex_read(&nfa, pattern->data, pattern->length, false, &reader->work, &err);
+    if (!failed)
+        nfa_clear(&nfa);
+    if (failed && reader->free_form++ == 0)
+        reader->free_reason = err;
+    return !failed;
+}
+
+/* The schema of a text in that grammar. The model sees it as it was written. */
 static json_t *grammar_schema(struct reader *reader, const json_t *definition, bool regex)
 {
-    struct strbuf text = {0};
-    const char *grammar = json_string_value(definition);
-    strbuf_puts(&text, regex ? "^(?:" : "Text of this Lark grammar:\n");
-    strbuf_append(&text, grammar, json_string_length(definition));
-    strbuf_puts(&text, regex ? ")$" : "");
-    json_t *schema =
-        text.failed ? NULL
-                    : json_pack("{s:s,s:o}", "type", "string", regex ? "pattern" : "description",
-                                json_stringn(text.data, text.length));
+    struct strbuf text = {0}, pattern = {0};
+    bool found = find_pattern(reader, definition, regex, &pattern);
+    strbuf_puts(&text,
+                regex ? "Text of this regular expression:\n" : "Text of this Lark grammar:\n");
+    strbuf_append(&text, json_string_value(definition), json_string_length(definition));
+    json_t *schema = text.failed ? NULL : json_pack("{s:s}", "type", "string");
+    if ((!regex || !found) &&
+        json_object_set_new(schema, "description", json_stringn(text.data, text.length))) {
+        json_decref(schema);
+        schema = NULL;
+    }
+    if (found &&
+        json_object_set_new(schema, "pattern", json_stringn(pattern.data, pattern.length))) {
+        json_decref(schema);
+        schema = NULL;
+    }
     strbuf_clear(&text);
-    reader->free_form += !regex;
+    strbuf_clear(&pattern);
     return schema;
 }
 
@@ -399,14 +435,15 @@ static void warn(const struct reader *reader, struct reply_warnings *warnings)
     function_list_warn(&reader->list, "functions, custom tools and namespaces of these", warnings);
     if (reader->free_form > 0)
         reply_warnings_add(warnings, WARNING_CONTENT,
-                           "tools: %zu custom with a Lark grammar: the model sees it, but it is "
-                           "not enforced",
-                           reader->free_form);
+                           "tools: %zu custom with a format that is not enforced here, though the "
+                           "model sees it: %s",
+                           reader->free_form, reader->free_reason.message);
 }
 
 int responses_tools_read(struct responses_tools *tools, const struct translation *to)
 {
-    struct reader reader = {.out = tools, .called = json_object(), .err = to->err};
+    struct reader reader = {
+        .out = tools, .called = json_object(), .free_reason = ERROR_INIT, .err = to->err};
     *tools = (struct responses_tools){.kept = json_array(), .renamed = json_object()};
     int result = function_list_begin(&reader.list, to->err);
     if (result == 0 && (!tools->kept || !tools->renamed || !reader.called))

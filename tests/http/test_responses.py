@@ -21,7 +21,13 @@ SPACE = {"type": "namespace", "name": "maps", "description": "Of the world.", "t
     {"type": "function", "name": "find", "parameters": SCHEMA}]}
 CUSTOM = {"type": "custom", "name": "patch", "description": "Writes.", "format": {
     "type": "grammar", "syntax": "regex", "definition": "(ab|c\"){2}\n"}}
+LARK = 'start: ("ab" | "c\\"")~2 LF\n%import common.LF'
 HOSTED = {"type": "web_search"}
+
+
+def custom(syntax, definition):
+    """A custom tool whose text is of a grammar."""
+    return {**CUSTOM, "format": {"type": "grammar", "syntax": syntax, "definition": definition}}
 
 
 def function(name, parameters, description=None):
@@ -31,9 +37,14 @@ def function(name, parameters, description=None):
 
 FUNCTION = function("weather", SCHEMA, "Of a city.")
 FOUND = function("maps__find", SCHEMA, "Of the world.")
-PATCH = function("patch", {
-    "type": "object", "properties": {"input": {"type": "string", "pattern": "^(?:(ab|c\"){2}\n)$"}},
-    "required": ["input"], "additionalProperties": False}, "Writes.")
+
+
+def patch(**schema):
+    return function("patch", {"type": "object", "properties": {"input": {"type": "string", **schema}},
+                              "required": ["input"], "additionalProperties": False}, "Writes.")
+
+
+PATCH = patch(pattern="^(?:(ab|c\"){2}\n)$")
 
 
 def message(role, *content):
@@ -246,6 +257,19 @@ def test_the_same_as_a_chat(chat_server, ours, chat):
                                             "input_tokens": usage["prompt_tokens"]}
 
 
+@pytest.mark.parametrize("ours, schema", [
+    (custom("lark", LARK), {"description": f"Text of this Lark grammar:\n{LARK}",
+                            "pattern": '^(?:(?:(?:(?:ab)|(?:c\\")){2,2}(?:\\n)))$'}),
+    ({**CUSTOM, "format": {"type": "text"}}, {}),
+    ({**CUSTOM, "format": None}, {}),
+    (custom("lark", "start: x\nx: x"), {"description": "Text of this Lark grammar:\nstart: x\nx: x"}),
+    (custom("regex", "(?<=a)b"), {"description": "Text of this regular expression:\n(?<=a)b"}),
+])
+def test_what_the_model_sees_of_a_custom_tool(chat_server, ours, schema):
+    theirs = chat_server.post("/tokenize", {"messages": [user("hi")], "tools": [patch(**schema)]}).json()
+    assert counted(chat_server, input="hi", tools=[ours])["input_tokens"] == theirs["count"]
+
+
 def test_what_is_allowed_is_what_the_model_sees(chat_server):
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "find"}]}
     both = counted(chat_server, input="hi", tools=[TOOL, SPACE])["input_tokens"]
@@ -366,6 +390,14 @@ def test_demanded_calls(chat_server, choice, names):
             assert item["input"] in ("abab\n", 'abc"\n', 'c"ab\n', 'c"c"\n') and item["name"] == "patch"
     one = said(chat_server, **fields, parallel_tool_calls=False)
     assert len(calls_of(one)) == 1
+
+
+@pytest.mark.builds("dev")
+def test_a_grammar_in_lark_is_kept_to(chat_server):
+    fields = {"tools": [custom("lark", LARK)], "tool_choice": "required", "parallel_tool_calls": False,
+              "max_output_tokens": 600, "temperature": 1}
+    texts = {calls_of(said(chat_server, **fields, seed=seed))[0]["input"] for seed in range(8)}
+    assert len(texts) > 1 and texts <= {"abab\n", 'abc"\n', 'c"ab\n', 'c"c"\n'}
 
 
 def test_a_call_that_is_cut_is_none(chat_server):
@@ -783,8 +815,10 @@ def test_a_client_that_leaves(chat_server):
     ({"tools": [TOOL, HOSTED]}, "tools: 1 are left out, the first of the type \"web_search\""),
     ({"tools": [{**TOOL, "strict": True}]}, "tools: strict of a tool"),
     ({"tools": [{**TOOL, "output_schema": {}}]}, "tools: output_schema of a tool"),
-    ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "lark", "definition": "start: A"}}]},
-     "tools: 1 custom with a Lark grammar"),
+    ({"tools": [custom("lark", "start: A")]},
+     "tools: 1 custom with a format that is not enforced here, though the model sees it: line 1: expected"),
+    ({"tools": [custom("lark", "start: x\nx: x?"), TOOL]}, "tools: 1 custom with a format that is not"),
+    ({"tools": [custom("regex", "(?<=a)b")]}, "tools: 1 custom with a format that is not enforced here"),
     ({"reasoning": {"effort": "high"}}, "reasoning.effort: the model's chat template has no place for it"),
     ({"reasoning": {"mode": "pro"}}, "reasoning.mode: no field that is known here"),
     ({"text": {"style": "x"}}, "text.style: no field that is known here"),
