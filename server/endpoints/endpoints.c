@@ -74,6 +74,8 @@ enum { NUM_ROUTES = sizeof ROUTES / sizeof *ROUTES, NUM_PAGE_ROUTES = 2 };
 static const char *const LACKING[] = {
     /* OpenAI's, Anthropic's, vLLM's */
     "/v1/embeddings",
+    "/v1/responses/compact",
+    "/responses/compact",
     "/v1/responses/**",
     "/v1/messages/**",
     "/v1/rerank",
