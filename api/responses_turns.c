@@ -17,12 +17,6 @@ static int damaged(struct api_error *err)
     return api_error_set(err, API_INTERNAL, NULL, "the turns that the response keeps are damaged");
 }
 
-static json_t *load_line(const char *text, size_t length, struct api_error *err)
-{
-    enum { ADDED = 2 }; /* the line, and the object in it */
-    return request_load_with(text, length, ADDED, err);
-}
-
 /* ---- writing ---- */
 
 /* The line of a turn that another now follows: its items are enough. */
@@ -30,7 +24,7 @@ static int append_items(struct strbuf *out, const char *text, size_t length, str
 {
     char *kept = NULL;
     size_t bytes = 0;
-    json_t *line = load_line(text, length, err);
+    json_t *line = request_load_dump(text, length, err);
     if (!line)
         return -1;
     json_t *response = json_object_get(line, "response");
@@ -109,7 +103,7 @@ static int add_turns(json_t *items, const char *turns, size_t length, struct api
     for (size_t at = 0; at < length && result == 0;) {
         if (chat_turns_next(turns, length, &at, &turn, &text))
             return damaged(err);
-        json_t *line = load_line(text.bytes, text.length, err);
+        json_t *line = request_load_dump(text.bytes, text.length, err);
         json_t *response = json_object_get(line, "response");
         json_t *input = json_object_get(line, "input");
         json_t *output = json_object_get(response ? response : line, "output");
@@ -244,7 +238,7 @@ json_t *responses_turns_input(const char *turns, size_t length, const char *id,
     struct chat_turns_text text;
     if (find_last(turns, length, &text, err))
         return NULL;
-    json_t *line = load_line(text.bytes, text.length, err), *items = json_array();
+    json_t *line = request_load_dump(text.bytes, text.length, err), *items = json_array();
     json_t *input = json_object_get(line, "input");
     int failed = !line || !input || !items || add_items(items, input, NULL, err);
     for (size_t i = 0; i < json_array_size(items) && !failed; i++)

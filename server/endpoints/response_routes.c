@@ -69,12 +69,23 @@ static const char *query(const struct http_request *request, const char *name)
     return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
+/* What is kept has no more than it tells. */
+static int check_include(const struct http_request *request, struct api_error *err)
+{
+    if (!query(request, "include") && !query(request, "include[]"))
+        return 0;
+    return api_error_set(err, API_UNSUPPORTED, "include",
+                         "include is not supported here: a kept response is told as it is");
+}
+
 /* GET /v1/responses/ID. */
 
 static int read_get(struct session_task *task, struct http_request *request, struct api_error *err)
 {
     const char *stream = query(request, "stream");
     (void)task;
+    if (check_include(request, err))
+        return -1;
     if (query(request, "starting_after") || (stream && strcmp(stream, "false") != 0))
         return api_error_set(err, API_UNSUPPORTED, "stream",
                              "stream is not supported here: a kept response is told whole");
@@ -181,6 +192,8 @@ void response_routes_cancel(struct http_request *request)
 
 static int read_page(struct session_task *task, struct http_request *request, struct api_error *err)
 {
+    if (check_include(request, err))
+        return -1;
     return responses_page_read(&kept(task)->page, query(request, "limit"), query(request, "order"),
                                query(request, "after"), err);
 }

@@ -116,9 +116,10 @@ static void on_settled(void *context, const struct api_error *err)
 
 void session_job_settle(struct job *job, void (*done)(struct job *job))
 {
-    /* What has been generated stays, also when a client or a drain ends the job. */
+    /* What has been generated stays, also when a client or a drain ends the job. But a response
+     * that a drain ends has failed: its client asks again. */
     bool keeps = job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
-                 job->task.error.code == API_DRAINING;
+                 (job->task.error.code == API_DRAINING && !job->asked.request.kept);
     struct session_content content = {0};
     job->bound.settled = done;
     if (keeps) {

@@ -164,6 +164,24 @@ def test_two_go_on_at_once(chat_server):
         assert get(chat_server, each) == each
 
 
+@pytest.mark.builds("dev")
+def test_the_oldest_turns_go(server_factory):
+    """Of what the model sees: they are kept all the same."""
+    server = server_factory(max_model_len=300, chat_template=TEMPLATE)
+    last, said_before = None, []
+    for number in range(8):
+        words = str(number) * 40
+        asked = {**TURN, "instructions": "I", "truncation": "auto"}
+        reply = said(server, **asked, input=words, previous_response_id=last and last["id"])
+        said_before.append(words)
+        same_text(reply, said(server, **asked, input=items(*said_before), store=False))
+        said_before.append(reply)
+        last = reply
+    assert "oldest turns are left out" in last["warnings"][0]
+    check_error(server.post(RESPONSES, {"input": "x", "previous_response_id": last["id"]}), 400,
+                "context_length_exceeded")
+
+
 def test_store_false_keeps_nothing(chat_server):
     first = said(chat_server, **TURN, input="a")
     for previous in (None, first["id"]):
@@ -282,6 +300,10 @@ def test_streams_are_not_told_again(chat_server):
     for query in ({"stream": "true"}, {"starting_after": 3}, {"stream": "true", "starting_after": 3}):
         check_error(chat_server.get(path(response), params=query), 400, "unsupported_parameter", "stream")
     assert get(chat_server, response, params={"stream": "false"}) == response
+    for query in ({"include": "message.output_text.logprobs"}, {"include[]": "x"}):
+        for rest in ("", "/input_items"):
+            reply = chat_server.get(path(response, rest), params=query)
+            check_error(reply, 400, "unsupported_parameter", "include")
 
 
 def test_cancel(chat_server):
