@@ -6,10 +6,12 @@ import itertools
 import json
 import random
 import threading
+import time
 
 import httpx
 import pytest
 
+from faults import Faults
 from harness import check_error, wait_until
 from redis_store import turn
 from session_helpers import put
@@ -533,23 +535,42 @@ class Conversations:
         return lost
 
 
+def kill_soon(server, clients, faults, within):
+    """At any time, or while a commit is under way, which takes long then."""
+    time.sleep(clients.dice.uniform(0.05, 0.4))
+    if within:
+        wait_until(faults.syncs, "a commit")
+    kill(server)
+
+
+@pytest.mark.long
 @pytest.mark.builds("dev")
 def test_killed_at_any_time(server_factory, tmp_path):
     """None that was acknowledged is lost, and none is there twice."""
-    folder = tmp_path / "state"
-    clients, lost = Conversations(), 0
-    for _ in range(size("RESPONSE_KILLS", 5, 5, 100)):
-        server = server_factory(state_dir=folder, chat_template=TEMPLATE)
+    folder, faults = tmp_path / "state", Faults(tmp_path)
+    clients, lost, within, kills = Conversations(), 0, 0, size("RESPONSE_KILLS", 6, 6, 100)
+    flags = {"state_dir": folder, "chat_template": TEMPLATE, "environment": faults.environment}
+    for number in range(kills):
+        server = server_factory(**flags)
+        before = clients.dice.sample(sorted(clients.told), min(30, len(clients.told)))
         lost += clients.repeat(server)
-        for name, response in clients.told.items():
-            assert get(server, name) == response
+        for name in before:
+            assert get(server, name) == clients.told[name]
         assert len(session_rows(folder)) == len(clients.told) + lost
-        killer = threading.Timer(clients.dice.uniform(0.05, 0.5), kill, [server])
+        slow = number % 2 == 1
+        faults.slow(slow * 0.1)
+        killer = threading.Thread(target=kill_soon, args=(server, clients, faults, slow))
         killer.start()
         in_pool(6, 6, lambda _, server=server: clients.talk(server))
         killer.join()
-    server = server_factory(state_dir=folder, chat_template=TEMPLATE)
+        faults.slow(0)
+        within += faults.syncs() > 0
+        faults.forget_syncs()
+    assert 10 * within >= 3 * kills, f"{within} of {kills} kills were within a commit"
+    server = server_factory(**flags)
     lost += clients.repeat(server)
     assert clients.told and len(session_rows(folder)) == len(clients.told) + lost
     for name, response in clients.told.items():
         assert get(server, name) == response
+    print(f"\n{kills} kills, {within} within a commit; {len(clients.told)} responses acknowledged, "
+          f"{lost} made whose replies were lost")
