@@ -16,8 +16,7 @@ struct reply_head job_reply_head(const struct job *job)
                                .model = job->task.service->model,
                                .system_fingerprint = job->task.service->fingerprint,
                                .warnings = &job->task.warnings,
-                               .echo = job->asked.request.echoed,
-                               .ended = job->run.texts_ended};
+                               .echo = job->asked.request.echoed};
 }
 
 struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning)
@@ -223,6 +222,7 @@ static int encode(struct strbuf *body, struct completion *completion, bool kept)
         struct reply_usage usage = job_reply_usage(job, job->run.generated, reasoning);
         struct reply_timings timings = job_reply_timings(job);
         struct session_card session;
+        head.ended = job->run.texts_ended;
         if (kept)
             head.warnings = NULL;
         completion->format->encode(body, &head, replies, count, &usage, &timings,
@@ -272,7 +272,8 @@ size_t job_reply_bytes(const struct job *job)
     size_t ranked = (size_t)(request->prompt_logprobs + 1) * BYTES_PER_RANKED;
     for (size_t i = 0; i < job->run.num_choices; i++) {
         const struct job_prompt *prompt = &job->prepared.prompts[i / (size_t)request->best_of];
-        const struct piece *piece = &job->run.choices[i].piece;
+        const struct job_choice *choice = &job->run.choices[i];
+        const struct piece *piece = choice->put.num_tokens ? &choice->put : &choice->piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         size_t copies = request->chat.text ? 3 : 1; /* held, taken apart, and in the reply */
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +

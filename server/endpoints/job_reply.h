@@ -6,7 +6,7 @@
 
 #include "server/endpoints/completion.h"
 
-/* These borrow from the job. */
+/* These borrow from the job. Of a head `ended` is still to be set. */
 struct reply_head job_reply_head(const struct job *job);
 struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning);
 struct reply_timings job_reply_timings(const struct job *job);
