@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from faults import Faults
-from harness import check_error, wait_until
+from harness import SLOWNESS, check_error, wait_until
 from redis_store import turn
 from session_helpers import put
 from stress_helpers import in_pool, kill, session_rows, size
@@ -424,15 +424,21 @@ def test_time_to_live(server_factory):
 
 
 def test_time_to_live_in_a_store(own_redis, server_factory):
-    flags = {"store": own_redis.location, "chat_template": TEMPLATE, "session_ttl": 3600}
-    server = server_factory(**flags, response_ttl=1)
+    """By the store's clock: it is none for who asks, and is swept with its name."""
+    flags = {"store": own_redis.location, "chat_template": TEMPLATE, "session_ttl": 24 * 3600}
+    server = server_factory(**flags, response_ttl=30 * SLOWNESS)
     turn(server, "stays")
     response = said(server, **TURN)
     row, = own_redis.keys(f"regla:{{*:{response['id']}}}")
-    wait_until(lambda: not is_kept(server, response), "it dies")
+    names, = own_redis.keys("*:responses")
+    assert get(server, response) == response
+    hour_ago = int(own_redis.ask("TIME")[0]) - 3600
+    for key in (row, *own_redis.keys("regla:*:stays}")):
+        own_redis.ask("HSET", key, "used", hour_ago * 1000)
+    own_redis.ask("ZADD", names, hour_ago, response["id"])
     unknown(server, response)
     wait_until(lambda: not own_redis.keys(row.decode() + "*"), "it is swept")
-    assert not own_redis.keys("*:responses")  # a set without names is none
+    wait_until(lambda: not own_redis.keys("*:responses"), "its name is, too: a set without names is none")
     assert [card["id"] for card in server.get("/v1/sessions").json()["data"]] == ["stays"]
 
 
