@@ -316,7 +316,7 @@ def test_cancel(chat_server):
         got = b""
         while b"output_text.delta" not in got:
             got += next(parts)
-        name = json.loads(got.split(b"data: ")[1].split(b"\n")[0])["response"]["id"]
+        name = name_of(got)
         check_error(chat_server.get(path(name)), 404, "response_not_found")
         cancelled = chat_server.post(path(name, "/cancel"))
         got += b"".join(parts)
@@ -331,11 +331,35 @@ def test_cancel(chat_server):
     with chat_server.http.stream("POST", RESPONSES, json={**body, "store": False}) as reply:
         parts = reply.iter_bytes()
         got = next(parts)
-        name = json.loads(got.split(b"data: ")[1].split(b"\n")[0])["response"]["id"]
+        name = name_of(got)
         check_error(chat_server.post(path(name, "/cancel")), 409, "cancelled")
         got += b"".join(parts)
     assert gathered(events(got))["status"] == "cancelled"
     unknown(chat_server, name)
+
+
+def name_of(got):
+    """Of the response whose stream begins so."""
+    return json.loads(got.split(b"data: ")[1].split(b"\n")[0])["response"]["id"]
+
+
+def test_cancel_of_one_that_waits(server_factory):
+    """It has said nothing: nothing of it is kept."""
+    server = server_factory(max_running=1, chat_template=TEMPLATE)
+    body = {**TURN, "input": "a", "max_output_tokens": 100_000, "stream": True}
+    with server.http.stream("POST", RESPONSES, json=body) as first:
+        running = first.iter_bytes()
+        begun = next(running)
+        with server.http.stream("POST", RESPONSES, json=body) as waits:
+            parts = waits.iter_bytes()
+            got = next(parts)
+            check_error(server.post(path(name_of(got), "/cancel")), 409, "cancelled")
+            got += b"".join(parts)
+        assert gathered(events(got))["status"] == "cancelled"
+        unknown(server, name_of(got))
+        assert server.post(path(name_of(begun), "/cancel")).status_code in (200, 409)
+        begun += b"".join(running)
+    assert gathered(events(begun))["status"] == "cancelled"
 
 
 def test_a_client_that_leaves(chat_server):
@@ -347,7 +371,7 @@ def test_a_client_that_leaves(chat_server):
             got += part
             if b"output_text.delta" in got:
                 break
-    name = json.loads(got.split(b"data: ")[1].split(b"\n")[0])["response"]["id"]
+    name = name_of(got)
     wait_until(lambda: chat_server.get(path(name)).status_code == 200, "it is kept")
     assert get(chat_server, name)["status"] == "cancelled"
 

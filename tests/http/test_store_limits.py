@@ -48,11 +48,11 @@ class Limited:
 
 
 @contextlib.contextmanager
-def limited_server(redis):
+def limited_server(redis, *flags):
     """With the least memory that it starts with: how much that is depends on its threads."""
     for mib in range(80, 2000, 20):
         started = memory_table.Server(Limited(mib), harness.BINARY, harness.GOLDEN / "hybrid_regla",
-                                      "--store", redis.location, "--log-level", "debug")
+                                      "--store", redis.location, "--log-level", "debug", *flags)
         try:
             if started.ready():
                 yield started
@@ -79,6 +79,17 @@ def test_copies_of_sessions_make_room(redis):
                 "session_id": f"copy-{i}", "prompt": [5], "max_tokens": 1, "ignore_eos": True,
                 "expected_position": tokens}) == 200, i
         assert server.end() == 0
+
+
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_copies_of_responses_make_room(redis):
+    """Of what their turns take, more than of tokens."""
+    with limited_server(redis, "--chat-template", harness.ROOT / "tests/clients/chat.jinja") as server:
+        budget = re.search(r"([\d.]+) MiB for tokens of sessions", server.text())[1]
+        body = {"input": "a", "max_output_tokens": 2, "metadata": {"a": "x" * 10_000}}
+        number = int(2 * (float(budget) + 0.05) * (1 << 20) / 10_000)
+        assert [server.post("/v1/responses", body) for _ in range(number)] == [200] * number
 
 
 # ---- times to live ----
