@@ -521,6 +521,42 @@ def test_quota_in_a_store(own_redis, server_factory):
 # What was acknowledged
 
 
+@pytest.mark.builds("dev")
+def test_what_the_disk_refuses_is_not_kept(server_factory, tmp_path):
+    """And is not acknowledged: a stream tells so in its last event."""
+    faults = Faults(tmp_path)
+    server = server_factory(state_dir=tmp_path / "state", chat_template=TEMPLATE,
+                            environment=faults.environment)
+    first = said(server, **TURN)
+    with faults.during("fsync"):
+        body = {**TURN, "input": "b", "previous_response_id": first["id"]}
+        check_error(server.post(RESPONSES, body), 503, "store_failed")
+        failed = streamed(server, **body)
+        assert failed["status"] == "failed" and failed["error"]["code"] == "server_error"
+        check_error(server.http.delete(path(first)), 503, "store_failed")
+    unknown(server, failed)
+    wait_until(lambda: server.get("/ready").status_code == 200, "it is tried again")
+    assert get(server, first) == first
+    check_goes_on(server, first, "hi")
+
+
+@pytest.mark.builds("dev")
+def test_what_a_shutdown_ends_is_not_kept(server_factory, tmp_path):
+    flags = {"state_dir": tmp_path / "state", "chat_template": TEMPLATE}
+    server = server_factory(**flags, drain_timeout=3)
+    server.ends_clean = False
+    body = {**TURN, "input": "a", "max_output_tokens": 1_000_000, "stream": True}
+    with server.http.stream("POST", RESPONSES, json=body) as reply:
+        parts = reply.iter_bytes()
+        got = next(parts)
+        server.process.terminate()
+        got += b"".join(parts)
+    failed = gathered(events(got))
+    assert failed["status"] == "failed" and "shutting down" in failed["error"]["message"]
+    assert server.process.wait(60) == 0
+    unknown(server_factory(**flags), failed)
+
+
 class Conversations:
     """Clients that go on from responses, with a key for each request, until the server is gone."""
 
