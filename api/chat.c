@@ -497,7 +497,7 @@ static int set_prompt(json_t *plain, struct span_list *input, struct chat_rules 
                       struct api_error *err)
 {
     struct completion_prompt prompt;
-    if (request_field(fields, "session_id")) {
+    if (request_field(fields, "session_id") || limits->response) {
         if (check_session(fields, limits, err))
             return -1;
         return json_object_set_new(plain, "prompt", json_string("")) ? request_no_memory(err) : 0;

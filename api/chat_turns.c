@@ -33,6 +33,17 @@ static int read_line(const char *turns, size_t length, size_t at, struct chat_tu
     return 0;
 }
 
+int chat_turns_next(const char *turns, size_t length, size_t *at, struct chat_turn *turn,
+                    struct chat_turns_text *text)
+{
+    size_t begin, end;
+    if (read_line(turns, length, *at, turn, &begin, &end))
+        return -1;
+    *text = (struct chat_turns_text){turns + begin, end - 1 - begin};
+    *at = end;
+    return 0;
+}
+
 int chat_turns_last(const char *turns, size_t length, struct chat_turn *last)
 {
     size_t at = length, messages, end;
@@ -130,7 +141,7 @@ uint64_t chat_turns_hash(const char *text, size_t length, const char *more, size
     return XXH3_64bits_digest(&state);
 }
 
-static void write_head(struct strbuf *out, const struct chat_turn *turn)
+void chat_turns_head(struct strbuf *out, const struct chat_turn *turn)
 {
     strbuf_printf(out, "%" PRId64 " %zu %" PRIx64 " ", turn->position, turn->text_length,
                   turn->text_hash);
@@ -143,7 +154,7 @@ void chat_turns_move(struct strbuf *out, const char *turns, size_t length, size_
     for (size_t at = from, messages, end;
          at < length && read_line(turns, length, at, &turn, &messages, &end) == 0; at = end) {
         turn.position = position;
-        write_head(out, &turn);
+        chat_turns_head(out, &turn);
         strbuf_append(out, turns + messages, end - messages);
     }
 }
@@ -171,7 +182,7 @@ static void write_reply(struct strbuf *out, const struct chat_turn_reply *reply,
 int chat_turns_write(struct strbuf *out, const struct chat_turn *turn, const json_t *messages,
                      const struct chat_turn_reply *reply, struct api_error *err)
 {
-    write_head(out, turn);
+    chat_turns_head(out, turn);
     strbuf_puts(out, "{\"messages\":");
     if (json_dump_callback(messages, append, out, JSON_COMPACT))
         return request_no_memory(err);

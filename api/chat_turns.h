@@ -29,6 +29,17 @@ int chat_turns_last(const char *turns, size_t length, struct chat_turn *last);
 /* Bytes of the first turns that end at `position` or before. */
 size_t chat_turns_until(const char *turns, size_t length, int64_t position);
 
+/* What a line has behind its numbers: a JSON object. */
+struct chat_turns_text {
+    const char *bytes; /* [length] */
+    size_t length;
+};
+/* Reads the line at *at, and moves *at behind it. -1: it is none. */
+int chat_turns_next(const char *turns, size_t length, size_t *at, struct chat_turn *turn,
+                    struct chat_turns_text *text);
+/* Appends the numbers of a line. */
+void chat_turns_head(struct strbuf *out, const struct chat_turn *turn);
+
 /* Appends those turns from byte `from` on, which now end at another position, to `out`. */
 void chat_turns_move(struct strbuf *out, const char *turns, size_t length, size_t from,
                      int64_t position);

@@ -555,7 +555,8 @@ static int parse_fields(const json_t *fields, struct completion_request *request
         parameters_check(fields, limits->warnings, err) != 0 ||
         parse_session(fields, request, err) != 0)
         return -1;
-    of_prompt.allow_empty_prompt |= request->session_id != NULL; /* "": it goes on by itself */
+    of_prompt.allow_empty_prompt |=
+        request->session_id != NULL || limits->response; /* "": it goes on by itself */
     if (parse_prompt(fields, request, &of_prompt, err) != 0 ||
         parse_counts(fields, request, err) != 0 || parse_flags(fields, request, err) != 0 ||
         parse_sampling(fields, request, err) != 0 || parse_stream(fields, request, err) != 0 ||
@@ -672,6 +673,7 @@ void completion_request_clear(struct completion_request *request)
     free(request->request_id);
     free(request->cache_salt);
     free(request->session_id);
+    free(request->begins_with);
     chat_rules_free(request->chat_rules);
     responses_echo_free(request->echoed);
     free(request->chat.text);

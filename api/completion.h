@@ -87,6 +87,8 @@ struct completion_request {
     bool chat_replied;             /* its messages have one of the assistant */
     bool chat_shortens;            /* turns of it may go where there is no room (chat_shorten.h) */
     struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
+    bool kept;                     /* a response: it becomes a session, by the name of its reply */
+    char *begins_with; /* NULL; or the response that it goes on from, which must be there */
     struct responses_echo *echoed; /* of /v1/responses: what its replies say again */
 };
 
@@ -106,6 +108,7 @@ struct completion_limits {
     bool reasoning;                         /* reasoning is split off */
     const struct author_sampling *sampling; /* of requests that say nothing; NULL: the API's */
     bool content_tokens;    /* special tokens in what the clients of chats wrote are such */
+    bool response;          /* is kept, or goes on from one: it will have a session */
     bool drafts;            /* for tests: requests may guess their replies */
     const char *session_id; /* of the request's X-Session-Id, valid; NULL: it has none */
     struct reply_warnings *warnings; /* where those of the request go; NULL: nowhere */

@@ -25,6 +25,7 @@ struct reply_head {
     const char *system_fingerprint;        /* build, model and kernel set */
     const struct reply_warnings *warnings; /* NULL: this part tells none */
     const struct responses_echo *echo;     /* of /v1/responses */
+    int64_t ended;                         /* its text; as created; 0: not yet */
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS };
@@ -56,6 +57,16 @@ struct reply_prompt_logprobs {
     int num_top;
 };
 
+struct reply_usage {
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+    const char *cache_miss_reason; /* NULL: not known yet; "none", "no_checkpoint", "diverged",
+                                      "evicted", "disabled" */
+    int64_t diverged_at;           /* "diverged": from which token of the prompt on; else -1 */
+    int64_t diverged_message;      /* of a chat: in which message; else -1 */
+    bool chat;                     /* says how many are reasoning_tokens */
+    int64_t reasoning_tokens;      /* of completion_tokens */
+};
+
 /* A stream of a choice in blocks, as /v1/messages and /v1/responses have it. Zero-initialise;
  * reply_blocks_clear frees. */
 struct reply_blocks {
@@ -65,7 +76,7 @@ struct reply_blocks {
 
     /* Of /v1/responses, whose last event has all of the reply. */
     int64_t events;                  /* that have been written */
-    bool ended;                      /* the last of them has */
+    enum finish_reason finish;       /* of the choice, once it has ended */
     bool undecided;                  /* pending may be thoughts */
     struct strbuf text;              /* of the open block; of a call its arguments */
     struct strbuf name;              /* of the open call */
@@ -77,8 +88,6 @@ void reply_blocks_clear(struct reply_blocks *blocks);
 size_t reply_blocks_bytes(const struct reply_blocks *blocks);
 
 /* One choice: all of it or, in a stream, what is new of it. */
-struct reply_usage;
-
 struct reply_choice {
     int index;
     const char *text; /* [text_length], UTF-8; NULL: empty */
@@ -108,16 +117,6 @@ struct reply_choice {
     struct reply_blocks *blocks; /* in a stream: its own, of all its choices */
     int64_t text_from; /* tokens of the text are those from that text_offset on; -1: it is not
                           known yet whether these are thoughts */
-};
-
-struct reply_usage {
-    int64_t prompt_tokens, completion_tokens, cached_tokens;
-    const char *cache_miss_reason; /* NULL: not known yet; "none", "no_checkpoint", "diverged",
-                                      "evicted", "disabled" */
-    int64_t diverged_at;           /* "diverged": from which token of the prompt on; else -1 */
-    int64_t diverged_message;      /* of a chat: in which message; else -1 */
-    bool chat;                     /* says how many are reasoning_tokens */
-    int64_t reasoning_tokens;      /* of completion_tokens */
 };
 
 struct reply_timings {

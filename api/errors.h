@@ -25,6 +25,8 @@ enum api_code {
     API_MODEL_NOT_FOUND,    /* `model` is not what is served */
     API_REQUEST_NOT_FOUND,  /* cancel: no such request in flight */
     API_SESSION_NOT_FOUND,  /* nobody's, or another API key's */
+    API_RESPONSE_NOT_FOUND, /* the same of a kept response */
+    API_PREVIOUS_NOT_FOUND, /* the same of that which a response is to go on from */
     API_METHOD_NOT_ALLOWED, /* `allow` says which methods are */
     API_SESSION_BUSY,       /* another request works on it */
     API_SESSION_CONFLICT,   /* another server has changed it meanwhile */

@@ -6,15 +6,19 @@
 #include "api/responses_echo.h"
 #include "api/responses_items.h"
 #include "api/responses_tools.h"
+#include "api/sessions.h"
 #include "engine/base/fields.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A body on its way to a chat's, and what its replies say of it. */
 struct reading {
     struct translation to;
     struct responses_tools tools;
-    bool logprobs, seals, shortens;
+    struct completion_limits limits; /* of the request, and what follows from it */
+    bool logprobs, seals, shortens, keeps;
+    json_t *previous; /* the response that it goes on from; NULL: none */
 };
 
 /* Lengths and logprobs. */
@@ -215,9 +219,7 @@ static int check_others(const struct translation *to)
     static const char *const OF_STREAM[] = {"include_obfuscation", NULL};
     static const char management[] = "context_management";
     const json_t *options, *edits = request_field(to->fields, management);
-    bool flag = false;
-    if (request_bool(to->fields, "store", &flag, to->err) ||
-        translation_object(to, "stream_options", &options) || check_metadata(to))
+    if (translation_object(to, "stream_options", &options) || check_metadata(to))
         return -1;
     warn_members(to, "stream_options", options, OF_STREAM);
     if (edits && !json_is_array(edits))
@@ -232,11 +234,54 @@ static int check_others(const struct translation *to)
                          "X-Session-Id is not supported: this is the responses API");
 }
 
+/* What is kept. */
+
+/* A session is in the space of its owner. */
+static int take_salt(struct reading *reading)
+{
+    static const char name[] = "cache_salt";
+    const struct translation *to = &reading->to;
+    if (!request_field(to->fields, name))
+        return 0;
+    if (reading->previous || request_field(to->fields, "store"))
+        return api_error_set(to->err, API_INVALID_VALUE, name,
+                             "cache_salt: it is not allowed with %s: responses are kept without",
+                             reading->previous ? "previous_response_id" : "store");
+    reply_warnings_add(to->limits->warnings, WARNING_FIELD,
+                       "cache_salt: the response is not kept: store is false with it");
+    reading->keeps = false;
+    return 0;
+}
+
+static int take_store(struct reading *reading)
+{
+    static const char name[] = "previous_response_id";
+    const struct translation *to = &reading->to;
+    json_t *previous = request_field(to->fields, name);
+    const char *id = json_string_value(previous);
+    reading->keeps = true;
+    if (request_bool(to->fields, "store", &reading->keeps, to->err))
+        return -1;
+    if (previous && !id)
+        return request_wrong_type(to->err, name, "a string", previous);
+    if (previous && !response_id_valid(id, json_string_length(previous)))
+        return api_error_set(to->err, API_PREVIOUS_NOT_FOUND, NULL,
+                             "there is no response \"%.130s\"", id);
+    reading->previous = previous;
+    if (reading->keeps && take_salt(reading))
+        return -1;
+    reading->limits.response = reading->keeps || reading->previous;
+    return 0;
+}
+
 /* The whole. */
 
-static int take_input(const struct translation *to)
+static int take_input(const struct reading *reading)
 {
-    const struct responses_template template = {to->systems, translation_takes(to, "developer")};
+    const struct translation *to = &reading->to;
+    const struct responses_template template = {.systems = to->systems,
+                                                .developer = translation_takes(to, "developer"),
+                                                .behind = reading->previous != NULL};
     json_t *messages = responses_items(request_field(to->fields, "instructions"),
                                        request_field(to->fields, "input"), &template,
                                        to->limits->warnings, to->err);
@@ -253,7 +298,8 @@ static int translate(struct reading *reading)
         return -1;
     translation_find_template(to);
     return take_include(reading) || take_logprobs(reading) || take_text(to) || take_reasoning(to) ||
-                   take_truncation(reading) || check_others(to) || take_input(to)
+                   take_truncation(reading) || take_store(reading) || check_others(to) ||
+                   take_input(reading)
                ? -1
                : 0;
 }
@@ -261,8 +307,10 @@ static int translate(struct reading *reading)
 static int begin(struct reading *reading, const char *body, size_t length,
                  const struct completion_limits *limits, struct api_error *err)
 {
-    *reading = (struct reading){0};
-    return translation_begin(&reading->to, body, length, limits, err) ? -1 : translate(reading);
+    *reading = (struct reading){.limits = *limits};
+    return translation_begin(&reading->to, body, length, &reading->limits, err)
+               ? -1
+               : translate(reading);
 }
 
 static void end(struct reading *reading)
@@ -326,9 +374,9 @@ static int echo_harmless(json_t *members, const struct translation *to)
 static json_t *members_of(const struct reading *reading)
 {
     const struct translation *to = &reading->to;
-    json_t *members =
-        json_pack("{s:b,s:n,s:b,s:s,s:O}", "background", 0, "previous_response_id", "store", 0,
-                  "service_tier", "default", "tools", reading->tools.kept);
+    json_t *members = json_pack("{s:b,s:O?,s:b,s:s,s:O}", "background", 0, "previous_response_id",
+                                reading->previous, "store", reading->keeps, "service_tier",
+                                "default", "tools", reading->tools.kept);
     json_t *most = to->max_tokens < 0 ? json_null() : json_integer(to->max_tokens);
     if (members && json_object_set_new(members, "max_output_tokens", most) == 0 &&
         !echo_harmless(members, to) && !echo(members, to, "instructions", json_null()) &&
@@ -346,13 +394,25 @@ static json_t *members_of(const struct reading *reading)
     return NULL;
 }
 
+/* What is asked, for the response's turn. */
+static int echo_asked(struct responses_echo *echo, const struct reading *reading)
+{
+    const struct translation *to = &reading->to;
+    json_t *asked = json_pack("{s:O,s:O?}", "input", request_field(to->fields, "input"),
+                              "instructions", request_field(to->fields, "instructions"));
+    int result = asked ? request_dump(asked, &echo->asked, &echo->asked_length, to->err)
+                       : request_no_memory(to->err);
+    json_decref(asked);
+    return result;
+}
+
 static int make_echo(struct completion_request *request, const struct reading *reading)
 {
     json_t *members = members_of(reading);
     if (members)
         request->echoed = responses_echo_make(members, reading->tools.renamed, reading->to.err);
     json_decref(members);
-    if (!request->echoed) {
+    if (!request->echoed || (reading->limits.response && echo_asked(request->echoed, reading))) {
         completion_request_clear(request);
         return -1;
     }
@@ -360,6 +420,18 @@ static int make_echo(struct completion_request *request, const struct reading *r
     request->echoed->seals = reading->seals;
     request->chat_shortens = reading->shortens;
     return 0;
+}
+
+static int take_session(struct completion_request *request, const struct reading *reading)
+{
+    const char *previous = json_string_value(reading->previous);
+    request->store = request->kept = reading->keeps;
+    request->begins_with = previous ? strdup(previous) : NULL;
+    request->session_id = previous && !reading->keeps ? strdup(previous) : NULL;
+    if (!previous || (request->begins_with && (reading->keeps || request->session_id)))
+        return 0;
+    completion_request_clear(request);
+    return request_no_memory(reading->to.err);
 }
 
 int responses_parse(struct completion_request *request, const char *body, size_t length,
@@ -372,6 +444,8 @@ int responses_parse(struct completion_request *request, const char *body, size_t
         result = translation_parse(&reading.to, request);
     if (result == 0)
         result = make_echo(request, &reading);
+    if (result == 0)
+        result = take_session(request, &reading);
     end(&reading);
     return result;
 }
@@ -382,6 +456,9 @@ int responses_count_parse(struct tokenize_request *request, const char *body, si
     struct reading reading;
     *request = (struct tokenize_request){0};
     int result = begin(&reading, body, length, limits, err);
+    if (result == 0 && reading.previous)
+        result = api_error_set(err, API_UNSUPPORTED, "previous_response_id",
+                               "previous_response_id is not supported here: send all items");
     if (result == 0)
         result = translation_count(&reading.to, request);
     end(&reading);

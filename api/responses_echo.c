@@ -71,12 +71,13 @@ void responses_echo_free(struct responses_echo *echo)
     }
     free(echo->tools);
     free(echo->members);
+    free(echo->asked);
     free(echo);
 }
 
 size_t responses_echo_bytes(const struct responses_echo *echo)
 {
-    size_t bytes = echo ? sizeof *echo + echo->length : 0;
+    size_t bytes = echo ? sizeof *echo + echo->length + echo->asked_length : 0;
     for (size_t i = 0; echo && i < echo->num_tools; i++)
         bytes += sizeof *echo->tools + echo->tools[i].called_length + echo->tools[i].name_length +
                  echo->tools[i].space_length;

@@ -24,6 +24,9 @@ struct responses_echo {
     size_t length;
     struct responses_tool *tools; /* [num_tools] */
     size_t num_tools;
+    char *asked; /* [asked_length]: {input, instructions} as JSON, of a response that is kept or
+                    goes on from one; NULL: it is neither */
+    size_t asked_length;
     bool logprobs; /* are told */
     bool seals;    /* thoughts have encrypted_content */
 };

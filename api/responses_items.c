@@ -18,7 +18,7 @@ static const char *const LEFT[] = {"input_image", "input_file", "input_audio", "
 
 struct reader {
     struct chat_builder builder;
-    bool developer;
+    bool developer, behind;
     size_t index;  /* of the item */
     bool open;     /* the last item is a call */
     size_t sealed; /* thoughts that another server has sealed */
@@ -258,7 +258,7 @@ static int take_output(struct reader *reader, json_t *item)
     size_t texts = 0;
     if (!id)
         return -1;
-    if (!chat_builder_called(&reader->builder, json_string_value(id)))
+    if (!reader->behind && !chat_builder_called(&reader->builder, json_string_value(id)))
         return api_error_set(reader->err, API_INVALID_VALUE, INPUT,
                              "input: %zu: call_id: expected that of a call before it, got "
                              "\"%.60s\"",
@@ -364,6 +364,7 @@ json_t *responses_items(const json_t *instructions, json_t *input,
     struct reader reader = {
         .builder = {.field = INPUT, .left = LEFT, .systems = template->systems, .err = err},
         .developer = template->developer,
+        .behind = template->behind,
         .err = err};
     int result = chat_builder_begin(&reader.builder);
     if (result == 0)

@@ -17,6 +17,7 @@
 struct responses_template {
     enum chat_systems systems;
     bool developer;
+    bool behind; /* other items stand before, which may have the calls of outputs */
 };
 
 /* Reads `instructions` (NULL: there are none) and `input` into a new list; NULL with the error set.

@@ -8,7 +8,6 @@
 #include "api/responses_tools.h"
 
 #include <string.h>
-#include <time.h>
 
 /* --- The object --- */
 
@@ -17,13 +16,16 @@ const char *responses_status_name(enum responses_status status)
     static const char *const NAMES[] = {[RESPONSES_IN_PROGRESS] = "in_progress",
                                         [RESPONSES_COMPLETED] = "completed",
                                         [RESPONSES_INCOMPLETE] = "incomplete",
-                                        [RESPONSES_FAILED] = "failed"};
+                                        [RESPONSES_FAILED] = "failed",
+                                        [RESPONSES_CANCELLED] = "cancelled"};
     return NAMES[status];
 }
 
 enum responses_status responses_status_of(enum finish_reason finish)
 {
-    return finish == FINISH_LENGTH ? RESPONSES_INCOMPLETE : RESPONSES_COMPLETED;
+    return finish == FINISH_NONE     ? RESPONSES_CANCELLED
+           : finish == FINISH_LENGTH ? RESPONSES_INCOMPLETE
+                                     : RESPONSES_COMPLETED;
 }
 
 /* By the codes that clients know. */
@@ -52,7 +54,7 @@ void responses_object_begin(struct strbuf *buf, const struct reply_head *head,
     strbuf_printf(buf, ",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\"",
                   (long long)head->created, responses_status_name(status));
     if (status == RESPONSES_COMPLETED)
-        strbuf_printf(buf, ",\"completed_at\":%lld", (long long)time(NULL));
+        strbuf_printf(buf, ",\"completed_at\":%lld", (long long)head->ended);
     else
         strbuf_puts(buf, ",\"completed_at\":null");
     strbuf_puts(buf, ",\"error\":");
@@ -237,7 +239,7 @@ struct writer {
 static void write_item(struct writer *writer, enum reply_part part, const struct strbuf *text,
                        bool last)
 {
-    bool cut = last && writer->choice->finish_reason == FINISH_LENGTH;
+    bool cut = last && responses_status_of(writer->choice->finish_reason) != RESPONSES_COMPLETED;
     struct strbuf logprobs = {0};
     if (part == REPLY_TEXT)
         responses_logprobs_encode(&logprobs, writer->choice);

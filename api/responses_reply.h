@@ -7,8 +7,6 @@
 #include "api/errors.h"
 #include "api/reply_parts.h"
 
-#define RESPONSES_ID_PREFIX "resp_"
-
 /* There is one choice. */
 void responses_reply_encode(struct strbuf *buf, const struct reply_head *head,
                             const struct reply_choice *choices, size_t num_choices,
@@ -23,11 +21,12 @@ enum responses_status {
     RESPONSES_IN_PROGRESS,
     RESPONSES_COMPLETED,
     RESPONSES_INCOMPLETE,
-    RESPONSES_FAILED
+    RESPONSES_FAILED,
+    RESPONSES_CANCELLED
 };
 /* "in_progress", ... */
 const char *responses_status_name(enum responses_status status);
-/* Of a choice that has ended. */
+/* Of a choice whose text has ended; FINISH_NONE: it was cancelled. */
 enum responses_status responses_status_of(enum finish_reason finish);
 
 /* The object, up to the items of its output and from there on. err: of one that failed; usage NULL:

@@ -269,22 +269,19 @@ static void take_logprobs(struct reply_blocks *blocks, const struct reply_choice
     responses_logprobs_encode(&blocks->pending, choice);
 }
 
-static void finish(struct writer *writer, const struct reply_usage *usage)
+/* The text has ended, or is cut off there. */
+static void finish(struct writer *writer, enum finish_reason reason)
 {
     struct reply_blocks *blocks = writer->blocks;
-    enum responses_status status = responses_status_of(writer->choice->finish_reason);
-    const struct sse_stream stream = {writer->head, blocks, usage};
+    enum responses_status status = responses_status_of(reason);
     if (blocks->output.length == 0 && blocks->open == REPLY_NOTHING &&
         status == RESPONSES_COMPLETED)
         open_block(writer, REPLY_TEXT);
     if (blocks->open == REPLY_TEXT && blocks->pending.length > 0)
         delta(writer, "", 0);
     if (blocks->open == REPLY_THOUGHT || blocks->open == REPLY_TEXT)
-        close_block(writer, status);
-    object_event(writer->buf, &stream,
-                 status == RESPONSES_COMPLETED ? "response.completed" : "response.incomplete",
-                 status, NULL, usage);
-    blocks->ended = true;
+        close_block(writer, status == RESPONSES_COMPLETED ? status : RESPONSES_INCOMPLETE);
+    blocks->finish = reason;
 }
 
 static void begin_events(struct strbuf *buf, const struct sse_stream *stream)
@@ -309,7 +306,7 @@ void responses_choice_events(struct strbuf *buf, const struct reply_head *head,
     take_logprobs(blocks, choice);
     reply_parts_write(&parts, choice);
     if (choice->finish_reason != FINISH_NONE)
-        finish(&writer, usage);
+        finish(&writer, choice->finish_reason);
     buf->failed |= blocks->text.failed || blocks->name.failed || blocks->output.failed ||
                    blocks->logprobs.failed || blocks->pending.failed;
 }
@@ -325,10 +322,20 @@ void responses_pause_events(struct strbuf *buf, const struct sse_stream *stream)
 void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,
                           const struct api_error *err, const char *request_id)
 {
+    struct reply_blocks *blocks = stream->blocks;
+    struct writer writer = {.buf = buf, .head = stream->head, .blocks = blocks};
+    bool cancelled = err && err->code == API_CANCELLED;
     (void)request_id;
-    if (!err || stream->blocks->ended)
-        return;
-    if (!stream->blocks->begun)
+    if (!blocks->begun)
         begin_events(buf, stream);
-    object_event(buf, stream, "response.failed", RESPONSES_FAILED, err, NULL);
+    if (err && !cancelled) {
+        object_event(buf, stream, "response.failed", RESPONSES_FAILED, err, NULL);
+        return;
+    }
+    if (cancelled)
+        finish(&writer, FINISH_NONE);
+    enum responses_status status = responses_status_of(blocks->finish);
+    object_event(buf, stream,
+                 status == RESPONSES_COMPLETED ? "response.completed" : "response.incomplete",
+                 status, NULL, stream->usage);
 }

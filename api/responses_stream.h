@@ -13,8 +13,7 @@ void responses_choice_events(struct strbuf *buf, const struct reply_head *head,
                              const struct reply_usage *usage);
 /* While nothing else comes: it is created, and in progress. Clients count events, not comments. */
 void responses_pause_events(struct strbuf *buf, const struct sse_stream *stream);
-/* Of a stream that fails after its status line; err NULL: it ends well, and nothing is left to say.
- */
+/* The last event, with all of the reply, once it is kept. */
 void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,
                           const struct api_error *err, const char *request_id);
 

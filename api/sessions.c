@@ -20,8 +20,19 @@ bool session_id_valid(const char *id, size_t length)
     return true;
 }
 
+bool response_id_valid(const char *id, size_t length)
+{
+    return session_id_valid(id, length) &&
+           strncmp(id, RESPONSES_ID_PREFIX, strlen(RESPONSES_ID_PREFIX)) == 0;
+}
+
 int session_id_check(const char *id, size_t length, const char *param, struct api_error *err)
 {
+    if (response_id_valid(id, length))
+        return api_error_set(err, API_INVALID_VALUE, param,
+                             "%s: expected a session's name, got \"%.130s\": names that begin "
+                             "with " RESPONSES_ID_PREFIX " are those of responses",
+                             param, id);
     if (session_id_valid(id, length))
         return 0;
     return api_error_set(

@@ -13,6 +13,11 @@ bool session_id_valid(const char *id, size_t length);
 /* The same check; a bad id is an error about the field `param`. */
 int session_id_check(const char *id, size_t length, const char *param, struct api_error *err);
 
+/* Names that begin so are those of kept responses: no other session has one. */
+#define RESPONSES_ID_PREFIX "resp_"
+/* Whether a valid name is that of a response. */
+bool response_id_valid(const char *id, size_t length);
+
 struct session_card {
     const char *id;
     int64_t position;

@@ -40,7 +40,7 @@ struct serve_options {
     int64_t max_state_bytes, idempotency_memory;
     const char *state_dir, *store, *session_durability;
     struct store_tls store_tls;
-    double session_ttl, lease;
+    double session_ttl, response_ttl, lease;
     int64_t store_replicas;
     const char *store_states;
     bool share_prefixes;
@@ -181,8 +181,12 @@ static const struct option ITEMS[] = {
      "most bytes of the files in --state-dir"},
     {"session-ttl", OPTION_SECONDS, FIELD(session_ttl), "seconds", "0", 0, 1e9, NULL,
      "a session that is not used for so long is deleted; 0: never"},
+    {"response-ttl", OPTION_SECONDS, FIELD(response_ttl), "seconds", "86400", 0, 1e9, NULL,
+     "a response of /v1/responses that is not used for so long is deleted; 0: never"},
     {"session-quota", OPTION_BYTES, FIELD(session_quota), "bytes", "0", 0, 1e18, NULL,
-     "most bytes of the sessions of one API key; 0: no limit"},
+     "most bytes of the sessions of one API key; its responses, the least recently used first, "
+     "make "
+     "room; 0: no limit"},
     {"max-state-bytes", OPTION_BYTES, FIELD(max_state_bytes), "bytes", "256M", 1024, 1e12, NULL,
      "largest state file that may be imported; larger ones are refused with 413"},
     {"idempotency-memory", OPTION_BYTES, FIELD(idempotency_memory), "bytes", "auto", 0, 1e15, NULL,
@@ -422,6 +426,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .disk_bytes = options->disk_state,
                    .keeps_files = getenv(SESSIONS_SERVER_KEEPS_FILES) != NULL,
                    .session_ttl_s = options->session_ttl,
+                   .response_ttl_s = options->response_ttl,
                    .memory_durability = strcmp(options->session_durability, "memory") == 0,
                    .session_quota_bytes = options->session_quota},
         .idempotency_bytes = options->idempotency_memory,

@@ -147,6 +147,7 @@ static void make_last_frames(struct completion_stream *stream, struct completion
 {
     struct job *job = &completion->job;
     struct reply_head head = job_reply_head(job);
+    head.ended = job->run.texts_ended;
     struct reply_usage usage =
         job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
     struct reply_timings timings = job_reply_timings(job);

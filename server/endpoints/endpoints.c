@@ -14,6 +14,7 @@
 #include "server/endpoints/models.h"
 #include "server/endpoints/openapi.h"
 #include "server/endpoints/page.h"
+#include "server/endpoints/response_routes.h"
 #include "server/endpoints/responses.h"
 #include "server/endpoints/session_routes.h"
 #include "server/endpoints/session_tokens.h"
@@ -34,6 +35,10 @@ static const struct route ROUTES[] = {
      .end = generate_end},
     {"POST", "/v1/responses/input_tokens", .either = true, .json = true,
      .handle = tokenize_handle_responses},
+    {"GET", "/v1/responses/*", .either = true, .handle = response_routes_get},
+    {"DELETE", "/v1/responses/*", .either = true, .handle = response_routes_delete},
+    {"POST", "/v1/responses/*/cancel", .either = true, .handle = response_routes_cancel},
+    {"GET", "/v1/responses/*/input_items", .either = true, .handle = response_routes_input},
     {"GET", "/v1/models", .either = true, .handle = models_handle},
     {"GET", "/v1/models/**", .either = true, .handle = models_handle_one},
     {"GET", "/v1/sessions", .handle = session_routes_list},
@@ -69,6 +74,8 @@ enum { NUM_ROUTES = sizeof ROUTES / sizeof *ROUTES, NUM_PAGE_ROUTES = 2 };
 static const char *const LACKING[] = {
     /* OpenAI's, Anthropic's, vLLM's */
     "/v1/embeddings",
+    "/v1/responses/compact",
+    "/responses/compact",
     "/v1/responses/**",
     "/v1/messages/**",
     "/v1/rerank",

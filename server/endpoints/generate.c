@@ -198,7 +198,7 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_text(&line, "traceparent", http_traceparent(request));
     log_text(&line, "completion", job->asked.id);
     log_text_cut(&line, "user", job->asked.request.user);
-    log_text(&line, "session", job->asked.request.session_id);
+    log_text(&line, "session", job->asked.request.kept ? NULL : job->asked.request.session_id);
     log_int(&line, "priority", job->asked.request.priority);
     log_int(&line, "status", http_status(request));
     log_text(&line, "outcome", metrics_outcome(outcome));

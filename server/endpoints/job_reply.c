@@ -136,7 +136,8 @@ static int whole_text(struct whole_choice *whole, struct reply_choice *reply, co
 {
     const struct completion_request *request = &job->asked.request;
     if (request->chat.text) {
-        if (chat_choice_take(&whole->chat, request->chat_rules, piece, true))
+        bool last = reply->finish_reason != FINISH_NONE;
+        if (chat_choice_take(&whole->chat, request->chat_rules, piece, last))
             return -1;
         chat_choice_fill(&whole->chat, reply);
         return 0;
@@ -149,18 +150,19 @@ static int whole_text(struct whole_choice *whole, struct reply_choice *reply, co
 }
 
 static int make_choice(struct reply_choice *reply, struct whole_choice *whole, struct job *job,
-                       size_t prompt_index, struct job_choice *choice)
+                       size_t prompt_index, struct job_choice *choice, bool kept)
 {
     const struct completion_request *request = &job->asked.request;
     const struct job_prompt *prompt = &job->prepared.prompts[prompt_index];
-    struct piece *piece = &choice->piece;
+    struct piece *piece = kept && request->stream ? &choice->put : &choice->piece;
+    bool logprobs = request->logprobs >= 0 && !kept;
     piece_seal(piece);
     job_reply_ending(reply, job, choice->finish, choice->stop_index, choice->stop_token);
     if (whole_text(whole, reply, job, prompt, piece) ||
-        (request->logprobs >= 0 && join_logprobs(whole, job, prompt, piece)) ||
+        (logprobs && join_logprobs(whole, job, prompt, piece)) ||
         (request->return_token_ids && whole_ids(whole, piece)))
         return -1;
-    if (request->logprobs >= 0)
+    if (logprobs)
         reply->logprobs = &whole->logprobs;
     whole->prompt_logprobs = job_reply_prompt_logprobs(job, prompt);
     if (request->prompt_logprobs >= 0)
@@ -200,7 +202,7 @@ static struct job_choice *ranked(struct job *job, size_t prompt, int rank)
     return &candidates[rank];
 }
 
-int job_reply_encode(struct strbuf *body, struct completion *completion)
+static int encode(struct strbuf *body, struct completion *completion, bool kept)
 {
     struct job *job = &completion->job;
     size_t per_prompt = (size_t)job->asked.request.n;
@@ -213,7 +215,7 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
         size_t prompt = i / per_prompt;
         int rank = (int)(i % per_prompt);
         replies[i].index = reply_index(job, prompt, rank);
-        result = make_choice(&replies[i], &wholes[i], job, prompt, ranked(job, prompt, rank));
+        result = make_choice(&replies[i], &wholes[i], job, prompt, ranked(job, prompt, rank), kept);
         reasoning += wholes[i].chat.reasoning_tokens;
     }
     if (result == 0) {
@@ -221,6 +223,9 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
         struct reply_usage usage = job_reply_usage(job, job->run.generated, reasoning);
         struct reply_timings timings = job_reply_timings(job);
         struct session_card session;
+        head.ended = job->run.texts_ended;
+        if (kept)
+            head.warnings = NULL;
         completion->format->encode(body, &head, replies, count, &usage, &timings,
                                    job_reply_session(job, &session));
     }
@@ -236,6 +241,16 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
         return 0;
     strbuf_clear(body);
     return -1;
+}
+
+int job_reply_encode(struct strbuf *body, struct completion *completion)
+{
+    return encode(body, completion, false);
+}
+
+int job_reply_encode_kept(struct strbuf *body, struct completion *completion)
+{
+    return encode(body, completion, true);
 }
 
 /* What tool calls take beyond their text, in memory and in the reply. */
@@ -258,7 +273,8 @@ size_t job_reply_bytes(const struct job *job)
     size_t ranked = (size_t)(request->prompt_logprobs + 1) * BYTES_PER_RANKED;
     for (size_t i = 0; i < job->run.num_choices; i++) {
         const struct job_prompt *prompt = &job->prepared.prompts[i / (size_t)request->best_of];
-        const struct piece *piece = &job->run.choices[i].piece;
+        const struct job_choice *choice = &job->run.choices[i];
+        const struct piece *piece = choice->put.num_tokens ? &choice->put : &choice->piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         size_t copies = request->chat.text ? 3 : 1; /* held, taken apart, and in the reply */
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +

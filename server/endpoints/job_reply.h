@@ -6,7 +6,7 @@
 
 #include "server/endpoints/completion.h"
 
-/* These borrow from the job. */
+/* These borrow from the job. Of a head `ended` is still to be set. */
 struct reply_head job_reply_head(const struct job *job);
 struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning);
 struct reply_timings job_reply_timings(const struct job *job);
@@ -25,6 +25,10 @@ void job_reply_ending(struct reply_choice *reply, const struct job *job, enum fi
 
 /* Appends the reply of a job without stream that ended well. -1: out of memory; *body is empty. */
 int job_reply_encode(struct strbuf *body, struct completion *completion);
+
+/* The same of a response that is kept, as its turn has it: without warnings and
+ * log-probabilities. */
+int job_reply_encode_kept(struct strbuf *body, struct completion *completion);
 
 /* About how many bytes job_reply_encode will make. */
 size_t job_reply_bytes(const struct job *job);

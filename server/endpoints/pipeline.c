@@ -12,6 +12,8 @@
 #include "server/states/session_ask.h"
 #include "server/states/session_quota.h"
 
+#include <time.h>
+
 /* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
 enum { LONG_REPLY_BYTES = 32 * 1024 };
 
@@ -169,10 +171,26 @@ static void run_settle(struct task *task)
     settle(&of_task(task)->job);
 }
 
+/* The object of a response that is kept. */
+static void record_object(struct completion *completion)
+{
+    struct job *job = &completion->job;
+    struct error err = ERROR_INIT;
+    if (job_reserve(job, job_reply_bytes(job), &err) == 0 &&
+        job_reply_encode_kept(&job->chat.object, completion) == 0)
+        return;
+    error_set(&err, ERROR_NO_MEMORY, "out of memory for the response");
+    token_list_clear(&job->bound.taken);
+    job_fail_engine(job, &err);
+}
+
 /* The turn of a chat. */
 static void run_record(struct task *task)
 {
-    chat_job_record(&of_task(task)->job);
+    struct completion *completion = of_task(task);
+    if (completion->job.asked.request.kept && completion->job.bound.taken.ids)
+        record_object(completion);
+    chat_job_record(&completion->job);
     to_engine(of_task(task), run_settle);
 }
 
@@ -188,6 +206,7 @@ static void finish(struct job *job)
 {
     struct error err = ERROR_INIT;
     bool well = job->task.error.code == API_OK;
+    job->run.texts_ended = (int64_t)time(NULL);
     job_leave_queue(job);
     /* If there is no room for the reply, the session stays as it was. */
     if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))
@@ -299,7 +318,9 @@ static void run_shorten(struct task *task)
         job_fail_cancelled(job);
     else if (chat_job_shorten(job, &err))
         job_fail(job, &err);
-    if (job->failed)
+    if (job->failed && job->bound.session)
+        to_engine(completion, run_finish);
+    else if (job->failed)
         finish(job);
     else
         to_workers(completion, run_prepare, prompt_bytes(job));
@@ -356,6 +377,23 @@ static void asked(void *context, const struct api_error *not_there)
     bind(completion, not_there);
 }
 
+static void ask(struct completion *completion, enum session_need need, const char *kept)
+{
+    const struct job *job = &completion->job;
+    session_ask(job->task.service->sessions, job->asked.owner, job->asked.request.session_id, need,
+                kept, job->bound.claim, asked, completion);
+}
+
+/* The same of the response that it goes on from: now for its own. */
+static void asked_previous(void *context, const struct api_error *not_there)
+{
+    struct completion *completion = context;
+    if (not_there)
+        asked(completion, not_there);
+    else
+        ask(completion, SESSION_CHANGES, completion->job.asked.request.begins_with);
+}
+
 static void run_bind(struct task *task)
 {
     struct completion *completion = of_task(task);
@@ -367,9 +405,11 @@ static void run_bind(struct task *task)
     }
     claim_turn(job);
     atomic_fetch_add(&task->service->metrics.waiting_for_sessions, 1);
-    session_ask(sessions, job->asked.owner, job->asked.request.session_id,
-                job->asked.request.store ? SESSION_CHANGES : SESSION_USES, NULL, job->bound.claim,
-                asked, completion);
+    if (job->asked.request.kept && job->asked.request.begins_with)
+        session_ask(sessions, job->asked.owner, job->asked.request.begins_with, SESSION_USES, NULL,
+                    NULL, asked_previous, completion);
+    else
+        ask(completion, job->asked.request.store ? SESSION_CHANGES : SESSION_USES, NULL);
 }
 
 /* Enter. Takes what `parsed` holds. */

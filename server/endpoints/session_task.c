@@ -115,6 +115,11 @@ static void ask_to_make(void *context, const struct api_error *err)
         on_asked(task, err);
 }
 
+static bool names_one(const struct session_task *task)
+{
+    return task->kind->names_session || task->kind->names_response;
+}
+
 static void run_perform(struct task *base)
 {
     struct session_task *task = of_task(base);
@@ -129,7 +134,7 @@ static void run_perform(struct task *base)
         return;
     }
     struct sessions *sessions = base->service->sessions;
-    if (task->kind->names_session && sessions_shared(sessions) && !task->asked)
+    if (names_one(task) && sessions_shared(sessions) && !task->asked)
         session_ask(sessions, task->owner, task->id, task->kind->need, NULL, NULL, ask_to_make,
                     task);
     else
@@ -167,7 +172,9 @@ static int read_request(struct session_task *task, struct http_request *request,
     const char *id = request->parameter;
     if (task->kind->names_session && session_id_check(id, strlen(id), "id", err))
         return -1;
-    if (task->kind->names_session)
+    if (task->kind->names_response && !response_id_valid(id, strlen(id)))
+        return api_error_set(err, API_RESPONSE_NOT_FOUND, NULL, "there is no response \"%s\"", id);
+    if (names_one(task))
         snprintf(task->id, sizeof task->id, "%s", id);
     return task->kind->read ? task->kind->read(task, request, err) : 0;
 }

@@ -27,6 +27,7 @@ struct session_task_kind {
     int status;               /* of a reply that went well */
     const char *content_type; /* of that; NULL: it is empty */
     bool names_session;       /* in its path */
+    bool names_response;      /* the same of a kept response */
     bool keyed;               /* takes an Idempotency-Key */
     /* Where servers share the sessions: what it needs of that of the path. */
     enum session_need need;

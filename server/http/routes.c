@@ -89,6 +89,17 @@ bool route_methods(const struct route_table *table, const char *path, char *list
     return list_methods(table, path, is_server(path), list, size);
 }
 
+/* Whether clients know the path from elsewhere: by its name, or also by an asterisk. */
+static bool is_lacking(const struct route_table *table, const char *path, bool by_name)
+{
+    char parameter[256];
+    for (size_t i = 0; i < table->num_lacking; i++)
+        if (by_name ? strcmp(table->lacking[i], path) == 0
+                    : matches(table->lacking[i], path, parameter, sizeof parameter))
+            return true;
+    return false;
+}
+
 const struct route *route_find(const struct route_table *table, const char *method,
                                const char *path, char *parameter, size_t size,
                                struct api_error *err)
@@ -97,16 +108,13 @@ const struct route *route_find(const struct route_table *table, const char *meth
     for (size_t i = 0; i < table->count; i++)
         if (serves(&table->routes[i], method) && leads_to(&table->routes[i], path, parameter, size))
             return &table->routes[i];
-    if (list_methods(table, path, false, methods, sizeof methods)) {
+    bool named = is_lacking(table, path, true);
+    if (!named && list_methods(table, path, false, methods, sizeof methods))
         api_error_method(err, method, methods);
-        return NULL;
-    }
-    for (size_t i = 0; i < table->num_lacking; i++)
-        if (matches(table->lacking[i], path, parameter, size)) {
-            api_error_set(err, API_NOT_IMPLEMENTED, NULL, "%s is not implemented, %s is", path,
-                          table->instead);
-            return NULL;
-        }
-    api_error_unknown_path(err, path);
+    else if (named || is_lacking(table, path, false))
+        api_error_set(err, API_NOT_IMPLEMENTED, NULL, "%s is not implemented, %s is", path,
+                      table->instead);
+    else
+        api_error_unknown_path(err, path);
     return NULL;
 }

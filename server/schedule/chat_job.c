@@ -5,6 +5,7 @@
 #include "api/chat_rules.h"
 #include "api/chat_shorten.h"
 #include "api/request.h"
+#include "api/responses_turns.h"
 #include "engine/text/detokenize.h"
 #include "server/log.h"
 #include "server/own_tokens.h"
@@ -23,8 +24,11 @@ static int reserve(struct job *job, size_t bytes, struct api_error *err)
     return job_reserve(job, bytes, &full) ? api_error_from_engine(err, &full, "messages") : 0;
 }
 
+/* Of a response that goes on from another, the body has all messages itself. */
 static struct chat_history history_of(const struct job *job)
 {
+    if (job->asked.request.begins_with)
+        return (struct chat_history){0};
     return (struct chat_history){.turns = job->chat.turns, .length = job->chat.turns_length};
 }
 
@@ -66,6 +70,20 @@ static bool goes_on(const struct job *job, size_t *from)
     return true;
 }
 
+/* Puts the messages of the responses before into the body. */
+static int gather(struct job *job, struct completion_limits *limits, struct api_error *err)
+{
+    struct completion_request *request = &job->asked.request;
+    if (!request->begins_with)
+        return 0;
+    request->chat_replied = true;
+    limits->warnings = NULL; /* they have been warned of */
+    int result = responses_turns_gather(&request->chat, job->chat.turns, job->chat.turns_length,
+                                        request->echoed, limits, err);
+    limits->warnings = &job->task.warnings;
+    return result == 0 ? reserve(job, request->chat.length, err) : -1;
+}
+
 int chat_job_render(struct job *job, struct api_error *err)
 {
     struct completion_request *request = &job->asked.request;
@@ -76,6 +94,8 @@ int chat_job_render(struct job *job, struct api_error *err)
     limits.warnings = &job->task.warnings;
     size_t from = 0;
     struct completion_prompt whole;
+    if (gather(job, &limits, err))
+        return -1;
     if (chat_render_body(&whole, &request->chat_rules, &request->chat, &history, &limits, err))
         return -1;
     chat->text = whole.text;
@@ -105,6 +125,23 @@ int chat_job_render(struct job *job, struct api_error *err)
 
 /* ---- turns that go ---- */
 
+/* With a session the turn goes by all of the text. */
+static int take_text(struct job *job, struct api_error *err)
+{
+    const struct completion_prompt *prompt = &job->asked.request.prompts[0];
+    struct job_chat *chat = &job->chat;
+    if (!chat->text)
+        return 0;
+    char *text = malloc(prompt->length + 1);
+    if (!text)
+        return out_of_memory(err);
+    memcpy(text, prompt->text, prompt->length + 1);
+    free(chat->text);
+    chat->text = text;
+    chat->text_length = prompt->length;
+    return 0;
+}
+
 /* The body and the text of a chat that has become shorter. The rules of its replies, and what
  * constrains them, go by its tools and its end, which are as they were. */
 static int take_shorter(struct job *job, const json_t *fields, struct api_error *err)
@@ -127,7 +164,7 @@ static int take_shorter(struct job *job, const json_t *fields, struct api_error 
     free(prompt->text);
     span_list_clear(&prompt->input);
     *prompt = shorter;
-    return 0;
+    return take_text(job, err);
 }
 
 int chat_job_shorten(struct job *job, struct api_error *err)
@@ -158,6 +195,20 @@ void chat_job_warn(struct job *job)
 
 /* ---- the turn ---- */
 
+static int write_response(struct job *job, const struct chat_turn *turn, struct api_error *err)
+{
+    enum { COPIES = 2 };
+    struct job_chat *chat = &job->chat;
+    const struct responses_echo *asked = job->asked.request.echoed;
+    if (reserve(job, COPIES * (chat->turns_length + chat->object.length + asked->asked_length),
+                err) ||
+        responses_turns_inherit(&chat->record, chat->turns, chat->turns_length, turn->position,
+                                err))
+        return -1;
+    return responses_turns_write(&chat->record, turn, asked, chat->object.data, chat->object.length,
+                                 err);
+}
+
 /* Those of the history, less those whose tokens are no longer what they were, which end with the
  * new turn; then this. */
 static int write_turns(struct job *job, const struct chat_turn_reply *reply, struct api_error *err)
@@ -171,6 +222,8 @@ static int write_turns(struct job *job, const struct chat_turn_reply *reply, str
         .text_length = chat->text_length + reply->length,
         .text_hash = chat_turns_hash(chat->text, chat->text_length, reply->text, reply->length)};
     size_t kept = chat->turns_length, length = reply->length + reply->special.count * SPAN;
+    if (job->asked.request.kept)
+        return write_response(job, &turn, err);
     if (reserve(job, length + COPIES * (kept + job->asked.request.chat.length + length), err))
         return -1;
     if (prompt->replaces)
@@ -201,6 +254,8 @@ void chat_job_record(struct job *job)
         write_turns(job, &reply, &err);
     free(text);
     span_list_clear(&reply.special);
+    if (err.code == API_OK && chat_job_said(job))
+        chat_job_remember(job);
     if (err.code == API_OK)
         return;
     /* The session stays as it was. */
@@ -217,13 +272,21 @@ static struct own_text own_text(const struct job *job, const char *text, size_t 
                              text, length};
 }
 
+/* Whether its prompt is all of its text, and no session says what of that are special tokens. */
+static bool is_whole(const struct job *job)
+{
+    const struct completion_request *request = &job->asked.request;
+    return !request->session_id ||
+           (request->kept && request->prompts[0].length == job->chat.text_length);
+}
+
 int chat_job_find_own(struct job *job, struct api_error *err)
 {
     struct completion_prompt *prompt = &job->asked.request.prompts[0];
     const struct own_text text = own_text(job, prompt->text, prompt->length);
     struct error error = ERROR_INIT;
     size_t before = prompt->input.capacity;
-    if (!chat_job(job) || job->asked.request.session_id)
+    if (!chat_job(job) || !is_whole(job))
         return 0;
     if (own_tokens_find(job->task.service->own_tokens, &text, &prompt->input, &error))
         return api_error_from_engine(err, &error, "messages");
@@ -242,7 +305,7 @@ static bool shows(const struct job *job, int32_t id)
 
 void chat_job_say(const struct job *job, struct job_choice *choice, struct token_list *ids)
 {
-    if (!chat_job(job) || job->asked.request.session_id || !job->task.service->own_tokens)
+    if (!chat_job(job) || !is_whole(job) || !job->task.service->own_tokens)
         return;
     for (size_t i = 0; i < ids->count; i++)
         if (shows(job, ids->ids[i])) {

@@ -27,8 +27,8 @@ int chat_job_take(struct job *job, const struct session *session, struct api_err
  * behind the text of the turns; where that text is another now, it is the whole text. */
 int chat_job_render(struct job *job, struct api_error *err);
 
-/* A renderer, of a chat without a session whose prompt has no room: drops the oldest turns of it,
- * and makes the text of the rest. If there is but one turn, no more will go. */
+/* A renderer, of a chat whose prompt has no room, and no session but its own: drops the oldest
+ * turns of it, and makes the text of the rest. If there is but one turn, no more will go. */
 int chat_job_shorten(struct job *job, struct api_error *err);
 /* Warns of the turns that went. */
 void chat_job_warn(struct job *job);

@@ -42,6 +42,7 @@ void job_clear(struct job *job)
         clear_prompt(&prepared->prompts[i]);
     for (size_t i = 0; i < job->run.num_choices; i++) {
         piece_clear(&job->run.choices[i].piece);
+        piece_clear(&job->run.choices[i].put);
         token_list_clear(&job->run.choices[i].said);
     }
     free(prepared->prompts);
@@ -55,6 +56,7 @@ void job_clear(struct job *job)
     token_list_clear(&job->bound.taken);
     free(job->chat.turns);
     free(job->chat.text);
+    strbuf_clear(&job->chat.object);
     strbuf_clear(&job->chat.record);
     completion_request_clear(&job->asked.request);
 }
@@ -83,7 +85,7 @@ static int64_t estimate_tokens(const struct completion_request *request)
     tokens += (int64_t)request->constraint.length / 4;
     tokens += (int64_t)(request->user ? strlen(request->user) : 0) / 4;
     tokens += (int64_t)request->cache_salt_length / 4;
-    if (request->session_id)
+    if (request->session_id || request->kept)
         tokens += (int64_t)(request->chat.length / 4); /* its prompt is still to be made */
     return tokens + 16 * (int64_t)request->num_prompts * request->best_of;
 }
@@ -141,7 +143,12 @@ int job_take_request(struct job *job, struct completion_request *request, const 
     }
     if (!job->prepared.prompts || !run->choices)
         return out_of_memory(err);
-    return name_job(&job->asked, prefix, err);
+    if (name_job(&job->asked, prefix, err))
+        return -1;
+    if (!request->kept)
+        return 0;
+    job->asked.request.session_id = strdup(job->asked.id);
+    return job->asked.request.session_id ? 0 : out_of_memory(err);
 }
 
 int job_enter_queue(struct job *job, struct api_error *err)

@@ -47,6 +47,7 @@ struct job_choice {
     int64_t generated;
     double sum_logprob;
     bool prompt_told;       /* stream: a record has said that the prompt is ready */
+    struct piece put;       /* of a kept response's stream: all that was put into the outbox */
     struct token_list said; /* of a chat (chat_job.h): what was generated; without ids: no matter */
 };
 
@@ -105,6 +106,7 @@ struct job_chat {
     size_t turns_length;
     char *text; /* [text_length]: all of the rendering */
     size_t text_length;
+    struct strbuf object; /* of a kept response, as its turn has it */
     struct strbuf record; /* the turns that it is to hold */
 };
 
@@ -115,6 +117,7 @@ struct job_run {
     int64_t generated; /* tokens of all choices */
     int64_t peak_state_bytes;
     double started, ended;     /* clock_seconds(); 0: not yet */
+    int64_t texts_ended;       /* seconds since 1970; the same */
     double prefilled;          /* the same: all texts had begun; while they begin, the last */
     int64_t prefill_generated; /* tokens of all choices until then */
     struct job *next;          /* in the scheduler's lists */

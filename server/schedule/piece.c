@@ -43,6 +43,21 @@ struct reply_token *piece_add(struct piece *piece, struct token_logprob **top)
     return &piece->tokens[at];
 }
 
+int piece_join(struct piece *piece, const struct piece *more)
+{
+    struct token_logprob *top;
+    for (size_t i = 0; i < more->num_tokens; i++) {
+        struct reply_token *token = piece_add(piece, &top);
+        if (!token)
+            return -1;
+        *token = more->tokens[i];
+        token->top = NULL;
+        token->num_top = 0;
+    }
+    strbuf_append(&piece->text, more->text.data, more->text.length);
+    return piece->text.failed ? -1 : 0;
+}
+
 void piece_keep(struct piece *piece, size_t first, size_t count)
 {
     size_t tops = (size_t)piece->num_top;

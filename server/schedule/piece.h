@@ -20,6 +20,9 @@ void piece_clear(struct piece *piece);
 /* Adds a token: returns its entry, and in *top its [num_top] alternatives. NULL: no memory. */
 struct reply_token *piece_add(struct piece *piece, struct token_logprob **top);
 
+/* Adds the text and the tokens of a piece, without their alternatives. -1: no memory. */
+int piece_join(struct piece *piece, const struct piece *more);
+
 /* Keeps `count` tokens from `first` on, and drops the others. */
 void piece_keep(struct piece *piece, size_t first, size_t count);
 

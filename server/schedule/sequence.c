@@ -119,6 +119,16 @@ static size_t tokens_before(const struct sequence *sequence, size_t held)
     return count;
 }
 
+/* What is put out is a part of the response that is kept. */
+static int keep_put(struct sequence *sequence, struct error *err)
+{
+    struct piece *put = &sequence->choice->put;
+    size_t before = piece_bytes(put) + put->text.capacity;
+    if (piece_join(put, &sequence->choice->piece))
+        return no_memory(err);
+    return job_reserve(sequence->job, piece_bytes(put) + put->text.capacity - before, err);
+}
+
 /* Moves `text_length` bytes of the choice's piece, and the tokens that begin there, into the
  * outbox.
  */
@@ -148,6 +158,8 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
     if (result)
         return no_memory(err);
     if (grown && job_reserve(job, grown, err))
+        return -1;
+    if (job->asked.request.kept && keep_put(sequence, err))
         return -1;
     piece_keep(piece, piece->num_tokens, tokens - piece->num_tokens);
     piece->text.length = held;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/session_job.h"
 
+#include "api/responses_echo.h"
 #include "server/schedule/chat_job.h"
 
 #include <stdio.h>
@@ -29,11 +30,25 @@ static int take_context(struct job *job, const struct session *session, struct a
     return 0;
 }
 
+/* The response that it goes on from is only read: *session stays NULL if there is none to be. */
+static int find_previous(struct job *job, const struct session **session, struct api_error *err)
+{
+    struct sessions *sessions = job->task.service->sessions;
+    const char *id = job->asked.request.begins_with;
+    if (!id)
+        return 0;
+    if (!sessions_find(sessions, job->asked.owner, id, NULL))
+        return api_error_set(err, API_PREVIOUS_NOT_FOUND, NULL, "there is no response \"%s\"", id);
+    return sessions_peek(sessions, job->asked.owner, id, -1, session, err);
+}
+
 int session_job_bind(struct job *job, struct api_error *err)
 {
     struct sessions *sessions = job->task.service->sessions;
     const struct completion_request *request = &job->asked.request;
-    const struct session *session;
+    const struct session *session = NULL;
+    if (find_previous(job, &session, err))
+        return -1;
     if (!request->store) {
         if (sessions_peek(sessions, job->asked.owner, request->session_id,
                           request->expected_position, &session, err))
@@ -45,7 +60,7 @@ int session_job_bind(struct job *job, struct api_error *err)
     if (sessions_bind(sessions, job->asked.owner, request->session_id, request->expected_position,
                       &job->bound.session, err))
         return -1;
-    return take_context(job, job->bound.session, err);
+    return take_context(job, request->kept ? session : job->bound.session, err);
 }
 
 int session_job_admit(struct job *job, struct api_error *err)
@@ -66,6 +81,8 @@ int session_job_admit(struct job *job, struct api_error *err)
         int64_t turn = chat_job(job)
                            ? (int64_t)request->chat.length + request->max_tokens * BYTES_OF_TOKEN
                            : 0;
+        if (request->kept)
+            turn += (int64_t)(job->chat.turns_length + responses_echo_bytes(request->echoed));
         if (sessions_admit(sessions, job->bound.session, count + request->max_tokens, turn,
                            &refusal) == 0)
             return 0;
@@ -117,9 +134,10 @@ static void on_settled(void *context, const struct api_error *err)
 
 void session_job_settle(struct job *job, void (*done)(struct job *job))
 {
-    /* What has been generated stays, also when a client or a drain ends the job. */
+    /* What has been generated stays, also when a client or a drain ends the job. But a response
+     * that a drain ends has failed: its client asks again. */
     bool keeps = job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
-                 job->task.error.code == API_DRAINING;
+                 (job->task.error.code == API_DRAINING && !job->asked.request.kept);
     struct session_content content = {0};
     job->bound.settled = done;
     if (keeps) {

@@ -13,7 +13,7 @@ static inline bool session_job(const struct job *job)
 }
 
 /* Engine thread: finds or makes the job's session, which is busy from then on, and puts what it
- * holds before the job's prompt. */
+ * holds before the job's prompt; of a response, what that holds which it goes on from. */
 int session_job_bind(struct job *job, struct api_error *err);
 /* Engine thread: whether the quota of the session's owner allows the prompt and max_tokens. */
 int session_job_admit(struct job *job, struct api_error *err);

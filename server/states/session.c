@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/session.h"
 
+#include "api/sessions.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "server/store/store.h"
@@ -45,6 +46,16 @@ size_t session_place(const struct sessions *sessions, const char *owner, const c
     return low;
 }
 
+bool session_is_response(const char *id)
+{
+    return response_id_valid(id, strlen(id));
+}
+
+double session_ttl(const struct sessions *sessions, const char *id)
+{
+    return session_is_response(id) ? sessions->options.response_ttl_s : sessions->options.ttl_s;
+}
+
 struct session *session_lookup(const struct sessions *sessions, const char *owner, const char *id)
 {
     bool found;
@@ -60,6 +71,15 @@ static void release(struct session *session)
     session->held = false;
 }
 
+void session_set_leaves(struct session *session, bool leaves)
+{
+    if (session->leaves == leaves)
+        return;
+    session->leaves = leaves;
+    session->sessions->left_tokens += leaves ? session->count : -session->count;
+    session->sessions->left_turns += leaves ? session->turns_length : -session->turns_length;
+}
+
 void session_claims_free(struct session_claim *first)
 {
     for (struct session_claim *next; first; first = next) {
@@ -71,6 +91,7 @@ void session_claims_free(struct session_claim *first)
 static void session_free(struct session *session)
 {
     session_set_unsaved(session, false);
+    session_set_leaves(session, false);
     session->sessions->tokens -= session->count;
     session->sessions->turns -= session->turns_length;
     release(session);

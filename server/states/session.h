@@ -43,6 +43,7 @@ struct session {
     bool held;      /* the tree holds its tokens */
     bool busy;      /* a request or a change is at work on it */
     bool fresh;     /* being made: nobody has been told of it */
+    bool leaves;    /* a response: it is being removed, to make room */
     /* In the store. */
     char name[STORE_NAME_SIZE];     /* of its row */
     bool stored;                    /* its row has been begun, and may not be whole */
@@ -68,9 +69,10 @@ struct session {
 };
 
 struct sessions {
-    int64_t tokens; /* of all of them */
-    int64_t turns;  /* bytes of all of their turns */
-    int64_t growth; /* of all of them, together */
+    int64_t tokens;                  /* of all of them */
+    int64_t turns;                   /* bytes of all of their turns */
+    int64_t growth;                  /* of all of them, together */
+    int64_t left_tokens, left_turns; /* of these, of those that leave */
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
@@ -91,6 +93,10 @@ struct session_clock session_clock(const struct sessions *sessions); /* now */
 /* Where in the list the session is, or would be put. */
 size_t session_place(const struct sessions *sessions, const char *owner, const char *id,
                      bool *found);
+/* Whether that is the name of a kept response. */
+bool session_is_response(const char *id);
+/* The seconds that a session of that name lives unused; 0: for ever. */
+double session_ttl(const struct sessions *sessions, const char *id);
 /* NULL: there is none. */
 struct session *session_lookup(const struct sessions *sessions, const char *owner, const char *id);
 /* Adds a fresh session without tokens to the table, which has none of that name. salt: of its
@@ -100,6 +106,8 @@ struct session *session_enter(struct sessions *sessions, const char *owner, cons
 /* The request at work may leave it with so many tokens, and so many more bytes of turns; 0, 0: none
  * is at work. */
 void session_promise(struct session *session, int64_t tokens, int64_t turns);
+/* It is being removed, and no longer counts; or it is not after all. */
+void session_set_leaves(struct session *session, bool leaves);
 /* Takes it out of the table and frees it. */
 void session_leave(struct session *session);
 /* The same, and drops what is left of its own branch of the tree. */

@@ -28,10 +28,12 @@ static bool is_in_question(const struct session *session, const struct session_q
 
 /* Copies that nobody works on or asks for go, the least recently used first, until the answer and
  * as much again would fit. */
-static void make_room(const struct session_question *answered, int64_t tokens)
+static void make_room(const struct session_question *answered, int64_t tokens, int64_t turns)
 {
     struct sessions *sessions = answered->sessions;
-    while (!session_quota_fit(sessions, 1, 2 * (sessions->tokens + tokens) - sessions->tokens)) {
+    const int64_t more = tokens + turns / SESSION_TOKEN_BYTES;
+    while (!session_quota_fit(
+        sessions, 1, sessions->tokens + sessions->turns / SESSION_TOKEN_BYTES + 2 * more)) {
         struct session *oldest = NULL;
         for (size_t i = 0; i < sessions->count; i++) {
             struct session *at = sessions->list[i];
@@ -70,7 +72,7 @@ static int take_row(struct session_question *question, struct api_error *err)
         session_leave(session);
         session = NULL;
     }
-    make_room(question, row->count);
+    make_room(question, row->count, row->turns_length);
     if (!session && !(session = session_enter(sessions, meta.owner, meta.id, meta.space)))
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
     session_changes_take(session, &(struct session_content){.tokens = row->tokens,
@@ -98,7 +100,7 @@ static int take_none(struct session_question *question, struct api_error *err)
     }
     if (session || !question->op.lease.holder[0])
         return 0;
-    make_room(question, 0);
+    make_room(question, 0, 0);
     if (!session_enter(sessions, question->owner, question->id, ""))
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
     return 0;
@@ -264,7 +266,7 @@ static void tell_row(const struct session_question *question, const struct store
     struct session_meta meta;
     struct session_view view;
     if (session_meta_parse(&meta, row->meta, row->meta_length) ||
-        strcmp(meta.owner, question->owner) != 0)
+        strcmp(meta.owner, question->owner) != 0 || session_is_response(meta.id))
         return;
     sessions_view_found(sessions, &meta, row->count, &view);
     view.used = row->used;

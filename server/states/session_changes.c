@@ -117,6 +117,7 @@ static void free_again(struct session *session)
 {
     session_leases_give(session);
     session->busy = session->fresh = false;
+    session_set_leaves(session, false);
     session_promise(session, 0, 0);
 }
 
@@ -566,8 +567,9 @@ void session_changes_use(struct session *session)
     const struct sessions_options *options = &session->sessions->options;
     double behind = MOST_BEHIND_SECONDS;
     session_use(session);
-    if (options->ttl_s > 0 && options->ttl_s < TTL_PARTS * behind)
-        behind = options->ttl_s / TTL_PARTS;
+    double ttl = session_ttl(session->sessions, session->meta.id);
+    if (ttl > 0 && ttl < TTL_PARTS * behind)
+        behind = ttl / TTL_PARTS;
     if (!session->stored || options->shared || session->meta.used - session->noted < behind)
         return;
     session->noted = session->meta.used;

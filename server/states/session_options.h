@@ -20,12 +20,13 @@ struct session_clock {
 struct sessions_options {
     struct engine *engine;
     struct state_tree *tree;
-    struct store *store; /* NULL: in memory only */
-    bool shared;         /* other servers use the store, too */
-    bool memory_only;    /* the store has changes later than their clients are told of them */
-    double ttl_s;        /* unused for so long: deleted; 0: never */
-    int64_t quota_bytes; /* of an owner's sessions; 0: any */
-    int64_t texts_bytes; /* of memory, for the tokens of sessions and checkpoints; 0: any */
+    struct store *store;   /* NULL: in memory only */
+    bool shared;           /* other servers use the store, too */
+    bool memory_only;      /* the store has changes later than their clients are told of them */
+    double ttl_s;          /* unused for so long: deleted; 0: never */
+    double response_ttl_s; /* the same of kept responses */
+    int64_t quota_bytes;   /* of an owner's sessions; 0: any */
+    int64_t texts_bytes;   /* of memory, for the tokens of sessions and checkpoints; 0: any */
     void (*read_clock)(struct session_clock *now); /* NULL: the machine's */
 };
 

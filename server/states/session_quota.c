@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/session_quota.h"
 
+#include "server/states/session_changes.h"
 #include "server/states/session_leases.h"
 #include "server/store/store.h"
 
@@ -10,7 +11,8 @@
 static int64_t memory_with(const struct sessions *sessions, size_t more, int64_t tokens)
 {
     enum { SESSION_BYTES = 1024 };
-    return (sessions->tokens + tokens) * SESSION_TOKEN_BYTES + sessions->turns +
+    return (sessions->tokens - sessions->left_tokens + tokens) * SESSION_TOKEN_BYTES +
+           sessions->turns - sessions->left_turns +
            (int64_t)(sessions->count + more) * SESSION_BYTES;
 }
 
@@ -65,16 +67,69 @@ static int refuse(const struct sessions *sessions, int64_t wanted, int64_t held,
                          (long long)sessions->options.quota_bytes);
 }
 
-int session_quota_check(const struct sessions *sessions, const char *owner,
-                        const struct session *session, int64_t tokens, int64_t turns,
-                        struct api_error *err)
+/* ---- responses make room ---- */
+
+/* Whether it may be removed for another. Copies of what servers share go otherwise. */
+static bool may_leave(const struct session *session, const struct session *other)
 {
-    int64_t quota = sessions->options.quota_bytes, held = 0;
+    return session != other && !session->busy && !session->fresh && !session->leaves &&
+           !session->sessions->options.shared && session_is_response(session->meta.id);
+}
+
+/* Removes the response that has been unused for longest: the owner's (NULL: anybody's). Returns
+ * what it counted; 0: there is none. */
+static int64_t drop_response(struct sessions *sessions, const char *owner,
+                             const struct session *other)
+{
+    struct session *oldest = NULL;
+    for (size_t i = 0; i < sessions->count; i++) {
+        struct session *at = sessions->list[i];
+        if (may_leave(at, other) && (!owner || strcmp(at->meta.owner, owner) == 0) &&
+            (!oldest || at->since < oldest->since))
+            oldest = at;
+    }
+    int64_t bytes = oldest ? most_bytes(oldest) : 0;
+    if (!oldest)
+        return 0;
+    session_set_leaves(oldest, true);
+    session_changes_remove(oldest, NULL, NULL);
+    return bytes;
+}
+
+/* Makes memory, if there are responses enough. */
+static bool make_memory(struct sessions *sessions,
+                        bool fits(const struct sessions *sessions, size_t more, int64_t tokens),
+                        size_t more, int64_t tokens, const struct session *other)
+{
+    int64_t bytes = 0;
+    if (fits(sessions, more, tokens))
+        return true;
+    for (size_t i = 0; i < sessions->count; i++)
+        if (may_leave(sessions->list[i], other))
+            bytes +=
+                sessions->list[i]->count * SESSION_TOKEN_BYTES + sessions->list[i]->turns_length;
+    if (!fits(sessions, more, tokens - bytes / SESSION_TOKEN_BYTES))
+        return false;
+    for (size_t i = sessions->count; i > 0 && !fits(sessions, more, tokens); i--)
+        drop_response(sessions, NULL, other);
+    return true;
+}
+
+bool session_quota_make_fit(struct sessions *sessions, size_t more, int64_t tokens)
+{
+    return make_memory(sessions, session_quota_fit, more, tokens, NULL);
+}
+
+int session_quota_check(struct sessions *sessions, const char *owner, const struct session *session,
+                        int64_t tokens, int64_t turns, struct api_error *err)
+{
+    int64_t quota = sessions->options.quota_bytes, held = 0, may_go = 0;
     int64_t wanted =
         session_state_bytes(sessions, tokens) + (session ? session->turns_length : 0) + turns;
     bool found;
-    if (!may_grow(sessions, session ? 0 : 1,
-                  tokens - (session ? session->count : 0) + turns / SESSION_TOKEN_BYTES))
+    if (!make_memory(sessions, may_grow, session ? 0 : 1,
+                     tokens - (session ? session->count : 0) + turns / SESSION_TOKEN_BYTES,
+                     session))
         return api_error_set(err, API_SESSION_QUOTA, NULL,
                              "this session can have %lld tokens; the %lld tokens of all sessions "
                              "have taken the memory that is there for them",
@@ -84,10 +139,16 @@ int session_quota_check(const struct sessions *sessions, const char *owner,
     for (size_t i = session_place(sessions, owner, "", &found);
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
         const struct session *other = sessions->list[i];
-        if (other != session)
+        if (other != session && !other->leaves)
             held += most_bytes(other);
+        if (may_leave(other, session))
+            may_go += most_bytes(other);
     }
-    return wanted <= quota - held ? 0 : refuse(sessions, wanted, held, err);
+    if (wanted > quota - (held - may_go))
+        return refuse(sessions, wanted, held, err);
+    for (int64_t gone = 1; wanted > quota - held && gone > 0; held -= gone)
+        gone = drop_response(sessions, owner, session);
+    return 0;
 }
 
 /* ---- of a store that servers share ---- */

@@ -140,7 +140,7 @@ static double end_of(const struct session *session, const struct session_clock *
 {
     enum { DOUBT_SECONDS = 3600 };
     const struct sessions *sessions = session->sessions;
-    double ttl = sessions->options.ttl_s, end = session->since + ttl;
+    double ttl = session_ttl(sessions, session->meta.id), end = session->since + ttl;
     if (!session->found)
         return end;
     double told_now = now->running_s + session->meta.used + ttl - now->wall_s;
@@ -153,8 +153,10 @@ enum { RETRY_SECONDS = 2 };
 /* Removes those that have lived their time. As sessions_poll. */
 static double poll_ttl(struct sessions *sessions)
 {
-    double ttl = sessions->options.ttl_s;
-    if (ttl <= 0 || sessions->options.shared) /* which lets them go by its own clock */
+    const struct sessions_options *options = &sessions->options;
+    double ttl = fmin(options->ttl_s > 0 ? options->ttl_s : INFINITY,
+                      options->response_ttl_s > 0 ? options->response_ttl_s : INFINITY);
+    if (ttl == (double)INFINITY || options->shared) /* which lets them go by its own clock */
         return -1;
     const struct session_clock now = session_clock(sessions);
     if (now.running_s < sessions->next_due)
@@ -162,7 +164,7 @@ static double poll_ttl(struct sessions *sessions)
     double due = now.running_s + ttl;
     for (size_t i = sessions->count; i-- > 0;) {
         struct session *session = sessions->list[i];
-        if (session->busy)
+        if (session->busy || session_ttl(sessions, session->meta.id) <= 0)
             continue;
         double end = end_of(session, &now);
         if (end <= now.running_s) {
@@ -225,6 +227,8 @@ void sessions_give_up(struct sessions *sessions, const struct api_error *err)
 
 static int not_found(const char *id, struct api_error *err)
 {
+    if (session_is_response(id))
+        return api_error_set(err, API_RESPONSE_NOT_FOUND, NULL, "there is no response \"%s\"", id);
     return api_error_set(err, API_SESSION_NOT_FOUND, NULL, "there is no session \"%s\"", id);
 }
 
@@ -242,6 +246,12 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
         return session;
     not_found(id, err);
     return NULL;
+}
+
+bool sessions_makes(const struct sessions *sessions, const char *owner, const char *id)
+{
+    const struct session *session = session_lookup(sessions, owner, id);
+    return session && session->fresh && session->busy;
 }
 
 const char *session_salt(const struct session *session)
@@ -325,7 +335,7 @@ void sessions_each(struct sessions *sessions, const char *owner,
     bool found;
     for (size_t i = session_place(sessions, owner, "", &found);
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++)
-        if (!sessions->list[i]->fresh)
+        if (!sessions->list[i]->fresh && !session_is_response(sessions->list[i]->meta.id))
             each(context, sessions->list[i]);
 }
 

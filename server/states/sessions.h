@@ -59,6 +59,8 @@ bool sessions_shared(const struct sessions *sessions);
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);
+/* Whether a request makes a session of that name at the moment. */
+bool sessions_makes(const struct sessions *sessions, const char *owner, const char *id);
 /* The salt of its space: "" as for all prompts without a salt. Only an imported session and its
  * forks have a space of their own, since their state may have other bits than this server computes.
  */

@@ -335,7 +335,7 @@ static int forget_name(struct shelf *shelf, const struct shelf_session *session,
     struct redis_command command;
     struct error why = ERROR_INIT;
     char key[REDIS_KEY_SIZE];
-    redis_key_owner(key, session->model, session->meta.owner, ":sessions");
+    redis_key_owner(key, session->model, session->meta.owner, redis_key_names(session->meta.id));
     redis_command_begin(&command, "ZREM");
     redis_command_text(&command, key);
     redis_command_text(&command, session->meta.id);
@@ -479,7 +479,7 @@ static int repair_key(struct shelf *shelf, const char *key, struct shelf_repair 
         result = 0;
     } else if (result == 0 && op.seen == STORE_SEEN_OTHER) {
         fill(&session, &op);
-        redis_key_owner(list, session.model, session.meta.owner, ":sessions");
+        redis_key_owner(list, session.model, session.meta.owner, redis_key_names(session.meta.id));
         if (session.damage == NULL)
             result = put_name(shelf, list, (int64_t)session.meta.used, session.meta.id, repair,
                               &repair->names, &why);
@@ -539,7 +539,8 @@ static int mend_list(struct shelf *shelf, const char *key, struct shelf_repair *
     int64_t now, added = 0;
     if (sscanf(key, "regla:{%32[0-9a-f]:%32[0-9a-f]}:", session.model, session.meta.owner) != 2)
         return 0;
-    redis_key_owner(own, session.model, session.meta.owner, ":sessions");
+    const char *set = strrchr(key, ':');
+    redis_key_owner(own, session.model, session.meta.owner, set);
     if (strcmp(key, own) != 0)
         return 0;
     redis_scripts_begin(&command, &redis_script_names, 1);
@@ -564,9 +565,11 @@ static int mend_list(struct shelf *shelf, const char *key, struct shelf_repair *
 
 static int store_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err)
 {
-    static const char *const PATTERNS[] = {"regla:{*}", "regla:{*}:sessions"};
+    static const char *const PATTERNS[] = {"regla:{*}", "regla:{*}" REDIS_SESSIONS,
+                                           "regla:{*}" REDIS_RESPONSES};
+    enum { PASSES = sizeof PATTERNS / sizeof *PATTERNS };
     int result = 0;
-    for (int pass = 0; pass < 2 && result == 0; pass++) {
+    for (int pass = 0; pass < PASSES && result == 0; pass++) {
         json_t *keys = scan(shelf, PATTERNS[pass], err), *value;
         const char *key;
         result = keys != NULL ? 0 : -1;

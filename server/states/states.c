@@ -21,7 +21,7 @@ struct opening {
 static void session_found(struct opening *opening, const struct store_found *file)
 {
     struct sessions *sessions = opening->service->sessions;
-    if (opening->left_out == 0 && session_quota_fit(sessions, 1, file->count)) {
+    if (opening->left_out == 0 && session_quota_make_fit(sessions, 1, file->count)) {
         sessions_found(sessions, file);
     } else {
         opening->left_out++;
@@ -49,6 +49,7 @@ static void open_memory(struct opening *opening)
                                        .tree = service->tree,
                                        .store = service->store,
                                        .ttl_s = options->session_ttl_s,
+                                       .response_ttl_s = options->response_ttl_s,
                                        .shared = options->shared,
                                        .memory_only = options->memory_durability,
                                        .quota_bytes = options->session_quota_bytes,
@@ -84,6 +85,7 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .replicas = options->store_replicas,
                                     .quota_bytes = options->session_quota_bytes,
                                     .ttl_s = options->session_ttl_s,
+                                    .response_ttl_s = options->response_ttl_s,
                                     .budget_bytes =
                                         options->shared ? NO_LIMIT : options->disk_bytes,
                                     .keeps_files = options->keeps_files,

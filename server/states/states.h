@@ -22,7 +22,7 @@ struct states_options {
     bool share_prefixes;    /* there: those of prompts, too */
     int64_t disk_bytes;
     bool keeps_files; /* store_options */
-    double session_ttl_s;
+    double session_ttl_s, response_ttl_s;
     int64_t session_quota_bytes;
     bool memory_durability; /* sessions are on disk later than their clients are told */
     /* Called from the store's thread when store_poll has something to do. */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_keys.h"
 
+#include "api/sessions.h"
+
 #include <stdio.h>
+#include <string.h>
 
 void redis_key_session(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
                        const char *id, const char *suffix)
@@ -13,6 +16,11 @@ void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *ow
                      const char *name)
 {
     snprintf(key, REDIS_KEY_SIZE, "regla:{%s:%s}%s", model, owner, name);
+}
+
+const char *redis_key_names(const char *id)
+{
+    return response_id_valid(id, strlen(id)) ? REDIS_RESPONSES : REDIS_SESSIONS;
 }
 
 void redis_key_reply(char key[REDIS_KEY_SIZE], const char *model, const char *owner,

@@ -12,9 +12,13 @@ enum { REDIS_KEY_SIZE = 256 };
 /* model: the fingerprint in hex. suffix: "" is the row, ":t" its tokens, ":c" its turns. */
 void redis_key_session(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
                        const char *id, const char *suffix);
-/* name: ":sessions", the set of the names of the owner's sessions. */
+/* name: of the sets of the names of the owner's sessions and kept responses, below. */
 void redis_key_owner(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
                      const char *name);
+#define REDIS_SESSIONS ":sessions"
+#define REDIS_RESPONSES ":responses"
+/* In which of the two the name of a session is. */
+const char *redis_key_names(const char *id);
 /* Of a request with an Idempotency-Key. hash: of its name. */
 void redis_key_reply(char key[REDIS_KEY_SIZE], const char *model, const char *owner,
                      const char *hash);

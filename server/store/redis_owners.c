@@ -9,8 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-
-static const char NAMES[] = ":sessions";
+#include <string.h>
 
 static void begin_script(struct redis_command *command, struct redis_script *script,
                          const char *key)
@@ -38,7 +37,7 @@ void redis_owners_send_name(struct store_place *place, const struct store_op *op
         redis_command_text(&command, op->owner);
         redis_link_send(&place->link, &command);
     }
-    redis_key_owner(key, place->model, op->owner, NAMES);
+    redis_key_owner(key, place->model, op->owner, redis_key_names(op->id));
     begin_script(&command, &redis_script_name, key);
     redis_command_text(&command, op->id);
     redis_link_send(&place->link, &command);
@@ -67,6 +66,7 @@ enum { NAMES_AT_ONCE = 256 };
 struct names {
     struct store_place *place;
     const char *owner;
+    int64_t ttl_ms; /* of all of them */
     char key[REDIS_KEY_SIZE];
     double now; /* seconds, by the store's clock */
     const redisReply *words;
@@ -137,10 +137,17 @@ static void send_forget(const struct names *names, size_t at)
     redis_link_send(&names->place->link, &command);
 }
 
+/* Of the sessions whose names are in such a set. */
+static int64_t ttl_ms_of(const struct store_place *place, const char *set)
+{
+    bool responses = strcmp(set, REDIS_RESPONSES) == 0;
+    return (int64_t)ceil((responses ? place->response_ttl_s : place->ttl_s) * 1e3);
+}
+
 /* It has lived its time, and nobody has swept it yet. */
 static bool is_over(const struct names *names, const redisReply *reply)
 {
-    int64_t used, ttl = redis_owners_ttl_ms(names->place);
+    int64_t used, ttl = names->ttl_ms;
     return ttl > 0 && redis_rows_number(reply, 2, &used) == 0 &&
            names->now - (double)used * 1e-3 >= (double)ttl * 1e-3 && reply->elements > 3 &&
            reply->element[3]->type == REDIS_REPLY_NIL;
@@ -184,9 +191,10 @@ static void list_some(const struct names *names, struct store_op *op, size_t at,
 
 void redis_owners_list(struct store_place *place, struct store_op *op)
 {
-    struct names names = {.place = place, .owner = op->owner};
+    struct names names = {
+        .place = place, .owner = op->owner, .ttl_ms = ttl_ms_of(place, REDIS_SESSIONS)};
     struct redis_command command;
-    redis_key_owner(names.key, place->model, op->owner, NAMES);
+    redis_key_owner(names.key, place->model, op->owner, REDIS_SESSIONS);
     begin_script(&command, &redis_script_names, names.key);
     redisReply *reply = redis_link_ask(&place->link, &command, &op->error);
     if (reply != NULL && take_names(&names, reply, &op->error) == 0 &&
@@ -208,9 +216,9 @@ enum { SWEEP_NOTHING = -2, SWEEP_GONE = -1 };
 /* How long a sweep may keep requests waiting: the rest follows after them. */
 static const double SWEEP_SECONDS = 0.1;
 
-int64_t redis_owners_ttl_ms(const struct store_place *place)
+int64_t redis_owners_ttl_ms(const struct store_place *place, const char *id)
 {
-    return (int64_t)ceil(place->ttl_s * 1e3);
+    return ttl_ms_of(place, redis_key_names(id));
 }
 
 static void send_score(const struct names *names, size_t at, int64_t used_ms)
@@ -237,7 +245,7 @@ static void send_expire(const struct names *names, size_t at)
         redis_key_session(keys[i], place->model, names->owner, name_at(names, at), SUFFIXES[i]);
         redis_command_text(&command, keys[i]);
     }
-    redis_command_number(&command, redis_owners_ttl_ms(place));
+    redis_command_number(&command, names->ttl_ms);
     redis_link_send(&place->link, &command);
 }
 
@@ -259,6 +267,19 @@ static int64_t take_expired(const struct names *names, size_t at, struct error *
     return used;
 }
 
+/* What was found is what the set then says. Returns how many replies will come. */
+static size_t send_found(const struct names *names, size_t at, int64_t used)
+{
+    if (used == SWEEP_NOTHING)
+        return 0;
+    if (used != SWEEP_GONE) {
+        send_score(names, at, used);
+        return 1;
+    }
+    send_forget(names, at);
+    return 1 + (size_t)redis_quota_send_forget(names->place, names->owner, name_at(names, at));
+}
+
 /* Removes those that have lived their time; the set then says what is true of them. */
 static void expire(const struct names *names, struct error *err)
 {
@@ -270,39 +291,65 @@ static void expire(const struct names *names, struct error *err)
         send_expire(names, i);
     for (size_t i = 0; i < count; i++)
         used[i] = take_expired(names, i, err);
-    for (size_t i = 0; i < count; i++) {
-        if (used[i] == SWEEP_NOTHING)
-            continue;
-        if (used[i] == SWEEP_GONE) {
-            send_forget(names, i);
-            sent += redis_quota_send_forget(names->place, names->owner, name_at(names, i));
-        } else {
-            send_score(names, i, used[i]);
-        }
-        sent++;
-    }
+    for (size_t i = 0; i < count; i++)
+        sent += send_found(names, i, used[i]);
     for (; sent > 0; sent--)
         freeReplyObject(redis_link_receive(link, &ignored));
 }
 
-static void send_due(struct store_place *place, const char *owner)
+static void send_due(struct store_place *place, const char *owner, const char *set)
 {
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    redis_key_owner(key, place->model, owner, NAMES);
+    redis_key_owner(key, place->model, owner, set);
     begin_script(&command, &redis_script_due, key);
-    redis_command_number(&command, redis_owners_ttl_ms(place));
+    redis_command_number(&command, ttl_ms_of(place, set));
     redis_command_number(&command, DUE_AT_ONCE);
     redis_link_send(&place->link, &command);
 }
 
-/* Of so many owners. *more: one of them may have more than were looked at. */
+/* ---- room ---- */
+
+/* Removes it if it was not used since the set has noted that. */
+static bool drop_if_noted(struct names *names, size_t at, struct error *err)
+{
+    const double second_ms = 1e3;
+    struct error ignored = ERROR_INIT;
+    double noted = strtod(score_at(names, at), NULL);
+    names->ttl_ms = (int64_t)fmax(1, (names->now - noted - 1) * second_ms);
+    send_expire(names, at);
+    int64_t used = take_expired(names, at, err);
+    for (size_t sent = send_found(names, at, used); sent > 0; sent--)
+        freeReplyObject(redis_link_receive(&names->place->link, &ignored));
+    return used == SWEEP_GONE;
+}
+
+bool redis_owners_drop_response(struct store_place *place, const char *owner, struct error *err)
+{
+    struct names names = {.place = place, .owner = owner};
+    struct redis_command command;
+    bool dropped = false;
+    redis_key_owner(names.key, place->model, owner, REDIS_RESPONSES);
+    begin_script(&command, &redis_script_due, names.key);
+    redis_command_number(&command, 0);
+    redis_command_number(&command, DUE_AT_ONCE);
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply != NULL && take_names(&names, reply, err) == 0)
+        for (size_t at = 0; at < names.count && !dropped && err->code == ERROR_NONE; at++)
+            dropped = drop_if_noted(&names, at, err);
+    freeReplyObject(reply);
+    return dropped;
+}
+
+/* ---- the sweep ---- */
+
+/* Of so many owners, one of their sets. *more: one of them may have more than were looked at. */
 static void sweep_some(struct store_place *place, redisReply *const owners[], size_t count,
-                       bool *more, struct error *err)
+                       const char *set, bool *more, struct error *err)
 {
     redisReply *due[OWNERS_AT_ONCE] = {0};
     for (size_t i = 0; i < count; i++)
-        send_due(place, owners[i]->str);
+        send_due(place, owners[i]->str, set);
     for (size_t i = 0; i < count; i++) {
         struct error failed = ERROR_INIT;
         due[i] = redis_link_receive(&place->link, &failed);
@@ -312,8 +359,9 @@ static void sweep_some(struct store_place *place, redisReply *const owners[], si
             error_set(err, failed.code, "%s", failed.message);
     }
     for (size_t i = 0; i < count; i++) {
-        struct names names = {.place = place, .owner = owners[i]->str};
-        redis_key_owner(names.key, place->model, names.owner, NAMES);
+        struct names names = {
+            .place = place, .owner = owners[i]->str, .ttl_ms = ttl_ms_of(place, set)};
+        redis_key_owner(names.key, place->model, names.owner, set);
         if (due[i] != NULL && take_names(&names, due[i], err) == 0)
             expire(&names, err);
         *more |= names.count >= DUE_AT_ONCE;
@@ -337,12 +385,23 @@ static void sweep_all(struct store_place *place, bool *more, struct error *err)
     size_t at = place->sweep_from < count ? place->sweep_from : 0;
     while (at < count && clock_seconds() < until) {
         size_t some = count - at < OWNERS_AT_ONCE ? count - at : OWNERS_AT_ONCE;
-        sweep_some(place, owners->element + at, some, more, err);
+        if (place->ttl_s > 0)
+            sweep_some(place, owners->element + at, some, REDIS_SESSIONS, more, err);
+        if (place->response_ttl_s > 0)
+            sweep_some(place, owners->element + at, some, REDIS_RESPONSES, more, err);
         at += some;
     }
     place->sweep_from = at < count ? at : 0;
     *more |= at < count;
     freeReplyObject(owners);
+}
+
+/* 0: nothing ends. */
+static double least_ttl(const struct store_place *place)
+{
+    if (place->ttl_s <= 0 || place->response_ttl_s <= 0)
+        return fmax(place->ttl_s, place->response_ttl_s);
+    return fmin(place->ttl_s, place->response_ttl_s);
 }
 
 void redis_owners_sweep(struct store_place *place)
@@ -351,9 +410,10 @@ void redis_owners_sweep(struct store_place *place)
     struct error err = ERROR_INIT;
     double now = clock_seconds();
     bool more = false;
-    if (place->ttl_s <= 0 || now < place->sweep_at)
+    double ttl_s = least_ttl(place);
+    if (ttl_s <= 0 || now < place->sweep_at)
         return;
-    place->sweep_at = now + fmax(least, fmin(most, place->ttl_s / parts));
+    place->sweep_at = now + fmax(least, fmin(most, ttl_s / parts));
     if (redis_link_open(&place->link, false, &err) == 0)
         sweep_all(place, &more, &err);
     if (more)

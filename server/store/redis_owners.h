@@ -12,12 +12,15 @@
 void redis_owners_send_name(struct store_place *place, const struct store_op *op);
 void redis_owners_receive_name(struct store_place *place, const struct store_op *op);
 
-/* All sessions of the op's owner. Sets rows, or the error. The link is open. Names without a
- * session that are older than a day go. */
+/* All sessions of the op's owner that are no responses. Sets rows, or the error. The link is open.
+ * Names without a session that are older than a day go. */
 void redis_owners_list(struct store_place *place, struct store_op *op);
 
-/* The time that a session lives unused; 0: for ever. */
-int64_t redis_owners_ttl_ms(const struct store_place *place);
+/* The time that the session lives unused; 0: for ever. */
+int64_t redis_owners_ttl_ms(const struct store_place *place, const char *id);
+/* Removes that of the owner's responses which has been unused for longest and on which nobody
+ * works. False: there is none. */
+bool redis_owners_drop_response(struct store_place *place, const char *owner, struct error *err);
 /* Every now and then: removes sessions of all owners that have lived their time. */
 void redis_owners_sweep(struct store_place *place);
 

@@ -25,7 +25,7 @@ struct store_place {
     struct store_accounts *accounts;
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];
-    double lease_s, ttl_s;
+    double lease_s, ttl_s, response_ttl_s;
     int replicas; /* of the store's own, that are to have a change before it is acknowledged */
     int64_t quota_bytes;
     struct store_op *kept;            /* changes whose end is not known: redis_sessions.h */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_quota.h"
 
+#include "api/sessions.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "server/store/redis_keys.h"
@@ -142,13 +143,14 @@ static void ask_total(struct store_place *place, const char *owner, struct error
     freeReplyObject(redis_link_ask(&place->link, &command, err));
 }
 
-/* Those that are counted; of an owner of whom nothing is, all that there are. */
-static void recount_all(struct store_place *place, const char *owner, bool first, struct error *err)
+/* set: the hash of those that are counted, or the names of all that there are. */
+static void recount_set(struct store_place *place, const char *owner, const char *set, bool first,
+                        struct error *err)
 {
     char key[REDIS_KEY_SIZE];
     struct redis_command command;
     struct recount recount = {.place = place, .owner = owner, .first = first};
-    redis_key_owner(key, place->model, owner, first ? ":sessions" : ":quota");
+    redis_key_owner(key, place->model, owner, set);
     redis_command_begin(&command, first ? "ZRANGE" : "HGETALL");
     redis_command_text(&command, key);
     if (first) {
@@ -163,7 +165,19 @@ static void recount_all(struct store_place *place, const char *owner, bool first
     else if (words != NULL)
         redis_rows_strange(words, err);
     freeReplyObject(words);
-    if (first && err->code == ERROR_NONE)
+}
+
+/* Those that are counted; of an owner of whom nothing is, all that there are. */
+static void recount_all(struct store_place *place, const char *owner, bool first, struct error *err)
+{
+    if (!first) {
+        recount_set(place, owner, ":quota", first, err);
+        return;
+    }
+    recount_set(place, owner, REDIS_SESSIONS, first, err);
+    if (err->code == ERROR_NONE)
+        recount_set(place, owner, REDIS_RESPONSES, first, err);
+    if (err->code == ERROR_NONE)
         ask_total(place, owner, err);
 }
 
@@ -210,6 +224,33 @@ void redis_quota_reserve(struct store_place *place, struct store_op *op)
     }
     op->refusal = STORE_QUOTA;
     error_set(&op->error, ERROR_INVALID, "the owner's sessions would take too much");
+}
+
+/* Bytes of the owner's responses, as they are counted. */
+static int64_t bytes_of_responses(const redisReply *words)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i + 1 < words->elements; i += 2) {
+        const char *name = words->element[i]->str;
+        if (response_id_valid(name, strlen(name)))
+            bytes += strtoll(words->element[i + 1]->str, NULL, 10);
+    }
+    return bytes;
+}
+
+bool redis_quota_may_fit(struct store_place *place, const struct store_op *op)
+{
+    struct redis_command command;
+    struct error ignored = ERROR_INIT; /* the refusal stays */
+    char key[REDIS_KEY_SIZE];
+    redis_key_owner(key, place->model, op->owner, ":quota");
+    redis_command_begin(&command, "HGETALL");
+    redis_command_text(&command, key);
+    redisReply *words = redis_link_ask(&place->link, &command, &ignored);
+    bool known = words != NULL && redis_rows_are_strings(words);
+    int64_t others = known ? op->held_bytes - bytes_of_responses(words) : INT64_MAX;
+    freeReplyObject(words);
+    return known && op->wanted_bytes <= place->quota_bytes - others;
 }
 
 static void send_count(struct store_place *place, const char *owner, const char *id, int64_t bytes)

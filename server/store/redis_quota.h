@@ -15,4 +15,7 @@ void redis_quota_count(struct store_place *place, const struct store_op *first);
 /* Sends that the session is gone. Whether that has a reply, which the caller takes. */
 bool redis_quota_send_forget(struct store_place *place, const char *owner, const char *id);
 
+/* Whether the owner's sessions without responses would leave room for what was refused. */
+bool redis_quota_may_fit(struct store_place *place, const struct store_op *op);
+
 #endif

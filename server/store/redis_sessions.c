@@ -7,6 +7,7 @@
 #include "server/store/redis_quota.h"
 #include "server/store/redis_replicas.h"
 #include "server/store/redis_replies.h"
+#include "server/store/redis_room.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"
 
@@ -113,7 +114,7 @@ static void put_take(struct words *words, const struct store_place *place,
     struct redis_command *command =
         begin_script(words, place, op, takes ? &redis_script_take : &redis_script_look);
     redis_command_number(command, op->lease.version);
-    redis_command_number(command, redis_owners_ttl_ms(place));
+    redis_command_number(command, redis_owners_ttl_ms(place, op->id));
     if (!takes) {
         redis_command_text(command, op->uses ? "1" : "0");
         return;
@@ -361,7 +362,7 @@ static void run_once(struct store_place *place, struct store_op *first)
         if (is_open(op) && (op->what == STORE_LIST || op->what == STORE_RESERVE)) {
             error_clear(&op->error);
             if (redis_link_open(&place->link, false, &op->error) == 0)
-                (op->what == STORE_LIST ? redis_owners_list : redis_quota_reserve)(place, op);
+                (op->what == STORE_LIST ? redis_owners_list : redis_room_reserve)(place, op);
         }
         if (is_open(op) && !is_lasting(op))
             op->refusal = STORE_AWAY;

@@ -64,6 +64,7 @@ struct store_options {
     int replicas;                /* store_place.replicas */
     int64_t quota_bytes;         /* the same: of an owner's sessions; 0: any */
     double ttl_s;                /* the same: unused for so long, it is deleted; 0: never */
+    double response_ttl_s;       /* of a kept response */
     int64_t budget_bytes;        /* --disk-state */
     bool keeps_files;            /* of a directory: whatever checkpoints it has stay there */
     int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */

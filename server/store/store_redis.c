@@ -303,6 +303,7 @@ static int redis_open(struct store_place **out, struct engine *engine,
     struct store_place *place = *out;
     place->engine = engine;
     place->ttl_s = options->ttl_s;
+    place->response_ttl_s = options->response_ttl_s;
     place->replicas = options->replicas;
     place->quota_bytes = options->quota_bytes;
     place->vocab_size = engine_model(engine)->vocab_size;

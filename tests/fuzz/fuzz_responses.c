@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the body of /v1/responses and of its input_tokens. What parses is a chat with a
- * text, whose reply must be JSON, and in a stream events of two lines; its turns may go. */
+ * text, whose reply must be JSON, and in a stream events of two lines; its turns may go. If it is
+ * kept, the reply is told again byte for byte, and the same request goes on from it. */
+#include "api/chat.h"
 #include "api/chat_rules.h"
 #include "api/chat_shorten.h"
 #include "api/request.h"
 #include "api/responses.h"
 #include "api/responses_echo.h"
+#include "api/responses_list.h"
 #include "api/responses_stream.h"
+#include "api/responses_turns.h"
 #include "tests/fuzz/chats.h"
 
 static void check_error(const struct api_error *err)
@@ -34,14 +38,74 @@ static void check_stream(const struct reply_head *head, struct reply_choice *cho
     reply_blocks_clear(&blocks);
 }
 
+static void check_told(const struct strbuf *turns, const struct strbuf *object)
+{
+    const struct responses_page page = {.limit = 20};
+    struct api_error err = {0};
+    struct strbuf buf = {0};
+    const char *told;
+    size_t length;
+    require(responses_turns_object(turns->data, turns->length, &told, &length, &err) == 0);
+    require(length == object->length && memcmp(told, object->data, length) == 0);
+    responses_page_encode(&buf, &page, turns->data, turns->length, "resp_1", &err);
+    require(err.code == API_OK);
+    require_json(buf.data, buf.length);
+    strbuf_clear(&buf);
+}
+
+/* The turn of a response with this object, and what goes on from it. */
+static void check_kept(const struct completion_request *request, const struct strbuf *object,
+                       const struct completion_limits *limits)
+{
+    const struct chat_turn turn = {.position = 5, .text_length = 7, .text_hash = 9};
+    struct chat_turn last;
+    struct api_error err = {0};
+    struct strbuf turns = {0}, more = {0};
+    struct completion_string body = {strndup(request->chat.text, request->chat.length),
+                                     request->chat.length};
+    require(body.text && responses_turns_write(&turns, &turn, request->echoed, object->data,
+                                               object->length, &err) == 0);
+    check_told(&turns, object);
+    require(responses_turns_inherit(&more, turns.data, turns.length, 6, &err) == 0);
+    require(chat_turns_last(more.data, more.length, &last) == 0 && last.position == 6);
+    require(responses_turns_write(&more, &turn, request->echoed, object->data, object->length,
+                                  &err) == 0);
+    check_told(&more, object);
+    if (responses_turns_gather(&body, more.data, more.length, request->echoed, limits, &err) == 0)
+        require_json(body.text, body.length);
+    else
+        check_error(&err);
+    free(body.text);
+    strbuf_clear(&turns);
+    strbuf_clear(&more);
+}
+
+/* A chat that is to have a session is rendered once it has. False: it cannot be. */
+static bool render(struct completion_request *request, const struct completion_limits *limits)
+{
+    struct completion_prompt whole;
+    struct api_error err = {0};
+    if (request->chat_rules)
+        return true;
+    if (chat_render_body(&whole, &request->chat_rules, &request->chat, NULL, limits, &err)) {
+        check_error(&err);
+        return false;
+    }
+    free(request->prompts[0].text);
+    request->prompts[0] = whole;
+    return true;
+}
+
 /* The prompt as a reply, which calls the first tool that it calls otherwise, if there is one. */
-static void check_reply(const struct completion_request *request)
+static void check_reply(const struct completion_request *request,
+                        const struct completion_limits *limits)
 {
     const struct completion_prompt *prompt = &request->prompts[0];
     const struct responses_echo *echo = request->echoed;
     const struct reply_head head = {.id = RESPONSES_ID_PREFIX "1", .model = "tiny", .echo = echo};
     const struct reply_usage usage = {.prompt_tokens = 3, .cached_tokens = 1, .diverged_at = -1};
-    const struct api_error failed = {.code = API_CANCELLED, .message = "cancelled"};
+    const struct api_error cancelled = {.code = API_CANCELLED, .message = "cancelled"};
+    const struct api_error failed = {.code = API_INTERNAL, .message = "failed"};
     struct chat_call call = chats_call(prompt);
     struct reply_choice choice = chats_choice(prompt, &call);
     struct strbuf buf = {0};
@@ -53,12 +117,15 @@ static void check_reply(const struct completion_request *request)
     }
     responses_reply_encode(&buf, &head, &choice, 1, &usage, NULL, NULL);
     require_json(buf.data, buf.length);
+    if (echo->asked)
+        check_kept(request, &buf, limits);
     strbuf_clear(&buf);
     check_stream(&head, &choice, &usage, NULL);
     choice.finish_reason = FINISH_LENGTH;
     check_stream(&head, &choice, &usage, NULL);
     choice.finish_reason = FINISH_NONE;
     check_stream(&head, &choice, &usage, &failed);
+    check_stream(&head, &choice, &usage, &cancelled);
 }
 
 /* Its turns go, until there is one. */
@@ -86,9 +153,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct api_error err = {0};
     if (responses_parse(&request, (const char *)data, size, &limits, &err) == 0) {
         require(request.num_prompts == 1 && request.n == 1 && request.echoed);
-        require(request.max_tokens_fit && request.prompts[0].text && request.chat_rules);
+        require(request.max_tokens_fit && request.prompts[0].text);
+        require(!request.chat_rules == (request.kept || request.begins_with));
         require_json(request.chat.text, request.chat.length);
-        check_reply(&request);
+        if (render(&request, &limits))
+            check_reply(&request, &limits);
         check_shorter(&request);
         completion_request_clear(&request);
     } else {

@@ -37,6 +37,13 @@ class Faults:
         """A sync takes so much longer."""
         self.memory[32:40] = struct.pack("<q", int(seconds * 1e6))
 
+    def syncs(self):
+        """How many are under way, or were when the server was killed."""
+        return struct.unpack("<q", self.memory[40:48])[0]
+
+    def forget_syncs(self):
+        self.memory[40:48] = bytes(8)
+
     def calls(self):
         """Calls that might have failed since `set`."""
         return struct.unpack("<q", self.memory[16:24])[0]

@@ -15,7 +15,7 @@
 #include <unistd.h>
 struct ctl {
     atomic_int op, n, err, pad;
-    atomic_long count, fired, delay;
+    atomic_long count, fired, delay, syncs; /* syncs: that are under way */
 };
 enum { W = 1, F = 2, R = 4, O = 8, U = 16, S = 32, M = 64, RD = 128 };
 static struct ctl none, *ctl = &none;
@@ -76,15 +76,16 @@ ssize_t write(int fd, const void *b, size_t n)
     }
     return real(fd, b, n);
 }
-#define SYNC(name, args, call)  \
-    int name args               \
-    {                           \
-        REAL(name);             \
-        if (ctl->delay)         \
-            usleep(ctl->delay); \
-        if (hit(F))             \
-            return -1;          \
-        return real call;       \
+#define SYNC(name, args, call)           \
+    int name args                        \
+    {                                    \
+        REAL(name);                      \
+        ctl->syncs++;                    \
+        if (ctl->delay)                  \
+            usleep(ctl->delay);          \
+        int r = hit(F) ? -1 : real call; \
+        ctl->syncs--;                    \
+        return r;                        \
     }
 SYNC(fsync, (int fd), (fd))
 SYNC(fdatasync, (int fd), (fd))

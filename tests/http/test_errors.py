@@ -133,9 +133,9 @@ def test_wrong_method(server, method, path, allow):
 
 
 @pytest.mark.parametrize("method, path", [
-    ("POST", "/v1/messages/batches"), ("POST", "/v1/embeddings"), ("DELETE", "/v1/responses/a"),
+    ("POST", "/v1/messages/batches"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses/compact"),
     ("GET", "/v1/files"), ("GET", "/v1/files/a"), ("POST", "/v1/batches"),
-    ("GET", "/v1/responses/a"), ("POST", "/completion"), ("POST", "/infill"), ("POST", "/embedding"),
+    ("GET", "/v1/responses/a/b"), ("POST", "/completion"), ("POST", "/infill"), ("POST", "/embedding"),
     ("GET", "/lora-adapters"), ("POST", "/slots/0"), ("POST", "/v1/chat/completions/input_tokens"),
     ("POST", "/audio/transcriptions"), ("GET", "/v1/streams"), ("POST", "/api/chat")])
 def test_known_endpoints_that_we_lack(server, method, path):

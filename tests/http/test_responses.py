@@ -170,7 +170,7 @@ def gathered(found):
     assert first["type"] == "response.created" and found[1]["type"] == "response.in_progress"
     assert first["response"]["status"] == "in_progress" and first["response"]["output"] == []
     response = last["response"]
-    assert last["type"] == f"response.{response['status']}"
+    assert last["type"] == f"response.{response['status'].replace('cancelled', 'incomplete')}"
     told = ("id", "model", "tools", "tool_choice", "instructions", "metadata", "text", "reasoning")
     for event in found:
         if event["type"] == "response.in_progress":
@@ -346,7 +346,7 @@ def test_what_a_reply_says_again(chat_server):
                  prompt_cache_retention="24h", stream_options={"include_obfuscation": False},
                  background=False)
     assert {key: reply[key] for key in given} == given and "warnings" not in reply
-    assert (reply["store"], reply["service_tier"], reply["background"]) == (False, "default", False)
+    assert (reply["store"], reply["service_tier"], reply["background"]) == (True, "default", False)
     assert (reply["id"][:5], reply["object"], reply["model"]) == ("resp_", "response", chat_server.model_id)
     plain = said(chat_server, temperature=None)
     assert (plain["temperature"], plain["top_p"], plain["max_output_tokens"]) == (1, 1, 8)
@@ -653,7 +653,7 @@ BAD = [
     ({"store": "yes"}, "store: "),
     ({"stream_options": True}, "stream_options: expected an object"),
     ({"context_management": {}}, "context_management: expected a list"),
-    ({"previous_response_id": "resp_1"}, "previous_response_id is not supported: no responses are stored"),
+    ({"previous_response_id": 7}, "previous_response_id: expected a string"),
     ({"conversation": "conv_1"}, "conversation is not supported"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt is not supported"),
     ({"background": True}, "background is not supported: use stream"),
@@ -774,8 +774,10 @@ def test_a_stream_that_is_cancelled(chat_server):
         got = next(parts)
         assert chat_server.post("/v1/requests/of-responses/cancel").status_code == 200
         got += b"".join(parts)
-    failed = gathered(events(got))
-    assert failed["status"] == "failed" and failed["error"]["code"] == "server_error"
+    cancelled = gathered(events(got))
+    assert (cancelled["status"], cancelled["error"], cancelled["incomplete_details"]) == (
+        "cancelled", None, None)
+    assert [item["status"] for item in cancelled["output"]] == ["incomplete"]
 
 
 def test_a_stream_that_waits_has_events(server_factory):

@@ -17,6 +17,7 @@ sys.path.insert(0, str(harness.ROOT / "tests" / "scripts"))
 import memory_table
 
 DAY = 24 * 3600
+TEMPLATE = harness.ROOT / "tests/clients/chat.jinja"
 
 
 # ---- names ----
@@ -48,11 +49,11 @@ class Limited:
 
 
 @contextlib.contextmanager
-def limited_server(redis):
+def limited_server(*flags):
     """With the least memory that it starts with: how much that is depends on its threads."""
     for mib in range(80, 2000, 20):
         started = memory_table.Server(Limited(mib), harness.BINARY, harness.GOLDEN / "hybrid_regla",
-                                      "--store", redis.location, "--log-level", "debug")
+                                      "--log-level", "debug", *flags)
         try:
             if started.ready():
                 yield started
@@ -67,7 +68,7 @@ def limited_server(redis):
 def test_copies_of_sessions_make_room(redis):
     """The store holds more sessions than the server has memory for their tokens."""
     tokens = 2000
-    with limited_server(redis) as server:
+    with limited_server("--store", redis.location) as server:
         budget = re.search(r"([\d.]+) MiB for tokens of sessions", server.text())[1]
         number = int(2 * (float(budget) + 0.05) * (1 << 20) / (8 * tokens))
         statuses = [server.post("/v1/completions", {
@@ -79,6 +80,37 @@ def test_copies_of_sessions_make_room(redis):
                 "session_id": f"copy-{i}", "prompt": [5], "max_tokens": 1, "ignore_eos": True,
                 "expected_position": tokens}) == 200, i
         assert server.end() == 0
+
+
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_copies_of_responses_make_room(redis):
+    """Of what their turns take, more than of tokens."""
+    with limited_server("--store", redis.location, "--chat-template", TEMPLATE) as server:
+        budget = re.search(r"([\d.]+) MiB for tokens of sessions", server.text())[1]
+        body = {"input": "a", "max_output_tokens": 2, "metadata": {"a": "x" * 10_000}}
+        number = int(2 * (float(budget) + 0.05) * (1 << 20) / 10_000)
+        assert [server.post("/v1/responses", body) for _ in range(number)] == [200] * number
+
+
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_responses_make_room_at_a_start(server_factory, tmp_path):
+    """Of a directory with more of them than there is memory for the oldest go, and no session does."""
+    folder = tmp_path / "state"
+    server = server_factory(state_dir=folder, chat_template=TEMPLATE)
+    server.complete(prompt="x", session_id="stays", max_tokens=1)
+    body = {"input": "a", "max_output_tokens": 2, "metadata": {"a": "x" * 10_000}}
+    names = [server.post("/v1/responses", body).json()["id"] for _ in range(100)]
+    server.stop()
+    with limited_server("--state-dir", folder, "--chat-template", TEMPLATE) as limited:
+        budget = float(re.search(r"([\d.]+) MiB for tokens of sessions", limited.text())[1])
+        assert budget < 1
+        assert limited.post("/v1/responses", body) == 200
+    server = server_factory(state_dir=folder, chat_template=TEMPLATE)
+    left = [server.get(f"/v1/responses/{name}").status_code for name in names]
+    assert set(left) == {200, 404} and left == sorted(left, reverse=True)
+    assert position(server, "stays") == 2
 
 
 # ---- times to live ----

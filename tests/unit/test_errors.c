@@ -53,6 +53,8 @@ Test(errors, each_code_has_its_status)
         {API_MODEL_NOT_FOUND, 404, "model_not_found"},
         {API_REQUEST_NOT_FOUND, 404, "request_not_found"},
         {API_SESSION_NOT_FOUND, 404, "session_not_found"},
+        {API_RESPONSE_NOT_FOUND, 404, "response_not_found"},
+        {API_PREVIOUS_NOT_FOUND, 404, "previous_response_not_found"},
         {API_SESSION_BUSY, 409, "session_busy"},
         {API_SESSION_CONFLICT, 409, "session_conflict"},
         {API_SESSION_EXISTS, 409, "session_exists"},

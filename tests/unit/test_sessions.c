@@ -249,8 +249,8 @@ static void add_turn(char *turns, size_t *length, int64_t position, size_t bytes
     turns[*length - 1] = '\n';
 }
 
-/* The session "it" gets so many tokens, and these turns, with room behind both. */
-static void take_turns(int64_t count, const char *turns, size_t length)
+/* The session gets so many tokens, and these turns, with room behind both. */
+static void take_turns_of(const char *id, int64_t count, const char *turns, size_t length)
 {
     struct api_error err = {0};
     struct session *session;
@@ -258,13 +258,18 @@ static void take_turns(int64_t count, const char *turns, size_t length)
     char *copy = malloc(2 * length);
     make_text(some, LONG, 1, 0);
     memcpy(copy, turns, length);
-    cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
+    cr_assert(sessions_bind(sessions, "me", id, -1, &session, &err) == 0, "%s", err.message);
     sessions_settle(
         session,
         &(struct session_content){
             .tokens = some, .count = count, .turns = copy, .turns_length = (int64_t)length},
         NULL, nothing, NULL);
     store_finish(store);
+}
+
+static void take_turns(int64_t count, const char *turns, size_t length)
+{
+    take_turns_of("it", count, turns, length);
 }
 
 static void check_turns_over_restarts(bool in_memory)
@@ -381,6 +386,47 @@ Test(sessions, turns_count_in_the_quota_of_a_key)
     cr_expect(sessions_fork(sessions, "me", "it", "copy", nothing, NULL, &err) == -1 &&
               err.code == API_SESSION_QUOTA);
     api_error_clear(&err);
+    close_all();
+    remove_directory(directory);
+}
+
+static bool is_there(const char *id)
+{
+    return sessions_find(sessions, "me", id, NULL) != NULL;
+}
+
+/* Those that were unused for longest, and only where that is enough. */
+Test(sessions, responses_make_room_in_memory)
+{
+    enum { TURNS = 3000 };
+    static char turns[TURNS];
+    static const char *const IDS[] = {"resp_a", "resp_b", "plain"};
+    const struct session *seen;
+    struct session *other;
+    struct api_error err = {0};
+    size_t length = 0;
+    texts_bytes = 18000;
+    make_directory(directory);
+    open_all();
+    add_turn(turns, &length, 10, TURNS);
+    for (int i = 0; i < 3; i++)
+        take_turns_of(IDS[i], 10, turns, length);
+    cr_assert(sessions_peek(sessions, "me", "resp_a", -1, &seen, &err) == 0 && seen);
+    cr_assert(sessions_bind(sessions, "me", "other", -1, &other, &err) == 0);
+    cr_expect(sessions_admit(sessions, other, 10, 4 * TURNS, &err) == -1 &&
+              err.code == API_SESSION_QUOTA);
+    api_error_clear(&err);
+    store_finish(store);
+    cr_expect(is_there("resp_a") && is_there("resp_b") && is_there("plain"));
+    cr_expect(sessions_admit(sessions, other, 10, TURNS, &err) == 0, "%s", err.message);
+    store_finish(store);
+    cr_expect(is_there("resp_a") && !is_there("resp_b") && is_there("plain"));
+    sessions_settle(other, &(struct session_content){0}, NULL, nothing, NULL);
+    cr_assert(sessions_bind(sessions, "me", "other", -1, &other, &err) == 0);
+    cr_expect(sessions_admit(sessions, other, 10, 2 * TURNS, &err) == 0, "%s", err.message);
+    store_finish(store);
+    cr_expect(!is_there("resp_a") && is_there("plain"));
+    sessions_settle(other, &(struct session_content){0}, NULL, nothing, NULL);
     close_all();
     remove_directory(directory);
 }

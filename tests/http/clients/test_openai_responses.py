@@ -147,8 +147,47 @@ def test_errors_become_the_clients(chat_server, client):
     for fields, error, words in [
             ({"max_output_tokens": 0}, openai.BadRequestError, "max_output_tokens"),
             ({"model": "gpt-9"}, openai.NotFoundError, "gpt-9"),
-            ({"previous_response_id": "resp_1"}, openai.BadRequestError, "no responses are stored"),
+            ({"previous_response_id": "resp_1"}, openai.NotFoundError, "there is no response"),
             ({"input": []}, openai.BadRequestError, "input: an empty list")]:
         with pytest.raises(error, match=words) as raised:
             client.responses.create(**{"model": chat_server.model_id, **SAID, **fields})
         assert raised.value.param in words or raised.value.param in fields
+
+
+def test_kept_responses(chat_server, client):
+    """Gone on from, retrieved, listed, cancelled and deleted."""
+    model = chat_server.model_id
+    first = client.responses.create(model=model, **SAID)
+    second = client.responses.create(model=model, **{**SAID, "input": "And to Rome?"},
+                                     previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    details = second.usage.input_tokens_details
+    assert details.cached_tokens >= first.usage.total_tokens - 1 and details.cache_miss_reason == "none"
+    for made in (first, second):
+        assert client.responses.retrieve(made.id).to_dict() == made.to_dict()
+        assert extras(made) <= EXTRA | BEYOND
+    items = client.responses.input_items.list(second.id, order="asc")
+    item, = items.data
+    assert (item.role, item.content[0].text) == ("user", "And to Rome?") and not items.has_more
+    assert [each.id for each in client.responses.input_items.list(second.id)] == [item.id]
+    assert extras(item) <= BEYOND
+    with pytest.raises(openai.BadRequestError):  # it has ended
+        client.responses.cancel(second.id)
+    stream = client.responses.create(model=model, input="hi", stream=True, max_output_tokens=100_000,
+                                     extra_body={"ignore_eos": True})
+    name = next(stream).response.id
+    while next(stream).type != "response.output_text.delta":
+        pass
+    cancelled = client.responses.cancel(name)
+    assert cancelled.status == "cancelled" and cancelled.output_text
+    *_, last = stream
+    assert last.response.to_dict() == cancelled.to_dict()
+    assert client.responses.delete(second.id) is None
+    for ask in (client.responses.retrieve, client.responses.delete, client.responses.cancel,
+                client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError):
+            ask(second.id)
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.responses.create(model=model, input="hi", previous_response_id=second.id)
+    assert (unknown.value.code, unknown.value.param) == (
+        "previous_response_not_found", "previous_response_id")

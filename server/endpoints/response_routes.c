@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/response_routes.h"
+
+#include "api/responses_list.h"
+#include "api/responses_turns.h"
+#include "server/endpoints/session_task.h"
+#include "server/schedule/scheduler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char JSON[] = "application/json";
+
+/* What a kept response holds, for the reply. */
+struct kept_task {
+    struct session_task base;
+    char *turns; /* [length] */
+    size_t length;
+    bool cancelled; /* cancel: one that ran */
+    struct responses_page page;
+};
+
+static struct kept_task *kept(struct session_task *task)
+{
+    return (struct kept_task *)task;
+}
+
+static void destroy(struct session_task *task)
+{
+    free(kept(task)->turns);
+}
+
+static void take_turns(struct session_task *task, const struct session *session)
+{
+    enum { COPIES = 3 }; /* this, JSON of it, and the reply */
+    int64_t length;
+    const char *turns = session_turns(session, &length);
+    if (session_task_reserve(task, COPIES * (size_t)length))
+        return;
+    kept(task)->turns = malloc((size_t)length + 1);
+    if (!kept(task)->turns) {
+        session_task_out_of_memory(task);
+        return;
+    }
+    memcpy(kept(task)->turns, turns, (size_t)length);
+    kept(task)->length = (size_t)length;
+}
+
+static enum session_step perform_look(struct session_task *task)
+{
+    const struct session *session =
+        sessions_find(task->task.service->sessions, task->owner, task->id, &task->task.error);
+    if (session)
+        take_turns(task, session);
+    return SESSION_STEP_ENDED;
+}
+
+static void encode_object(struct session_task *task)
+{
+    const char *object;
+    size_t length;
+    if (responses_turns_object(kept(task)->turns, kept(task)->length, &object, &length,
+                               &task->task.error) == 0)
+        strbuf_append(&task->task.reply, object, length);
+}
+
+static const char *query(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* What is kept has no more than it tells. */
+static int check_include(const struct http_request *request, struct api_error *err)
+{
+    if (!query(request, "include") && !query(request, "include[]"))
+        return 0;
+    return api_error_set(err, API_UNSUPPORTED, "include",
+                         "include is not supported here: a kept response is told as it is");
+}
+
+/* GET /v1/responses/ID. */
+
+static int read_get(struct session_task *task, struct http_request *request, struct api_error *err)
+{
+    const char *stream = query(request, "stream");
+    (void)task;
+    if (check_include(request, err))
+        return -1;
+    if (query(request, "starting_after") || (stream && strcmp(stream, "false") != 0))
+        return api_error_set(err, API_UNSUPPORTED, "stream",
+                             "stream is not supported here: a kept response is told whole");
+    return 0;
+}
+
+static const struct session_task_kind GET = {.size = sizeof(struct kept_task),
+                                             .status = 200,
+                                             .content_type = JSON,
+                                             .names_response = true,
+                                             .read = read_get,
+                                             .perform = perform_look,
+                                             .encode = encode_object,
+                                             .destroy = destroy};
+
+void response_routes_get(struct http_request *request)
+{
+    session_task_handle(request, &GET);
+}
+
+/* DELETE /v1/responses/ID. */
+
+static void on_deleted(void *context, const struct api_error *err)
+{
+    struct session_task *task = context;
+    if (err)
+        task->task.error = *err;
+    session_task_finish(task);
+}
+
+static enum session_step perform_delete(struct session_task *task)
+{
+    return sessions_remove(task->task.service->sessions, task->owner, task->id, on_deleted, task,
+                           &task->task.error)
+               ? SESSION_STEP_ENDED
+               : SESSION_STEP_LATER;
+}
+
+static void encode_deleted(struct session_task *task)
+{
+    responses_deleted_encode(&task->task.reply, task->id);
+}
+
+static const struct session_task_kind DELETE = {.size = sizeof(struct session_task),
+                                                .status = 200,
+                                                .content_type = JSON,
+                                                .names_response = true,
+                                                .perform = perform_delete,
+                                                .encode = encode_deleted};
+
+void response_routes_delete(struct http_request *request)
+{
+    session_task_handle(request, &DELETE);
+}
+
+/* POST /v1/responses/ID/cancel. */
+
+static int read_cancel(struct session_task *task, struct http_request *request,
+                       struct api_error *err)
+{
+    size_t cancelled;
+    (void)err;
+    kept(task)->cancelled =
+        registry_cancel(&request->service->registry, task->id, request->owner, &cancelled) > 0;
+    if (cancelled > 0)
+        scheduler_poke(request->service->scheduler);
+    return 0;
+}
+
+/* One that ran is there once it has ended, if it had begun to say something. */
+static enum session_step perform_cancel(struct session_task *task)
+{
+    struct sessions *sessions = task->task.service->sessions;
+    if (sessions_makes(sessions, task->owner, task->id))
+        return SESSION_STEP_AGAIN;
+    if (!kept(task)->cancelled && sessions_find(sessions, task->owner, task->id, NULL)) {
+        api_error_set(&task->task.error, API_INVALID_VALUE, "response_id",
+                      "response_id: expected a response that runs, got \"%s\", which has ended",
+                      task->id);
+        return SESSION_STEP_ENDED;
+    }
+    if (!kept(task)->cancelled || sessions_find(sessions, task->owner, task->id, NULL))
+        return perform_look(task);
+    api_error_set(&task->task.error, API_CANCELLED, NULL,
+                  "the response was cancelled, and nothing of it is kept");
+    return SESSION_STEP_ENDED;
+}
+
+static const struct session_task_kind CANCEL = {.size = sizeof(struct kept_task),
+                                                .status = 200,
+                                                .content_type = JSON,
+                                                .names_response = true,
+                                                .read = read_cancel,
+                                                .perform = perform_cancel,
+                                                .encode = encode_object,
+                                                .destroy = destroy};
+
+void response_routes_cancel(struct http_request *request)
+{
+    session_task_handle(request, &CANCEL);
+}
+
+/* GET /v1/responses/ID/input_items. */
+
+static int read_page(struct session_task *task, struct http_request *request, struct api_error *err)
+{
+    if (check_include(request, err))
+        return -1;
+    return responses_page_read(&kept(task)->page, query(request, "limit"), query(request, "order"),
+                               query(request, "after"), err);
+}
+
+static void encode_input(struct session_task *task)
+{
+    responses_page_encode(&task->task.reply, &kept(task)->page, kept(task)->turns,
+                          kept(task)->length, task->id, &task->task.error);
+}
+
+static const struct session_task_kind INPUT = {.size = sizeof(struct kept_task),
+                                               .status = 200,
+                                               .content_type = JSON,
+                                               .names_response = true,
+                                               .read = read_page,
+                                               .perform = perform_look,
+                                               .encode = encode_input,
+                                               .destroy = destroy};
+
+void response_routes_input(struct http_request *request)
+{
+    session_task_handle(request, &INPUT);
+}
