@@ -81,6 +81,10 @@ static void set_match(struct sequence *sequence, const struct state_match *match
     if (sequence->prompt->replaces) {
         prefix->miss = MISS_DIVERGED;
         prefix->diverged_at = (int64_t)sequence->prompt->context;
+    } else if (prefix->miss == MISS_DIVERGED && sequence->prompt->context > 0 &&
+               match->position + 1 >= (int64_t)sequence->prompt->context) {
+        prefix->miss = MISS_NONE;
+        prefix->diverged_at = -1;
     }
     prefix->branch_at = match->shared >= match->position + WORTH_SHARING && match->shared < count
                             ? match->shared
