@@ -28,6 +28,7 @@ struct lark {
     size_t count;
     struct strbuf *out;
     int depth;
+    struct work *work; /* borrowed */
     struct error *err;
 };
 
@@ -227,8 +228,10 @@ static int write_rule(struct lark *lark, struct span name, const char *at)
             return refuse(lark, at, "a rule that does not come to itself again");
         if (rule->regex) {
             strbuf_printf(lark->out, "(?:%s)", rule->regex);
-            return 0;
+            return work_add(lark->work, lark->count, lark->err);
         }
+        if (work_add(lark->work, lark->count + (size_t)(body.end - body.at), lark->err))
+            return -1;
         rule->open = true;
         int result = write_choices(lark, &body, 0);
         rule->open = false;
@@ -434,12 +437,16 @@ static int write_choices(struct lark *lark, struct span *in, char close)
     return 0;
 }
 
-int lark_to_regex(struct strbuf *out, const char *text, size_t length, struct error *err)
+int lark_to_regex(struct strbuf *out, const char *text, size_t length, struct work *work,
+                  struct error *err)
 {
     static const char START[] = "start";
+    if (work_add(work, MOST_RULES + length, err))
+        return -1;
     struct lark lark = {.text = {text, text + length},
                         .rules = calloc(MOST_RULES, sizeof *lark.rules),
                         .out = out,
+                        .work = work,
                         .err = err};
     int result = lark.rules ? 0 : error_set(err, ERROR_NO_MEMORY, "out of memory for a grammar");
     if (result == 0 && memchr(text, 0, length))

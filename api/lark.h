@@ -10,11 +10,14 @@
 
 #include "api/strbuf.h"
 #include "engine/base/error.h"
+#include "engine/grammar/work.h"
 
 #include <stddef.h>
 
 /* Appends an expression of the texts that rule `start` describes. text: [length] bytes of UTF-8.
- * ERROR_UNSUPPORTED: it is not one of those, or it is no grammar; the message names the line. */
-int lark_to_regex(struct strbuf *out, const char *text, size_t length, struct error *err);
+ * ERROR_UNSUPPORTED: it is not one of those, or it is no grammar, and the message names the line;
+ * or it takes too much work, what work has done before counted in. */
+int lark_to_regex(struct strbuf *out, const char *text, size_t length, struct work *work,
+                  struct error *err);
 
 #endif

@@ -154,7 +154,7 @@ static bool find_pattern(struct reader *reader, const json_t *definition, bool r
     if (!failed && regex)
         strbuf_append(pattern, text, length);
     else if (!failed)
-        failed = lark_to_regex(pattern, text, length, &err);
+        failed = lark_to_regex(pattern, text, length, &reader->work, &err);
     strbuf_puts(pattern, ")$");
     if (!failed)
         failed = pattern->failed ||

@@ -15,7 +15,7 @@ static void make(struct dfa *dfa, const char *grammar)
     struct strbuf regex = {0};
     struct work work = {0};
     struct error err = ERROR_INIT;
-    cr_assert_eq(lark_to_regex(&regex, grammar, strlen(grammar), &err), 0, "%s: %s", grammar,
+    cr_assert_eq(lark_to_regex(&regex, grammar, strlen(grammar), &work, &err), 0, "%s: %s", grammar,
                  err.message);
     cr_assert_eq(regex_compile(dfa, regex.data, regex.length, false, &work, &err), 0,
                  "%s: %.*s: %s", grammar, (int)regex.length, regex.data, err.message);
@@ -99,8 +99,9 @@ Test(lark, a_patch)
 static void refused(const char *grammar, size_t length, const char *words)
 {
     struct strbuf regex = {0};
+    struct work work = {0};
     struct error err = ERROR_INIT;
-    cr_expect_eq(lark_to_regex(&regex, grammar, length, &err), -1, "%s", grammar);
+    cr_expect_eq(lark_to_regex(&regex, grammar, length, &work, &err), -1, "%s", grammar);
     cr_expect_eq(err.code, ERROR_UNSUPPORTED);
     cr_expect(strstr(err.message, words), "%s: %s", grammar, err.message);
     strbuf_clear(&regex);
@@ -155,5 +156,42 @@ Test(lark, what_is_too_much)
     for (int i = 0; i < 2000; i++)
         strbuf_printf(&grammar, "r%d: \"a\"\n", i);
     refused(grammar.data, grammar.length, "at most 1024 rules");
+    strbuf_clear(&grammar);
+}
+
+/* Each naming of a rule goes through all of it. */
+Test(lark, blanks_are_work)
+{
+    enum { NAMED = 3000, BLANKS = 1 << 20 };
+    struct strbuf grammar = {0};
+    strbuf_puts(&grammar, "start:");
+    for (int i = 0; i < NAMED; i++)
+        strbuf_puts(&grammar, " b");
+    strbuf_puts(&grammar, "\nb:");
+    for (int i = 0; i < BLANKS; i++)
+        strbuf_puts(&grammar, " ");
+    refused(grammar.data, grammar.length, "steps to compile");
+    strbuf_clear(&grammar);
+}
+
+/* Of many small grammars together. */
+Test(lark, work_adds_up)
+{
+    enum { MOST = 5000, RULES = 11 };
+    struct strbuf grammar = {0}, regex = {0};
+    struct work work = {0};
+    struct error err = {0};
+    int made = 0;
+    strbuf_puts(&grammar, "start: r0\n");
+    for (int i = 0; i < RULES; i++)
+        strbuf_printf(&grammar, "r%d: r%d r%d\n", i, i + 1, i + 1);
+    strbuf_printf(&grammar, "r%d:", RULES);
+    for (; made < MOST && !strstr(err.message, "steps to compile"); made++) {
+        strbuf_reset(&regex);
+        err = (struct error){0};
+        lark_to_regex(&regex, grammar.data, grammar.length, &work, &err);
+    }
+    cr_expect_lt(made, MOST);
+    strbuf_clear(&regex);
     strbuf_clear(&grammar);
 }
