@@ -212,7 +212,7 @@ static void start_event(struct strbuf *buf, const struct reply_head *head,
     end_event(buf);
 }
 
-static void last_events(struct writer *writer, const struct reply_usage *usage)
+static void ending_event(struct writer *writer, const struct reply_usage *usage)
 {
     struct strbuf *buf = writer->buf;
     if (writer->choice->blocks->open != REPLY_NOTHING)
@@ -223,8 +223,6 @@ static void last_events(struct writer *writer, const struct reply_usage *usage)
     strbuf_puts(buf, "},\"usage\":");
     encode_usage(buf, usage);
     reply_warnings_encode(buf, writer->head->warnings);
-    end_event(buf);
-    begin_event(buf, "message_stop");
     end_event(buf);
 }
 
@@ -239,7 +237,7 @@ void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
         start_event(buf, head, choice->blocks, choice->before);
     reply_parts_write(&parts, choice);
     if (choice->finish_reason != FINISH_NONE)
-        last_events(&writer, usage);
+        ending_event(&writer, usage);
 }
 
 void messages_pause_events(struct strbuf *buf, const struct sse_stream *stream)
@@ -291,8 +289,11 @@ void messages_end_events(struct strbuf *buf, const struct sse_stream *stream,
                          const struct api_error *err, const char *request_id)
 {
     (void)stream;
-    if (!err)
+    if (!err) {
+        begin_event(buf, "message_stop");
+        end_event(buf);
         return;
+    }
     strbuf_puts(buf, "event: error\ndata: ");
     messages_error_encode(buf, err, request_id);
     strbuf_puts(buf, "\n\n");

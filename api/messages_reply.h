@@ -15,16 +15,15 @@ void messages_reply_encode(struct strbuf *buf, const struct reply_head *head,
                            const struct reply_usage *usage, const struct reply_timings *timings,
                            const struct session_card *session);
 
-/* The events of what is new of the choice, whose blocks are not NULL; the first and the last have
- * those around them. */
+/* The events of what is new of the choice, whose blocks are not NULL; the first has what stands
+ * before it, the last how it ended. */
 void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
                             const struct reply_choice *choice, enum sse_usage usage_kind,
                             const struct reply_usage *usage);
 /* While nothing else comes: a ping, behind the start of the message, of which it is not known yet
  * what was read from the cache. */
 void messages_pause_events(struct strbuf *buf, const struct sse_stream *stream);
-/* Of a stream that fails after its status line; err NULL: it ends well, and nothing is left to say.
- */
+/* The last event; err NULL: the stream has not failed after its status line. */
 void messages_end_events(struct strbuf *buf, const struct sse_stream *stream,
                          const struct api_error *err, const char *request_id);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stream, byte for byte. */
+#include "api/messages_reply.h"
 #include "api/sse.h"
 #include "engine/text/unicode.h"
 
@@ -86,4 +87,24 @@ Test(sse, no_text_can_break_a_frame)
     cr_expect_null(memchr(buf.data, 0, buf.length));
     cr_expect_eq(memcmp(buf.data + buf.length - 3, "}\n\n", 3), 0);
     strbuf_clear(&buf);
+}
+
+/* A session may take its time to be settled. */
+Test(sse, nothing_comes_behind_the_end_of_a_message)
+{
+    static const char STOP[] = "event: message_stop\n";
+    struct strbuf buf = {0};
+    struct reply_blocks blocks = {0};
+    struct reply_choice last = {.finish_reason = FINISH_STOP, .stop_token = -1, .blocks = &blocks};
+    const struct sse_stream stream = {&head, &blocks, &usage};
+    last.before = &usage;
+    messages_choice_events(&buf, &head, &last, SSE_USAGE_ABSENT, &usage);
+    messages_pause_events(&buf, &stream);
+    messages_end_events(&buf, &stream, NULL, "req-1");
+    strbuf_append(&buf, "", 1);
+    const char *stop = strstr(buf.data, STOP);
+    cr_assert(stop);
+    cr_expect_not(strstr(stop + 1, "event: "), "%s", stop);
+    strbuf_clear(&buf);
+    reply_blocks_clear(&blocks);
 }
