@@ -289,7 +289,7 @@ static void run_prepare(struct task *task)
     struct job *job = &completion->job;
     struct api_error err = {0};
     int result = prompt_prepare(job, &err);
-    if (result && err.code == API_CONTEXT_LENGTH && job->asked.request.chat_shortens) {
+    if (result && job->chat.tokens > 0) {
         to_renderers(completion, run_shorten, chat_job_bytes(job));
         return;
     }

@@ -97,7 +97,8 @@ struct job_bound {
 
 /* Of a chat (chat_job.h): of whoever works on the job. */
 struct job_chat {
-    /* Without a session, where turns may go: what its prompt has, and what there is room for. */
+    /* Without a session, where turns must go: what its prompt has, and what there is room for; else
+     * tokens is 0. */
     int64_t tokens, most;
     size_t dropped; /* turns, so far */
     int attempts;

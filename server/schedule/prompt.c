@@ -193,12 +193,16 @@ static void fit_max_tokens(const struct job_prompt *prompt, const struct service
     request->max_tokens = low;
 }
 
-/* A chat whose turns may go must have room for a reply, too: for a fourth of all at most. */
+/* A chat whose turns may go must have room for a reply, too: for a fourth of all at most, unless it
+ * must be longer. */
 static int check_room(struct job_prompt *prompt, struct job *job, struct api_error *err)
 {
     const struct completion_request *request = &job->asked.request;
     int64_t limit = limit_of(job->task.service), tokens = (int64_t)prompt->count;
     int64_t room = request->max_tokens < limit / 4 ? request->max_tokens : limit / 4;
+    if (room < least_tokens(request))
+        room = least_tokens(request);
+    job->chat.tokens = 0;
     if (!request->chat_shortens || limit == 0 || tokens + room <= limit)
         return 0;
     job->chat.tokens = tokens;

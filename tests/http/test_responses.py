@@ -746,6 +746,7 @@ def test_the_oldest_turns_go(server_factory):
     server = server_factory(max_model_len=1000, chat_template=TEMPLATE)
     assert check_shortened(server, 20, 5) + 40 > 1000
     assert check_shortened(server, 20, 3, max_output_tokens=500) + 250 > 1000
+    assert check_shortened(server, 20, 1, max_output_tokens=900, min_tokens=500) + 500 > 1000
     check_shortened(server, 1500, 5)
     whole = said(server, input=turns(2), truncation="auto")
     assert "warnings" not in whole
