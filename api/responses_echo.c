@@ -38,6 +38,14 @@ static int take_members(struct responses_echo *echo, const json_t *members, stru
     return 0;
 }
 
+static int compare(const void *a, const void *b)
+{
+    const struct responses_tool *one = a, *other = b;
+    if (one->called_length != other->called_length)
+        return one->called_length < other->called_length ? -1 : 1;
+    return memcmp(one->called, other->called, one->called_length);
+}
+
 struct responses_echo *responses_echo_make(const json_t *members, const json_t *tools,
                                            struct api_error *err)
 {
@@ -53,6 +61,8 @@ struct responses_echo *responses_echo_make(const json_t *members, const json_t *
         if (!failed)
             failed = take_tool(&echo->tools[echo->num_tools++], called, tool) != 0;
     }
+    if (!failed && count > 0)
+        qsort(echo->tools, count, sizeof *echo->tools, compare);
     if (!failed)
         return echo;
     responses_echo_free(echo);
@@ -87,9 +97,8 @@ size_t responses_echo_bytes(const struct responses_echo *echo)
 const struct responses_tool *responses_echo_tool(const struct responses_echo *echo,
                                                  const char *called, size_t length)
 {
-    for (size_t i = 0; echo && i < echo->num_tools; i++)
-        if (echo->tools[i].called_length == length &&
-            memcmp(echo->tools[i].called, called, length) == 0)
-            return &echo->tools[i];
-    return NULL;
+    const struct responses_tool key = {.called = (char *)called, .called_length = length};
+    return echo && echo->num_tools > 0
+               ? bsearch(&key, echo->tools, echo->num_tools, sizeof key, compare)
+               : NULL;
 }

@@ -22,7 +22,7 @@ struct responses_tool {
 struct responses_echo {
     char *members; /* [length]: of the reply's object, without what surrounds them */
     size_t length;
-    struct responses_tool *tools; /* [num_tools] */
+    struct responses_tool *tools; /* [num_tools], sorted by what they are called */
     size_t num_tools;
     char *asked; /* [asked_length]: {input, instructions} as JSON, of a response that is kept or
                     goes on from one; NULL: it is neither */

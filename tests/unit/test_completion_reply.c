@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replies: choices, log-probabilities, usage. */
 #include "api/completion_reply.h"
+#include "api/responses_echo.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Ids: 0 "a", 1 " b", 2 the first two bytes of the euro sign, 3 its last, 4 "x", 5 "h" and e with
  * an acute accent, 6 a newline and a quote, 7 a special token. */
@@ -286,4 +288,31 @@ Test(reply, the_whole_reply)
         "{\"cached_tokens\":2,\"cache_miss_reason\":\"diverged\",\"diverged_at\":17}},\"timings\":"
         "{\"queue_ms\":0.5,\"prefill_ms\":2.0,\"prefill_tokens_per_second\":1500.0,"
         "\"decode_ms\":1.25,\"decode_tokens_per_second\":null}}");
+}
+
+/* A stream looks for one at each of its parts. */
+Test(completion_reply, each_of_many_tools_is_found_at_once)
+{
+    enum { TOOLS = 100000, MOST_S = 5 };
+    struct api_error err = {0};
+    json_t *members = json_pack("{s:s}", "a", "b"), *tools = json_object();
+    char called[32];
+    for (int i = 0; i < TOOLS; i++) {
+        snprintf(called, sizeof called, "c%d", i);
+        json_object_set_new(tools, called, json_pack("[s,n,b]", called + 1, 1));
+    }
+    struct responses_echo *echo = responses_echo_make(members, tools, &err);
+    cr_assert(echo);
+    clock_t begun = clock();
+    for (int i = 0; i < TOOLS; i++) {
+        snprintf(called, sizeof called, "c%d", i);
+        const struct responses_tool *tool = responses_echo_tool(echo, called, strlen(called));
+        cr_assert(tool && strcmp(tool->name, called + 1) == 0, "%s", called);
+    }
+    cr_expect_not(responses_echo_tool(echo, "c", 1));
+    cr_expect_not(responses_echo_tool(echo, "x100", 4));
+    cr_expect_lt((double)(clock() - begun) / CLOCKS_PER_SEC, MOST_S);
+    responses_echo_free(echo);
+    json_decref(members);
+    json_decref(tools);
 }
