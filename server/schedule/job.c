@@ -110,6 +110,14 @@ static int name_job(struct job_asked *asked, const char *prefix, struct api_erro
     return random_bytes(seed, sizeof *seed, err);
 }
 
+/* What its replies say again. A stream has it in two events at once, in a buffer that doubles. */
+static size_t echoed_bytes(const struct completion_request *request)
+{
+    enum { EVENTS = 2, DOUBLED = 2 };
+    size_t told = request->echoed && request->stream ? request->echoed->length : 0;
+    return responses_echo_bytes(request->echoed) + EVENTS * DOUBLED * told;
+}
+
 int job_take_request(struct job *job, struct completion_request *request, const char *prefix,
                      struct api_error *err)
 {
@@ -127,7 +135,7 @@ int job_take_request(struct job *job, struct completion_request *request, const 
     if (job_reserve(job,
                     request->num_prompts * sizeof *job->prepared.prompts +
                         choices * sizeof *run->choices + input->capacity * sizeof *input->items +
-                        responses_echo_bytes(request->echoed),
+                        echoed_bytes(request),
                     &error))
         return api_error_from_engine(err, &error, NULL);
     job->prepared.prompts = calloc(request->num_prompts, sizeof *job->prepared.prompts);

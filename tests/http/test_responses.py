@@ -807,6 +807,17 @@ def test_a_stream_that_waits_has_events(server_factory):
     assert kept.content == got  # with the numbers of all
 
 
+def test_what_a_stream_says_again_takes_memory(server_factory):
+    """Its first two events stand in one buffer."""
+    server = server_factory(max_body_memory="7M", chat_template=TEMPLATE)
+    large = {"input": "hi", "store": False, "metadata": {"a": "x" * 1_500_000}}
+    assert said(server, **large)["metadata"] == large["metadata"]
+    reply = server.post(RESPONSES, {**large, "stream": True})
+    check_error(reply, 503, "out_of_memory")
+    large["metadata"]["a"] = "x" * 100_000
+    assert streamed(server, **large)["metadata"] == large["metadata"]
+
+
 @pytest.mark.builds("dev", "asan")
 def test_a_client_that_leaves(chat_server):
     """At each event of a stream."""
