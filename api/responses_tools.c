@@ -334,14 +334,19 @@ static json_t *find_chosen(const struct reader *reader, const json_t *chosen, bo
 /* The chat has only functions of these names. */
 static int keep_only(struct reader *reader, const json_t *names)
 {
-    json_t *functions = reader->list.functions;
-    for (size_t i = json_array_size(functions); i-- > 0;) {
-        const json_t *function = json_object_get(json_array_get(functions, i), "function");
+    json_t *kept = json_array(), *wrapped;
+    size_t i;
+    int failed = !kept;
+    json_array_foreach(reader->list.functions, i, wrapped)
+    {
+        const json_t *function = json_object_get(wrapped, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        if (!json_object_get(names, name) && json_array_remove(functions, i))
-            return request_no_memory(reader->err);
+        if (!failed && json_object_get(names, name))
+            failed = json_array_append(kept, wrapped);
     }
-    return 0;
+    json_decref(reader->list.functions);
+    reader->list.functions = kept;
+    return failed ? request_no_memory(reader->err) : 0;
 }
 
 static int read_allowed(struct reader *reader, const json_t *tools, json_t *names)
