@@ -394,7 +394,7 @@ int chat_render_body(struct completion_prompt *out, struct chat_rules **rules,
                      const struct completion_string *body, const struct chat_history *history,
                      const struct completion_limits *limits, struct api_error *err)
 {
-    json_t *fields = request_load(body->text, body->length, err);
+    json_t *fields = request_load_dump(body->text, body->length, err);
     if (!fields)
         return -1;
     int result = chat_render(out, rules, fields, body->length, history, limits, err);
@@ -425,7 +425,7 @@ int chat_locate(int64_t *index, const struct completion_string *body,
                 const struct chat_history *history, size_t offset,
                 const struct completion_limits *limits, struct api_error *err)
 {
-    json_t *fields = request_load(body->text, body->length, err);
+    json_t *fields = request_load_dump(body->text, body->length, err);
     if (!fields)
         return -1;
     /* A hash of the messages stands in none of them. */
@@ -443,7 +443,7 @@ int chat_write_turn(struct strbuf *out, const struct chat_turn *turn,
                     const struct completion_string *body, const struct chat_turn_reply *reply,
                     struct api_error *err)
 {
-    json_t *fields = request_load(body->text, body->length, err);
+    json_t *fields = request_load_dump(body->text, body->length, err);
     if (!fields)
         return -1;
     int result = chat_turns_write(out, turn, request_field(fields, "messages"), reply, err);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* About what a value takes in a prompt, in bytes; it nests 64 deep at most. */
+/* About what a value takes in a prompt, in bytes; it nests little deeper than a body. */
 static double weight_of(const json_t *value)
 {
     enum { AROUND = 8 }; /* what a template writes around a value */

@@ -257,7 +257,10 @@ json_t *request_load_dump(const char *text, size_t length, struct api_error *err
 {
     json_error_t error;
     bool no_memory;
-    json_t *root = load(text, length, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error, &no_memory);
+    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *root = load(text, length, flags, &error, &no_memory);
+    if (!root && !no_memory && json_error_code(&error) == json_error_numeric_overflow)
+        root = load_reals(text, length, flags, &error, &no_memory);
     if (!root)
         request_no_memory(err);
     return root;

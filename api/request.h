@@ -32,7 +32,8 @@ json_t *request_load_with(const char *body, size_t length, size_t added, struct 
 json_t *request_load_repeats(const char *body, size_t length, struct api_error *err);
 /* JSON without spaces [*length], and a NUL behind it: malloc'd. */
 int request_dump(const json_t *value, char **text, size_t *length, struct api_error *err);
-/* What request_dump has made; NULL: no memory. */
+/* What request_dump has made, or a body that has been loaded before; NULL: no memory. Our own may
+ * nest deeper, and have more in it. */
 json_t *request_load_dump(const char *text, size_t length, struct api_error *err);
 
 /* The field's value (borrowed), or NULL when it is absent or null. */

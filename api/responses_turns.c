@@ -131,7 +131,7 @@ int responses_turns_gather(struct completion_string *body, const char *turns, si
 {
     char *text;
     size_t bytes;
-    json_t *chat = request_load(body->text, body->length, err);
+    json_t *chat = request_load_dump(body->text, body->length, err);
     json_t *fields = chat ? request_load_dump(asked->asked, asked->asked_length, err) : NULL;
     json_t *items = fields ? json_array() : NULL, *messages = NULL;
     int result = items ? add_turns(items, turns, length, err) : request_no_memory(err);

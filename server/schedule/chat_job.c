@@ -172,7 +172,7 @@ int chat_job_shorten(struct job *job, struct api_error *err)
     struct completion_request *request = &job->asked.request;
     struct job_chat *chat = &job->chat;
     size_t dropped = 0;
-    json_t *fields = request_load(request->chat.text, request->chat.length, err);
+    json_t *fields = request_load_dump(request->chat.text, request->chat.length, err);
     if (!fields)
         return -1;
     int result = chat_shorten(fields, chat->tokens, chat->most, chat->attempts++, &dropped, err);

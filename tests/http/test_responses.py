@@ -757,6 +757,25 @@ def test_the_oldest_turns_go(server_factory):
     assert streamed(server, **long)["error"]["code"] == "context_length_exceeded"
 
 
+@pytest.mark.builds("dev")
+def test_a_body_that_nests_deep_is_read_again(server_factory):
+    """As deep as a body may; a chat has its tools one deeper."""
+    server = server_factory(max_model_len=1000, chat_template=TEMPLATE)
+    deep = {}
+    for _ in range(60):
+        deep = {"a": deep}
+    fields = {"tools": [{**TOOL, "parameters": deep}], "max_output_tokens": 4, "ignore_eos": True}
+    for kept in (False, True):
+        cut = said(server, **fields, input=turns(20), truncation="auto", store=kept)
+        assert "oldest turns are left out" in cut["warnings"][0]
+    first = said(server, **fields)
+    after = said(server, **fields, previous_response_id=first["id"])
+    assert after["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+    fields["tools"][0]["parameters"] = {"a": deep}
+    error = check_error(server.post(RESPONSES, {**fields, "input": "hi"}), 400, None)
+    assert "nested more than 64 deep" in error["message"]
+
+
 def test_a_reply_is_kept(chat_server):
     body = {"input": "hi", "max_output_tokens": 6, "temperature": 0}
     for stream in (False, True):
