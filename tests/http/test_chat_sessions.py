@@ -399,6 +399,13 @@ def test_the_header_says_what_the_usage_does(servers):
     assert "diverged_message" in expected
     reply = server.post("/v1/messages", {"messages": [user("x")], "max_tokens": 2})
     assert reply.headers["x-regla-cache-miss"].startswith(reply.json()["usage"]["cache_miss_reason"])
+    first, again = (server.post("/v1/responses", {"input": "x", "max_output_tokens": 2}, headers={
+        "Idempotency-Key": "a miss"}) for _ in range(2))
+    reason = first.json()["usage"]["input_tokens_details"]["cache_miss_reason"]
+    assert first.headers["x-regla-cache-miss"].startswith(reason)
+    assert again.content == first.content and "x-regla-cache-miss" not in again.headers
+    reply = server.http.get(f"/v1/responses/{first.json()['id']}")
+    assert reply.status_code == 200 and "x-regla-cache-miss" not in reply.headers
     reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
     assert "x-regla-cache-miss" not in reply.headers
 
