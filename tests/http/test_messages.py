@@ -590,7 +590,9 @@ def test_no_stream_is_silent_for_ten_seconds(server_factory):
     server = server_factory(max_running=1, chat_template=harness.ROOT / "tests/clients/chat.jinja")
     body = {"messages": [user("hi")], "max_tokens": 1_000_000, "ignore_eos": True, "stream": True}
     kinds = [("/v1/completions", {"prompt": "x", "stream": True}, [":\n\n"]), (CHAT, body, [":\n\n"]),
-             (MESSAGES, body, ["event: message_start\n", "event: ping\n"])]
+             (MESSAGES, body, ["event: message_start\n", "event: ping\n"]),
+             ("/v1/responses", {"input": "hi", "max_output_tokens": 100_000, "stream": True},
+              ["event: response.created\n", "event: response.in_progress\n"])]
     with server.connect() as first, contextlib.ExitStack() as stack:
         first.sendall(harness.request_bytes(MESSAGES, body))
         first.recv(100)
