@@ -569,6 +569,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     }
     request->prompts[0].input = input;
     request->max_tokens_fit |= any_length;
+    request->any_length |= any_length;
     request->chat_rules = rules;
     if (chat_thinking_read(fields, request->max_tokens_fit ? -1 : request->max_tokens,
                            &request->thinking_budget, err)) {
