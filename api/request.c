@@ -433,9 +433,10 @@ bool request_model_pattern(const char *name)
 
 bool request_names_model(const char *const *names, size_t count, const char *name)
 {
+    bool is_short = strlen(name) <= REQUEST_MOST_NAME;
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0 ||
-            (request_model_pattern(names[i]) && fnmatch(names[i], name, 0) == 0))
+            (is_short && request_model_pattern(names[i]) && fnmatch(names[i], name, 0) == 0))
             return true;
     return false;
 }

@@ -35,7 +35,13 @@ def test_without_a_name_it_is_the_first(named, fields):
     assert named.post("/v1/chat/completions", {**BODY, **fields}).json()["model"] == "one"
 
 
-@pytest.mark.parametrize("name", ["three", "claude", "gpt-55", "xclaude-1", "one "])
+def test_a_long_name(named):
+    name = "claude-" + 249 * "x"
+    assert named.post("/v1/messages", {**BODY, "model": name}).json()["model"] == name
+
+
+@pytest.mark.parametrize("name", ["three", "claude", "gpt-55", "xclaude-1", "one ",
+                                  "claude-" + 250 * "x"])
 def test_other_names_are_404(named, name):
     check_error(named.post("/v1/chat/completions", {**BODY, "model": name}), 404, "model_not_found")
     assert named.post("/v1/messages", {**BODY, "model": name}).status_code == 404
