@@ -248,6 +248,7 @@ def test_none_stays_none(writing):
     ("missing_required_parameter", "tool_choice", {"tool_choice": {
         "type": "allowed_tools", "allowed_tools": {"mode": "auto"}}}, "tool_choice.allowed_tools.tools"),
     ("invalid_value", "tool_choice", {"tool_choice": allowed("required", "weather", "g")}, 'got "g"'),
+    ("invalid_value", "tool_choice", {"tool_choice": allowed("auto", "weather", "g")}, 'got "g"'),
     ("missing_required_parameter", "tool_choice", {"tool_choice": {"type": "function"}},
      "tool_choice.function"),
     ("invalid_type", "tool_choice", {"tool_choice": {"type": "function", "function": {"name": 1}}},
