@@ -619,7 +619,9 @@ int chat_parse(struct completion_request *request, const char *body, size_t leng
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = chat_parse_fields(request, fields, body, length, limits, err);
+    int result = chat_rules_check_tools(fields, err);
+    if (result == 0)
+        result = chat_parse_fields(request, fields, body, length, limits, err);
     json_decref(fields);
     return result;
 }
