@@ -569,6 +569,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
     }
     request->prompts[0].input = input;
     request->max_tokens_fit |= any_length;
+    request->any_length |= any_length;
     request->chat_rules = rules;
     if (chat_thinking_read(fields, request->max_tokens_fit ? -1 : request->max_tokens,
                            &request->thinking_budget, err)) {
@@ -618,7 +619,9 @@ int chat_parse(struct completion_request *request, const char *body, size_t leng
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = chat_parse_fields(request, fields, body, length, limits, err);
+    int result = chat_rules_check_tools(fields, err);
+    if (result == 0)
+        result = chat_parse_fields(request, fields, body, length, limits, err);
     json_decref(fields);
     return result;
 }

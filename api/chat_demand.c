@@ -14,6 +14,11 @@ static const char FORMAT[] = "response_format";
 
 /* --- tool_choice --- */
 
+static const char *tool_name(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
 static int wrong(const char *name, const char *expected, const json_t *got, struct api_error *err)
 {
     if (!got)
@@ -55,6 +60,36 @@ static int add_wanted(struct choice *out, const char *name, struct api_error *er
     return json_object_set_new(out->wanted, name, json_true()) ? request_no_memory(err) : 0;
 }
 
+/* Each name that is wanted is one of `known`. */
+static int check_wanted(json_t *wanted, const json_t *known, struct api_error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(wanted, name, value)
+    {
+        if (!json_object_get(known, name))
+            return api_error_set(err, API_INVALID_VALUE, CHOICE,
+                                 "tool_choice.function.name: expected that of one of tools, got "
+                                 "\"%.60s\"",
+                                 name);
+    }
+    return 0;
+}
+
+/* The same where the tools are not read, since calls are not demanded. */
+static int check_allowed(json_t *wanted, const json_t *tools, struct api_error *err)
+{
+    json_t *known = json_object();
+    int failed = !known;
+    for (size_t i = 0; i < json_array_size(tools) && !failed; i++) {
+        const char *name = tool_name(json_array_get(tools, i));
+        failed = name && json_object_set_new(known, name, json_true());
+    }
+    int result = failed ? request_no_memory(err) : check_wanted(wanted, known, err);
+    json_decref(known);
+    return result;
+}
+
 /* {"type": "allowed_tools", "allowed_tools": {"mode", "tools": [functions]}}. */
 static int read_allowed(struct choice *out, const json_t *choice, struct api_error *err)
 {
@@ -80,11 +115,15 @@ static int read_allowed(struct choice *out, const json_t *choice, struct api_err
     return result;
 }
 
-static int read_object(struct choice *out, const json_t *choice, struct api_error *err)
+static int read_object(struct choice *out, const json_t *fields, const json_t *choice,
+                       struct api_error *err)
 {
     const char *type = json_string_value(json_object_get(choice, "type")), *name;
-    if (type && strcmp(type, ALLOWED) == 0)
-        return read_allowed(out, choice, err);
+    if (type && strcmp(type, ALLOWED) == 0) {
+        if (read_allowed(out, choice, err))
+            return -1;
+        return out->demanded ? 0 : check_allowed(out->wanted, request_field(fields, TOOLS), err);
+    }
     if (read_function(choice, &name, err))
         return -1;
     out->demanded = out->one = true;
@@ -98,7 +137,7 @@ static int read_choice(const json_t *fields, struct choice *out, struct api_erro
     const char *word = json_string_value(choice);
     *out = (struct choice){.demanded = word && strcmp(word, "required") == 0};
     if (json_is_object(choice))
-        return read_object(out, choice, err);
+        return read_object(out, fields, choice, err);
     if (!choice || out->demanded || (word && strcmp(word, "auto") == 0) ||
         (word && strcmp(word, "none") == 0))
         return 0;
@@ -158,22 +197,6 @@ static int add_tool(json_t *list, json_t *known, const json_t *tool, size_t inde
     return 0;
 }
 
-/* Each name that is wanted is one of `known`. */
-static int check_wanted(json_t *wanted, const json_t *known, struct api_error *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(wanted, name, value)
-    {
-        if (!json_object_get(known, name))
-            return api_error_set(err, API_INVALID_VALUE, CHOICE,
-                                 "tool_choice.function.name: expected that of one of tools, got "
-                                 "\"%.60s\"",
-                                 name);
-    }
-    return 0;
-}
-
 static int add_tools(json_t *list, const json_t *tools, json_t *wanted, bool types,
                      struct api_error *err)
 {
@@ -198,8 +221,7 @@ json_t *chat_demand_tools(const json_t *fields, struct api_error *err)
     /* Nothing but the list keeps a model that may choose from the others. */
     for (size_t i = 0; i < json_array_size(tools) && seen && seen != tools; i++) {
         json_t *tool = json_array_get(tools, i);
-        const char *name =
-            json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        const char *name = tool_name(tool);
         if (name && json_object_get(choice.wanted, name) && json_array_append(seen, tool))
             request_no_memory(err);
     }

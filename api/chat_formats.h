@@ -41,7 +41,7 @@ size_t chat_calls_xml_find(const char *text, size_t length, struct chat_part wit
                            const struct chat_types *types, bool *whole);
 bool chat_calls_xml_alone(const struct chat_scan *scan, const char *body,
                           const struct chat_types *types);
-/* `marked`: body[length] is where the closing marker, or the text, ends. */
+/* last: nothing comes behind body[length]. */
 enum chat_scan_result chat_calls_python_scan(struct chat_scan *scan,
                                              const struct chat_reading *reading, const char *body,
                                              size_t length, bool last);

@@ -214,8 +214,6 @@ static void count_calls(struct chat_parser *parser, size_t before, struct chat_o
         parser->num_begun += calls->items[i].name != NULL;
         if (parser->rules->one_call && parser->num_begun > 1) {
             chat_calls_cut(calls, i);
-            for (; i < calls->count; i++)
-                parser->num_begun += calls->items[i].name != NULL;
             return;
         }
         parser->num_calls += calls->items[i].name != NULL;

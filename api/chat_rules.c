@@ -8,6 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+int chat_rules_check_tools(const json_t *fields, struct api_error *err)
+{
+    static const char name[] = "tools";
+    const json_t *tools = request_field(fields, name);
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (json_object_get(json_array_get(tools, i), CHAT_TOOL_APART))
+            return api_error_set(err, API_UNSUPPORTED, name,
+                                 "tools[%zu]: \"" CHAT_TOOL_APART "\" is not a client's word", i);
+    return 0;
+}
+
 bool chat_rules_tools(const json_t *fields)
 {
     const char *choice = json_string_value(request_field(fields, "tool_choice"));

@@ -26,6 +26,9 @@ struct chat_rules {
  * (messages_tools.h). No client's word. */
 #define CHAT_TOOL_APART "shown by a message"
 
+/* For what a client wrote: 400 for a tool with that member. */
+int chat_rules_check_tools(const json_t *fields, struct api_error *err);
+
 /* Whether the request lets the model call its tools: it has some, and tool_choice is not "none". */
 bool chat_rules_tools(const json_t *fields);
 

@@ -299,7 +299,7 @@ static int parse_max_tokens(const json_t *fields, struct completion_request *req
                              (long long)other, (long long)request->max_tokens);
     if (request_field(fields, other_name))
         request->max_tokens = other;
-    request->max_tokens_fit = request->max_tokens < 0;
+    request->max_tokens_fit = request->any_length = request->max_tokens < 0;
     if (request->max_tokens_fit)
         request->max_tokens = MAX_TOKENS;
     return 0;

@@ -44,9 +44,10 @@ struct completion_request {
     struct completion_prompt *prompts; /* [num_prompts] */
     size_t num_prompts;                /* >= 1 */
     int64_t max_tokens;                /* 0..2^53, so that sums of token counts fit */
-    bool max_tokens_fit; /* no max_tokens was given: so many as fit, from min_tokens */
-    int64_t min_tokens;  /* >= 0, <= max_tokens */
-    int n, best_of;      /* 1..128, best_of >= n */
+    bool max_tokens_fit;               /* so many as fit, from min_tokens */
+    bool any_length;                   /* no max_tokens was given; then they fit */
+    int64_t min_tokens;                /* >= 0, <= max_tokens */
+    int n, best_of;                    /* 1..128, best_of >= n */
     bool stream;
     bool include_usage;          /* a last frame with the usage */
     bool continuous_usage_stats; /* usage on every frame */

@@ -2,6 +2,7 @@
 #include "api/llama_cpp.h"
 
 #include "api/chat.h"
+#include "api/chat_rules.h"
 #include "api/parameters.h"
 #include "api/request.h"
 #include "engine/model/author_sampling.h"
@@ -82,7 +83,8 @@ int llama_cpp_template_parse(struct completion_prompt *out, const char *body, si
         return -1;
     if (!request_field(fields, "messages"))
         api_error_set(err, API_MISSING_PARAMETER, "messages", "messages is required");
-    else if (request_model(fields, limits->models, limits->num_models, err) == 0) {
+    else if (request_model(fields, limits->models, limits->num_models, err) == 0 &&
+             chat_rules_check_tools(fields, err) == 0) {
         parameters_warn_chat(fields, limits->warnings);
         result = chat_render(out, NULL, fields, length, NULL, limits, err);
     }

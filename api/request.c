@@ -5,7 +5,6 @@
 #include "engine/text/unicode.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -434,11 +433,35 @@ bool request_model_pattern(const char *name)
     return strpbrk(name, "*?") != NULL;
 }
 
+/* A * stands for any bytes, a ? for one; all else, as in claude-*[1m], for itself. */
+static bool matches(const char *pattern, const char *name)
+{
+    const char *behind = NULL, *tried = NULL; /* the last *, and where what follows it may begin */
+    while (*name) {
+        if (*pattern == '*') {
+            behind = ++pattern;
+            tried = name;
+        } else if (*pattern == '?' || *pattern == *name) {
+            pattern++;
+            name++;
+        } else if (behind) {
+            pattern = behind;
+            name = ++tried;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return !*pattern;
+}
+
 bool request_names_model(const char *const *names, size_t count, const char *name)
 {
+    bool is_short = strlen(name) <= REQUEST_MOST_NAME;
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0 ||
-            (request_model_pattern(names[i]) && fnmatch(names[i], name, 0) == 0))
+            (is_short && request_model_pattern(names[i]) && matches(names[i], name)))
             return true;
     return false;
 }

@@ -64,6 +64,8 @@ int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, 
 
 /* Whether a name of the model is a pattern: it has a * or ?. */
 bool request_model_pattern(const char *name);
+/* Bytes of a name that a pattern matches at most: each frame of a stream has the name. */
+enum { REQUEST_MOST_NAME = 256 };
 /* Whether the model has that name: one of the names [count], or a pattern among them matches. */
 bool request_names_model(const char *const *names, size_t count, const char *name);
 /* Checks `model`: 404 unless it is absent, empty, or a name of the model. */

@@ -2,6 +2,7 @@
 #include "api/tokenizer.h"
 
 #include "api/chat.h"
+#include "api/chat_rules.h"
 #include "api/parameters.h"
 #include "api/reply_warnings.h"
 #include "api/request.h"
@@ -19,6 +20,8 @@ static int parse_tokenize_text(const json_t *fields, size_t length,
                                  "messages is not allowed with prompt");
         struct completion_prompt prompt;
         request->add_special_tokens = false;
+        if (chat_rules_check_tools(fields, err))
+            return -1;
         if (request->unrendered)
             return 0;
         if (chat_render(&prompt, NULL, fields, length, NULL, limits, err))

@@ -98,6 +98,7 @@ static int compile_reply(struct compiling *compiling, const json_t *spec, uint32
     uint32_t body, other;
     if ((!calls || kind) && (!json_is_integer(kind) || json_integer_value(kind) == GRAMMAR_REPLY))
         return error_set(builder->err, ERROR_INVALID, "$: expected calls or another kind");
+    /* First: it sets what the form beside it is bound by too. */
     if (calls && reply_calls(builder, compiling->trie, calls, &compiling->tools, &body))
         return -1;
     if (kind && compile_kind(compiling, (enum grammar_kind)json_integer_value(kind), inner,

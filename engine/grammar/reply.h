@@ -2,13 +2,16 @@
 /* The grammar of a chat's reply: reasoning, then calls of tools, or what another constraint asks.
  *
  * The spec of GRAMMAR_REPLY is made by the API (chat_demand.h):
- *   reasoning  absent: the text has none. {open, close: markers; begun: the prompt has opened it,
- *              else the text may}
- *   calls      {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
- *              in one list between them; tool_names: objects have "tool_name" and "parameters";
- * most: so many calls at most; tools: a list of {place, name, parameters, types}; types as in
- * schema.h} kind, spec another constraint. With calls the text is either A marker that is a special
- * token is that token; all others are text. */
+ *   reasoning   absent: the text has none. {open, close: markers; begun: the prompt has opened it,
+ *               else the text may}
+ *   calls       {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
+ *               in one list between them; tool_names: objects have "tool_name" and "parameters";
+ *               most: so many calls at most; tools: a list of {place, name, parameters, types};
+ *               types as in schema.h}
+ *   kind, spec  another constraint. With calls the text is either, and both have their bounds:
+ *               they nest less deep, and in XML and Python no string has a marker.
+ *
+ * A marker that is a special token is that token; all others are text. */
 #ifndef ENGINE_GRAMMAR_REPLY_H
 #define ENGINE_GRAMMAR_REPLY_H
 

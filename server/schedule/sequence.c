@@ -407,7 +407,7 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead)
                           .ends = job->prepared.ends,
                           .num_ends = job->prepared.num_ends};
     ban(sequence, may_end, draw);
-    const uint32_t *forced = thinking_mask(&sequence->thinking);
+    const uint32_t *forced = thinking_mask(&sequence->thinking, sequence->mask);
     if (forced) {
         draw->mask = forced;
         draw->num_banned = 0;
@@ -421,10 +421,9 @@ static int nothing_left(struct sequence *sequence, struct error *err)
 {
     struct api_error api = {0};
     const struct constraint *constraint = &sequence->job->asked.request.constraint;
-    bool form = sequence->form && !thinking_mask(&sequence->thinking);
-    const char *field = form                                 ? constraint->param
-                        : thinking_mask(&sequence->thinking) ? "thinking_token_budget"
-                                                             : "bad_words";
+    bool forced = thinking_mask(&sequence->thinking, sequence->mask) != NULL;
+    bool form = sequence->form && !forced;
+    const char *field = form ? constraint->param : forced ? "thinking_token_budget" : "bad_words";
     api_error_set(&api, API_INVALID_VALUE, field, "%s: no token is left that may come after %lld",
                   form ? constraint->name : field, (long long)sequence->choice->generated);
     job_fail(sequence->job, &api);

@@ -72,7 +72,7 @@ int session_job_admit(struct job *job, struct api_error *err)
     struct sessions *sessions = job->task.service->sessions;
     int64_t least = request->min_tokens > PROMISED_TOKENS ? request->min_tokens : PROMISED_TOKENS;
     int64_t count = (int64_t)job->prepared.prompts[0].count;
-    bool shrinks = request->max_tokens_fit && request->max_tokens > least;
+    bool shrinks = request->any_length && request->max_tokens > least;
     /* Under a quota all of the reply counts: others of the key are not to be refused for it. */
     if (shrinks && sessions_have_quota(sessions))
         request->max_tokens = least;

@@ -40,14 +40,18 @@ void thinking_close(struct thinking *thinking)
 
 static bool forces(const struct thinking *thinking)
 {
-    return thinking->on && thinking->inside && thinking->left <= 0;
+    return thinking->on && thinking->inside && thinking->left <= 0 && !thinking->waits;
 }
 
-const uint32_t *thinking_mask(struct thinking *thinking)
+const uint32_t *thinking_mask(struct thinking *thinking, const uint32_t *may)
 {
+    thinking->waits = false;
     if (!forces(thinking))
         return NULL;
     uint32_t id = (uint32_t)thinking->syntax->closing_tokens[thinking->forced];
+    thinking->waits = may && !(may[id / 32] >> id % 32 & 1);
+    if (thinking->waits)
+        return NULL;
     memset(thinking->mask, 0, thinking->mask_words * sizeof *thinking->mask);
     thinking->mask[id / 32] |= (uint32_t)1 << id % 32;
     return thinking->mask;

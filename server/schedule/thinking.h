@@ -14,6 +14,7 @@ struct thinking {
     bool inside;             /* the text is in its thoughts */
     int64_t left;            /* tokens of them that may come */
     size_t forced;           /* tokens of the marker that have come */
+    bool waits;              /* the marker may not begin yet */
     struct chat_rules rules; /* only reasoning is looked for */
     struct chat_parser parser;
     struct chat_output output;
@@ -29,8 +30,9 @@ int thinking_open(struct thinking *thinking, const struct chat_rules *rules, int
                   int32_t vocab_size, struct error *err);
 void thinking_close(struct thinking *thinking);
 
-/* What the next token must be, as a mask (sampler.h). NULL: any. */
-const uint32_t *thinking_mask(struct thinking *thinking);
+/* What the next token must be, as a mask (sampler.h). NULL: any. may: what the text's form allows,
+ * which lets no marker into a character (NULL: there is none); the marker waits for its end. */
+const uint32_t *thinking_mask(struct thinking *thinking, const uint32_t *may);
 /* A token has come, and so much text is certain by it. -1: no memory. */
 int thinking_take(struct thinking *thinking, const char *text, size_t length, struct error *err);
 

@@ -555,6 +555,23 @@ def test_a_budget_for_thoughts(tmp_path_factory, name):
         finish(running.server)
 
 
+@pytest.mark.builds("dev")
+@pytest.mark.parametrize("name", ["hermes", "hermes special", "smollm"])
+def test_a_budget_within_a_character(tmp_path_factory, name):
+    """A constraint lets no marker into a character: the budget waits for its end."""
+    from conftest import finish
+    running = Reciting(tmp_path_factory.mktemp("within"), name,
+                       ['<think>\u00e9\u4e16\U0001f642</think>\n\n{"city": "Oslo"}'])
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [{}]}}}
+    try:
+        for fields in ({"response_format": form}, {"tools": TOOLS, "tool_choice": "required"}):
+            for budget, thought in enumerate(["", "\u00e9", "\u00e9", *["\u00e9\u4e16"] * 3]):
+                message = running.message(0, thinking_token_budget=budget, **fields)["message"]
+                assert message.get("reasoning_content", "") == thought
+    finally:
+        finish(running.server)
+
+
 def check_budget(told, free, closing, budget):
     ids, usual = told["token_ids"], free["token_ids"]
     reasoning = told["message"].get("reasoning_content", "")

@@ -392,6 +392,17 @@ def test_sessions(chat_server):
     assert second["usage"]["cache_read_input_tokens"] >= first["session"]["position"] - 1
 
 
+def test_a_quota_shortens_no_reply_whose_length_is_named(server_factory):
+    """Only what names none is promised 2,048 tokens."""
+    template = harness.ROOT / "tests" / "clients" / "chat.jinja"
+    server = server_factory(chat_template=template, session_quota=4_000_000)  # 896 bytes a token
+    asked = {"messages": [user("hi")], "session_id": "s"}
+    assert server.post(CHAT, {**asked, "max_tokens": 8000}).status_code == 429
+    message = check_error(server.post(MESSAGES, {**asked, "max_tokens": 8000}), 429, "rate_limit_error")
+    assert "session-quota allows" in message
+    said(server, **asked, max_tokens=2048)
+
+
 @pytest.mark.parametrize("name", [
     "seed", "min_tokens", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "allowed_token_ids", "bad_words", "stop_token_ids", "ignore_eos", "response_format",

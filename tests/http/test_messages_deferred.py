@@ -35,6 +35,15 @@ def test_it_is_not_in_the_prompt(chat_server):
     assert "warnings" not in reply and prompt_tokens(reply["usage"]) == plain
 
 
+def test_who_sends_its_mark(chat_server):
+    """A client of chats takes no tool out of the prompt by it."""
+    body = {"messages": [user("hi")], "tools": [FUNCTION, {**FUNCTION, "shown by a message": True}]}
+    for path in (CHAT, "/tokenize", "/apply-template"):
+        error = harness.check_error(chat_server.post(path, {**body, "max_tokens": 1}), 400,
+                                    "unsupported_parameter", "tools")
+        assert error["message"].startswith('tools[1]: "shown by a message"')
+
+
 def test_whom_nobody_could_find(chat_server):
     """All of them, or beside a search that the server does not carry out: they are as others."""
     assert count(chat_server, tools=[LATER, OTHER]) == count(

@@ -6,7 +6,7 @@ import pytest
 import harness
 from harness import check_error, read_frames
 
-NAMES = "claude-*,one,gpt-?,two"
+NAMES = r"claude-*,one,gpt-?,two,q*[1m],b\*c?*e"
 BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
 
@@ -19,7 +19,8 @@ def named(tmp_path_factory):
     finish(running)
 
 
-@pytest.mark.parametrize("name", ["one", "two", "claude-opus-4-1", "claude-", "gpt-5"])
+@pytest.mark.parametrize("name", ["one", "two", "claude-opus-4-1", "claude-", "gpt-5", "q[1m]",
+                                  "q[1m]-[1m]", "b\\ccde", "b\\aca*e"])
 def test_replies_have_the_name_that_was_asked_for(named, name):
     for path in ("/v1/chat/completions", "/v1/messages"):
         assert named.post(path, {**BODY, "model": name}).json()["model"] == name
@@ -35,7 +36,13 @@ def test_without_a_name_it_is_the_first(named, fields):
     assert named.post("/v1/chat/completions", {**BODY, **fields}).json()["model"] == "one"
 
 
-@pytest.mark.parametrize("name", ["three", "claude", "gpt-55", "xclaude-1", "one "])
+def test_a_long_name(named):
+    name = "claude-" + 249 * "x"
+    assert named.post("/v1/messages", {**BODY, "model": name}).json()["model"] == name
+
+
+@pytest.mark.parametrize("name", ["three", "claude", "gpt-55", "xclaude-1", "one ",
+                                  "claude-" + 250 * "x", "q1", "b*cde", "b\\ce"])
 def test_other_names_are_404(named, name):
     check_error(named.post("/v1/chat/completions", {**BODY, "model": name}), 404, "model_not_found")
     assert named.post("/v1/messages", {**BODY, "model": name}).status_code == 404

@@ -251,7 +251,7 @@ Test(completion, a_length_of_minus_one_is_as_many_tokens_as_fit)
         "{\"prompt\":\"x\",\"max_tokens\":-1,\"max_completion_tokens\":-1}"};
     for (size_t i = 0; i < sizeof BODIES / sizeof *BODIES; i++) {
         struct completion_request r = parse(BODIES[i]);
-        cr_expect(r.max_tokens_fit);
+        cr_expect(r.max_tokens_fit && r.any_length);
         completion_request_clear(&r);
     }
     struct completion_request r = parse("{\"prompt\":\"x\"}");

@@ -62,6 +62,9 @@ static const struct grammar_case CASES[] = {
      "yes" S "<t></t>yes" S "<t>\xC3\xA9</t>\nno", "</t>yes" S "<t>yes" S "\nyes"},
     {"{\"reasoning\":{\"open\":\"<t>\",\"close\":\"</t>\",\"begun\":false},\"kind\":0}",
      "{}" S "<t>{</t>{\"a\":1}", "[]" S "<t>{}"},
+    /* No string of a form has the marker of a call, which would be read as one. */
+    {"{" CALLS("2", "false", "1") ",\"kind\":1,\"spec\":{\"type\":\"string\"}}",
+     "\"\\u003cc>\"" S "<c><function=fg></function></c>", "\"<c>\""},
 };
 
 Test(grammar_reply, texts)
