@@ -125,7 +125,7 @@ void inbox_take(struct inbox *inbox, double wait_s, struct inbox_taken *taken)
     if (wait_s < 0) {
         while (empty(inbox) && !inbox->closing)
             pthread_cond_wait(&inbox->filled, &inbox->lock);
-    } else if (wait_s > 0 && empty(inbox)) {
+    } else if (wait_s > 0 && empty(inbox) && !inbox->closing) {
         struct timespec until = in_seconds(wait_s);
         pthread_cond_timedwait(&inbox->filled, &inbox->lock, &until);
     }
