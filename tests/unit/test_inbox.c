@@ -11,7 +11,7 @@ TestSuite(inbox, .timeout = LIMIT_SECONDS);
 
 Test(inbox, nothing_that_is_there_is_waited_for)
 {
-    static void (*const EVENTS[])(struct inbox *inbox) = {inbox_close, inbox_poke};
+    static void (*const EVENTS[])(struct inbox * inbox) = {inbox_close, inbox_poke};
     static const double WAITS[] = {-1, 0, WAIT_SECONDS};
     for (size_t event = 0; event < 2; event++)
         for (size_t wait = 0; wait < 3; wait++) {
