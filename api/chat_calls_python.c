@@ -180,13 +180,17 @@ static enum chat_scan_result begin_call(struct chat_scan *scan, const struct cha
     if (scan->telling == CHAT_TELLING_WHOLE)
         return CHAT_SCAN_OPEN;
     free(scan->name);
-    scan->name = strndup(text, size);
+    scan->name = malloc(size + 1);
+    if (!scan->name)
+        return CHAT_SCAN_NO_MEMORY;
+    memcpy(scan->name, text, size);
+    scan->name[size] = 0;
     scan->told = scan->value = scan->word = r.at;
     scan->num_told = 0;
     scan->depth = 0;
     scan->open = true;
     scan->phase = ARGUMENT;
-    return scan->name && chat_calls_begin(reading->calls, text, size) == 0 &&
+    return chat_calls_begin(reading->calls, text, size) == 0 &&
                    chat_calls_more(reading->calls, "{", 1) == 0
                ? CHAT_SCAN_CALL
                : CHAT_SCAN_NO_MEMORY;
