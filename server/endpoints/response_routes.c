@@ -108,22 +108,6 @@ void response_routes_get(struct http_request *request)
 
 /* DELETE /v1/responses/ID. */
 
-static void on_deleted(void *context, const struct api_error *err)
-{
-    struct session_task *task = context;
-    if (err)
-        task->task.error = *err;
-    session_task_finish(task);
-}
-
-static enum session_step perform_delete(struct session_task *task)
-{
-    return sessions_remove(task->task.service->sessions, task->owner, task->id, on_deleted, task,
-                           &task->task.error)
-               ? SESSION_STEP_ENDED
-               : SESSION_STEP_LATER;
-}
-
 static void encode_deleted(struct session_task *task)
 {
     responses_deleted_encode(&task->task.reply, task->id);
@@ -133,7 +117,7 @@ static const struct session_task_kind DELETE = {.size = sizeof(struct session_ta
                                                 .status = 200,
                                                 .content_type = JSON,
                                                 .names_response = true,
-                                                .perform = perform_delete,
+                                                .perform = session_task_remove,
                                                 .encode = encode_deleted};
 
 void response_routes_delete(struct http_request *request)

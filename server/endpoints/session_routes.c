@@ -167,26 +167,10 @@ void session_routes_get(struct http_request *request)
 
 /* DELETE /v1/sessions/ID. */
 
-static void on_deleted(void *context, const struct api_error *err)
-{
-    struct session_task *task = context;
-    if (err)
-        task->task.error = *err;
-    session_task_finish(task);
-}
-
-static enum session_step perform_delete(struct session_task *task)
-{
-    return sessions_remove(task->task.service->sessions, task->owner, task->id, on_deleted, task,
-                           &task->task.error)
-               ? SESSION_STEP_ENDED
-               : SESSION_STEP_LATER;
-}
-
 static const struct session_task_kind DELETE = {.size = sizeof(struct session_task),
                                                 .status = 204,
                                                 .names_session = true,
-                                                .perform = perform_delete};
+                                                .perform = session_task_remove};
 
 void session_routes_delete(struct http_request *request)
 {

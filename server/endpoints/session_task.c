@@ -57,6 +57,22 @@ void session_task_finish(struct session_task *task)
     task_to_workers(&task->task, run_encode, 0);
 }
 
+static void on_removed(void *context, const struct api_error *err)
+{
+    struct session_task *task = context;
+    if (err)
+        task->task.error = *err;
+    session_task_finish(task);
+}
+
+enum session_step session_task_remove(struct session_task *task)
+{
+    return sessions_remove(task->task.service->sessions, task->owner, task->id, on_removed, task,
+                           &task->task.error)
+               ? SESSION_STEP_ENDED
+               : SESSION_STEP_LATER;
+}
+
 static void on_lease_back(void *context, const struct api_error *err)
 {
     (void)err;

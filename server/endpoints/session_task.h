@@ -54,6 +54,8 @@ void session_task_handle(struct http_request *request, const struct session_task
 
 /* Engine thread: what was to be done later has ended. */
 void session_task_finish(struct session_task *task);
+/* As `perform`: removes what the task names. */
+enum session_step session_task_remove(struct session_task *task);
 
 int session_task_out_of_memory(struct session_task *task);
 /* Takes so much of the budget for bodies and replies, or sets the task's error. */
