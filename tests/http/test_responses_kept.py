@@ -541,6 +541,7 @@ def test_what_the_disk_refuses_is_not_kept(server_factory, tmp_path):
 
 
 @pytest.mark.builds("dev")
+@pytest.mark.long
 def test_what_a_shutdown_ends_is_not_kept(server_factory, tmp_path):
     flags = {"state_dir": tmp_path / "state", "chat_template": TEMPLATE}
     server = server_factory(**flags, drain_timeout=3)
