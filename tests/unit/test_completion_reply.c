@@ -291,7 +291,7 @@ Test(reply, the_whole_reply)
 }
 
 /* A stream looks for one at each of its parts. */
-Test(completion_reply, each_of_many_tools_is_found_at_once)
+Test(reply, each_of_many_tools_is_found_at_once)
 {
     enum { TOOLS = 100000, MOST_S = 5 };
     struct api_error err = {0};
