@@ -19,6 +19,13 @@ static int damaged(struct api_error *err)
 
 /* ---- writing ---- */
 
+/* Of the last turn in its object; of those before beside their input. */
+static json_t *output_of(const json_t *line)
+{
+    const json_t *response = json_object_get(line, "response");
+    return json_object_get(response ? response : line, "output");
+}
+
 /* The line of a turn that another now follows: its items are enough. */
 static int append_items(struct strbuf *out, const char *text, size_t length, struct api_error *err)
 {
@@ -27,8 +34,7 @@ static int append_items(struct strbuf *out, const char *text, size_t length, str
     json_t *line = request_load_dump(text, length, err);
     if (!line)
         return -1;
-    json_t *response = json_object_get(line, "response");
-    json_t *output = json_object_get(response ? response : line, "output");
+    json_t *output = output_of(line);
     json_t *items =
         json_pack("{s:O,s:O}", "input", json_object_get(line, "input"), "output", output);
     int result = items ? request_dump(items, &kept, &bytes, err) : damaged(err);
@@ -104,9 +110,8 @@ static int add_turns(json_t *items, const char *turns, size_t length, struct api
         if (chat_turns_next(turns, length, &at, &turn, &text))
             return damaged(err);
         json_t *line = request_load_dump(text.bytes, text.length, err);
-        json_t *response = json_object_get(line, "response");
         json_t *input = json_object_get(line, "input");
-        json_t *output = json_object_get(response ? response : line, "output");
+        json_t *output = output_of(line);
         result = line && input && output ? add_items(items, input, output, err) : damaged(err);
         json_decref(line);
     }
