@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and writes state files: tokens, a state, and its owner's notes in one container
- * (server/README.md has the format, byte by byte).
+ * (state-file.md has the format, byte by byte).
  *
  * Reading takes two steps. state_file_parse checks hostile bytes against themselves, without a
  * model, and gives views into them. state_file_check compares the views with an engine. Errors are

@@ -22,7 +22,7 @@ enum state_part_trait {
     STATE_IN_VERSION_2 = 16 /* version 1 of the file format does not have it */
 };
 /* A kind of part, of which nobody else but who writes and reads its numbers needs to know. Numbers
- * and names are those of the state file (server/README.md). */
+ * and names are those of the state file (state-file.md). */
 #define STATE_PARTS(X)                                              \
     X(STATE_PART_RECURRENT, 1, "recurrent state", 0)                \
     X(STATE_PART_MAXIMA, 2, "running maxima", STATE_IS_LOWEST)      \

@@ -36,7 +36,7 @@ PRESET_FORMATS = ["bf16 f16 auto"]
 KINDS = ["golden", "shipped", "presets"]
 GENERATED, SHIPPED_TOKENS, CONTINUED = 12, 2000, 4
 PRESET_PROMPT = [(7919 * i) % 10000 for i in range(70)]  # beyond a page; within every vocabulary
-# of a file of a state (server/README.md)
+# of a file of a state (engine/state-file.md)
 MAGIC, DIRECTORY, SECTION = b"\x89RGL\r\n\x1a\n", 72, struct.Struct("<IIQQ")
 SECTIONS = {2: "tokens", 3: "layout", 4: "state", 5: "logits"}
 

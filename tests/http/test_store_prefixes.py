@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--share-prefixes: what one server has computed of a prompt, another takes from the store that they
-share (server/README.md, "Prefixes of prompts")."""
+share (server/store/protocol.md, "Prefixes of prompts")."""
 
 import time
 

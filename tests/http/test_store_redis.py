@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions in a store that servers share (--store; server/README.md, "A store that servers share")."""
+"""Sessions in a store that servers share: --store (server/store/protocol.md)."""
 
 import contextlib
 import threading
