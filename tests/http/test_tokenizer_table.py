@@ -38,7 +38,7 @@ def plain_answers():
     return {name: answers(state) for name, state in {**BASES, "whole": whole}.items()}
 
 
-@pytest.mark.parametrize("field, here, base, tried", [row[:4] for row in rows("tokenizer.json")])
+@pytest.mark.parametrize("field, here, base, tried", list(rows("tokenizer.json")))
 def test_tokenizer_json(tmp_path, plain_answers, field, here, base, tried):
     state = change(BASES[base], parsed(tried))
     regla = Regla(BINARY, tmp_path)
@@ -55,7 +55,7 @@ def test_tokenizer_json(tmp_path, plain_answers, field, here, base, tried):
         assert (lists, *expected) != plain_answers[base], "the change changes nothing"
 
 
-@pytest.mark.parametrize("expression, here", [row[:2] for row in rows("Patterns")] + [("fo|o", "followed")])
+@pytest.mark.parametrize("expression, here", [*rows("Patterns"), ("fo|o", "followed")])
 def test_patterns(tmp_path, plain_answers, expression, here):
     state = change(
         BASES["plain"],
@@ -72,7 +72,7 @@ def test_patterns(tmp_path, plain_answers, expression, here):
     assert expression == "\\v" or expected != list(plain_answers["whole"][1:]), "it matches nowhere"
 
 
-@pytest.mark.parametrize("key, here, tried, same", [row[:4] for row in rows("tokenizer_config.json")])
+@pytest.mark.parametrize("key, here, tried, same", list(rows("tokenizer_config.json")))
 def test_tokenizer_config_json(tmp_path, plain_answers, key, here, tried, same):
     (tmp_path / "tokenizer.json").write_text(json.dumps(BASES["plain"]))
     (tmp_path / "tokenizer_config.json").write_text(tried)

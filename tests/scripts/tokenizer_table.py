@@ -5,21 +5,42 @@ import copy
 import json
 import re
 
-from tokenizer_mutations import ROOT, added, byte_level, load
+from tokenizer_mutations import ROOT, added, byte_level, load, sequence
 
 TEXT = (ROOT / "engine" / "text" / "tokenizer.md").read_text()
 
 
-def rows(section):
-    """The cells of a section's rows; `code` without its quotes."""
+def cells(section):
     part = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
     for line in part.splitlines():
-        if (
-            line.startswith("| ")
-            and not line.endswith("|---|")
-            and not re.match(r"\| (field|key|expression) ", line)
-        ):
-            yield [cell.strip().strip("`") for cell in line[1:-1].split(" | ")]
+        if line.startswith("| ") and not re.match(r"\| (field|key|expression)\b.* here ", line):
+            yield [cell.strip() for cell in line[1:-1].split(" | ")]
+
+
+def expanded(tried):
+    """`added` and `first` as the changes that they stand for; all else as it is."""
+    new = json.loads(tried)
+    tokens = new.pop("added", [])
+    for i, token in enumerate([tokens] if isinstance(tokens, dict) else tokens, 1):
+        whole = {**added(999, "fox"), **token}
+        new["added_tokens." + "-" * i] = {key: value for key, value in whole.items() if value != "(absent)"}
+    if "first" in new:
+        new["pre_tokenizer"] = sequence("pretokenizers", new.pop("first"), byte_level(regex=False))
+    return json.dumps(new)
+
+
+def rows(section):
+    """Of tokenizer.json (field, here, to, tried), of Patterns (expression, here), of
+    tokenizer_config.json (key, here, tried, as), one for each change that is tried."""
+    for first, here, last, *_ in cells(section):
+        if section == "Patterns":
+            yield from ((expression, here) for expression in re.findall("`([^`]+)`", first))
+            continue
+        for name, values in re.findall(r"([^`;]+): ((?:`[^`]+` ?)+)", first):
+            for tried in map(expanded, re.findall("`([^`]+)`", values)):
+                name = name.strip()
+                yield (name, here, last, tried) if section == "tokenizer.json" else (
+                    name, here, tried, last and expanded(last.strip("`")))
 
 
 def bases():
