@@ -322,13 +322,31 @@ def braces(pattern):
             for whole in braces(pattern[:found.start()] + part + pattern[found.end():])]
 
 
-def check_names():
-    """files, functions and structs that documents name exist"""
-    names = tracked("")
+def words_of_tree(names):
+    """Every word of the tree but of its documents."""
     words = set()
     for name in names:
-        if name.endswith((*CODE, ".py", ".sh", ".yaml", ".txt", ".json", "Makefile")):
+        if name.endswith((*CODE, ".py", ".sh", ".yaml", ".txt", ".json", ".cmake", ".in", "Makefile")):
             words |= set(re.findall(r"\w+", read(name)))
+    return words
+
+
+def constants(document):
+    """(line number, name) of what a document calls by a name such as STATE_PARTS, outside of sessions
+    of a shell. A name that a * continues is a prefix."""
+    block = None
+    for number, line in enumerate(read(document).splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            block = line.strip().removeprefix("```") if block is None else None
+        elif not block:
+            for found in re.finditer(r"(?<![\w$/.-])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?![\w*])", line):
+                yield number, found.group()
+
+
+def check_names():
+    """files, functions, structs and constants that documents name exist"""
+    names = tracked("")
+    words = words_of_tree(names)
     structs = set(re.findall(r"struct (\w+)", "".join(map(read, tracked(*CODE)))))
 
     def matching(document, pattern):
@@ -342,6 +360,9 @@ def check_names():
         return []
 
     for document in tracked(".md"):
+        for number, constant in constants(document):
+            if constant not in words:
+                yield f"{document}:{number}: {constant}: nothing has that name"
         for number, text in quoted(document):
             where = f"{document}:{number}: {text.strip()}"
             for found in re.finditer(f"({SOURCE_NAME})(?::([a-z_]\\w*))?", text):
@@ -360,6 +381,14 @@ def check_names():
             ours = document != "engine/model/config-keys.md"  # which has the names of libraries
             if ours and re.fullmatch(r"[a-z]\w*_\w+(\(\))?", text) and text.rstrip("()") not in words:
                 yield f"{where}: nothing has that name"
+
+
+def check_figures():
+    """FIGURES.md is what loadtest/figures.py writes"""
+    result = subprocess.run([sys.executable, "loadtest/figures.py", "--check"], cwd=ROOT,
+                            capture_output=True, text=True)
+    if result.returncode:
+        yield from (result.stdout + result.stderr).splitlines()
 
 
 def paragraphs(name):
@@ -407,7 +436,7 @@ def main():
     passed = failed = 0
     for check in [check_format, check_python, check_includes, check_rings, check_below_main, check_sizes,
                   check_headers, check_licence, check_words, check_links,
-                  check_names, check_paragraphs, check_scripts]:
+                  check_names, check_figures, check_paragraphs, check_scripts]:
         faults = list(check())
         for fault in faults:
             print(fault)
