@@ -66,10 +66,10 @@ whole. (In training the windows were of {window} tokens.)
 With windows of {context:,}, the loss at the end of the training length ({at_training_range} tokens
 before) is {at_training:.4f}. The highest loss at any later position is {worst:.4f} ({rise:+.1f} %).
 
-## Twenty continuations
+## Five continuations
 
 Continuations of fixed prompts: the first result of each, unedited.
-`regla generate {folder} --prompt TEXT {sampling} --seed N`, N = 1 to 20.
+`regla generate {folder} --prompt TEXT {sampling} --seed N`, N = 1 to 5.
 {recommended}
 {continuations}"""
 
@@ -202,7 +202,7 @@ def recommends(folder):
 
 def continuations(engine, folder):
     parts = []
-    for seed, prompt in enumerate(PROMPTS.read_text().splitlines(), 1):
+    for seed, prompt in enumerate(PROMPTS.read_text().splitlines()[:5], 1):
         command = ["generate", folder, "--prompt", prompt, *FLAGS, "--seed", seed, "--quiet"]
         text = run(engine, *command).removesuffix("\n")
         lines = f"**{prompt}**{text}".split("\n")

@@ -25,11 +25,11 @@ class Losses:
     documents: dict
 
 
-def losses(records, row, length, text="valid"):
+def losses(records, row, length):
     """Of a row that was scored at the length; None if it was not."""
     total, documents = {}, {}
     for seed, record in records.get(row, {}).items():
-        scored = record.get("scores", {}).get(text, {}).get(str(length))
+        scored = record.get("scores", {}).get("valid", {}).get(str(length))
         if scored:
             total[seed] = scored["nll"] / scored["tokens"]
             documents[seed] = [nll / tokens for tokens, nll in scored["documents"]]
@@ -91,6 +91,8 @@ def judge(records, claim):
     measured = len(verdicts) - len(missing)
     if measured == 0:
         return NOT_MEASURED, []
+    if len(said) > 2:
+        said[1:-1] = [f"… {len(said) - 2} more"]
     if len(verdicts) > 1:
         said.insert(0, f"{sum(v == HOLDS for v in verdicts)} of {measured} comparisons hold")
     if missing:
@@ -124,32 +126,25 @@ def row_line(records, table, row):
     """A row of the Markdown table."""
     runs = records.get(row, {})
     errors = sorted({record["error"] for record in runs.values() if "error" in record})
-    parameters = next((r["parameters"] for r in runs.values() if "parameters" in r), None)
-    cells = [row, table.rows[row] or "-", f"{parameters:,}" if parameters else "-"]
+    cells = [row, table.rows[row] or "-"]
     cells += [perplexity(losses(records, row, length)) for length in table.lengths]
-    cells.append(perplexity(losses(records, row, 1, "test")))
     reference = losses(records, table.reference, table.lengths[-1])
     compared = compare(reference, losses(records, row, table.lengths[-1]))
     if row == table.reference:
-        cells += ["reference", "-"]
-    elif compared is None:
-        cells += ["-", "-"]
+        cells.append("reference")
     else:
-        cells += [percent(compared[0]), "-" if compared[1] is None else f"{compared[1]:.2g}"]
+        cells.append("-" if compared is None else percent(compared[0]))
     if not runs:
-        cells[3] = "not run"
+        cells[2] = "not run"
     if errors:
-        cells[-2] = f"**error**: {'; '.join(errors)}".replace("|", "/")
+        cells[-1] = f"**error**: {'; '.join(errors)}".replace("|", "/")
     return "| " + " | ".join(cells) + " |"
 
 
 def table_text(records, name, table, window):
-    heads = ["row", "paper", "parameters"]
-    heads += [f"ppl at {length * window}" for length in table.lengths]
-    heads += ["other domain", "to the reference", "p"]
+    heads = ["row", "paper", *(f"ppl at {length * window}" for length in table.lengths), "to the reference"]
     lines = [f"## {table.title}", "",
-             f"`TABLES={name}`. Differences and p are against {table.reference}, at the last of the "
-             f"lengths. {table.note}",
+             f"`TABLES={name}`. The reference is {table.reference}, at the last of the lengths. {table.note}",
              "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     lines += [row_line(records, table, row) for row in table.rows]
     lines += ["", "| claim | comes to | |", "|---|---|---|"]
@@ -250,6 +245,7 @@ def report(out, head, names, window):
                f"Undecided: the perplexities differ by less than {100 * (NOISE - 1):.0f} %, or the "
                f"paired t-test has p ≥ {LEVEL} (over seeds where there are three, else over the "
                "scored documents), or a row is missing. A test over documents says that two trained "
-               "models differ, not that another seed would.", ""]
+               "models differ, not that another seed would. Parameters and another domain's scores of each "
+               "run are in `runs/`.", ""]
     (out / "README.md").write_text("\n".join(map(wrapped, head + summary + lines)))
     return total

@@ -118,8 +118,7 @@ def head_of(args, plan, documents):
         f"{size.lr:g} with warm-up and a cosine, gradients clipped at 1, no dropout"
         f"{', bf16' if plan.bf16 else ''}, embeddings of deviation 1: the same for every row, "
         "but where a table says otherwise. "
-        f"Scored by the engine on {documents} documents of {32 * size.window} tokens. "
-        "Other domain: the test text.", "",
+        f"Scored by the engine on {documents} documents of {32 * size.window} tokens.", "",
     ]
 
 
