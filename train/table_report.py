@@ -87,14 +87,14 @@ def judge(records, claim):
                 continue
             verdicts.append(verdict(*compared, claim.ratio, claim.equal, claim.within))
             if verdicts[-1] != HOLDS:
-                said.append(f"{pair}: {percent(compared[0])}, {verdicts[-1]}")
+                said.append(f"{pair}: {percent(compared[0])}")
     measured = len(verdicts) - len(missing)
     if measured == 0:
         return NOT_MEASURED, []
-    if len(said) > 2:
-        said[1:-1] = [f"… {len(said) - 2} more"]
+    if len(said) > 1:
+        said[1:] = ["…"]
     if len(verdicts) > 1:
-        said.insert(0, f"{sum(v == HOLDS for v in verdicts)} of {measured} comparisons hold")
+        said.insert(0, f"{sum(v == HOLDS for v in verdicts)} of {measured} hold")
     if missing:
         said.append(f"not measured: {len(missing)}, the first {missing[0]}")
     return together(verdicts), said
@@ -134,8 +134,6 @@ def row_line(records, table, row):
         cells.append("reference")
     else:
         cells.append("-" if compared is None else percent(compared[0]))
-    if not runs:
-        cells[2] = "not run"
     if errors:
         cells[-1] = f"**error**: {'; '.join(errors)}".replace("|", "/")
     return "| " + " | ".join(cells) + " |"
@@ -146,13 +144,14 @@ def table_text(records, name, table, window):
     lines = [f"## {table.title}", "",
              f"`TABLES={name}`. The reference is {table.reference}, at the last of the lengths. {table.note}",
              "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    lines += [row_line(records, table, row) for row in table.rows]
+    lines += [row_line(records, table, row) for row in table.rows if records.get(row)]
     lines += ["", "| claim | comes to | |", "|---|---|---|"]
     counts = dict.fromkeys(COUNTED, 0)
     for claim in table.claims:
         came_to, said = judge(records, claim)
         counts[came_to] += 1
-        lines.append(f"| {claim.text} | **{came_to}** | {'; '.join(said)} |")
+        if came_to != NOT_MEASURED:
+            lines.append(f"| {claim.text} | **{came_to}** | {'; '.join(said)} |")
     return [line.rstrip() for line in lines] + [""], counts
 
 
@@ -245,7 +244,7 @@ def report(out, head, names, window):
                f"Undecided: the perplexities differ by less than {100 * (NOISE - 1):.0f} %, or the "
                f"paired t-test has p ≥ {LEVEL} (over seeds where there are three, else over the "
                "scored documents), or a row is missing. A test over documents says that two trained "
-               "models differ, not that another seed would. Parameters and another domain's scores of each "
-               "run are in `runs/`.", ""]
+               "models differ, not that another seed would. Rows that were not run, and claims about them "
+               "alone, are left out. Parameters and another domain's scores are in `runs/`.", ""]
     (out / "README.md").write_text("\n".join(map(wrapped, head + summary + lines)))
     return total
