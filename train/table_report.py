@@ -2,6 +2,7 @@
 """Tables in Markdown and plots, from the records of runs: means and deviations over seeds, a paired
 t-test against the reference row, and what each claim of a paper comes to."""
 
+import csv
 import math
 import textwrap
 from dataclasses import dataclass
@@ -25,11 +26,11 @@ class Losses:
     documents: dict
 
 
-def losses(records, row, length):
+def losses(records, row, length, text="valid"):
     """Of a row that was scored at the length; None if it was not."""
     total, documents = {}, {}
     for seed, record in records.get(row, {}).items():
-        scored = record.get("scores", {}).get("valid", {}).get(str(length))
+        scored = record.get("scores", {}).get(text, {}).get(str(length))
         if scored:
             total[seed] = scored["nll"] / scored["tokens"]
             documents[seed] = [nll / tokens for tokens, nll in scored["documents"]]
@@ -122,30 +123,32 @@ def wrapped(line):
     return textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False)
 
 
-def row_line(records, table, row):
-    """A row of the Markdown table."""
-    runs = records.get(row, {})
+COLUMNS = ("table", "row", "paper", "parameters", "length", "perplexity", "other domain",
+           "to the reference", "p", "error")
+
+
+def row_cells(records, name, row, window):
+    """Lines of rows.csv: a row of a table, at each of its lengths. The other domain's text is scored
+    at the first, and the last is held against the reference."""
+    table, runs = TABLES[name], records.get(row, {})
     errors = sorted({record["error"] for record in runs.values() if "error" in record})
-    cells = [row, table.rows[row] or "-"]
-    cells += [perplexity(losses(records, row, length)) for length in table.lengths]
-    reference = losses(records, table.reference, table.lengths[-1])
-    compared = compare(reference, losses(records, row, table.lengths[-1]))
-    if row == table.reference:
-        cells.append("reference")
-    else:
-        cells.append("-" if compared is None else percent(compared[0]))
-    if errors:
-        cells[-1] = f"**error**: {'; '.join(errors)}".replace("|", "/")
-    return "| " + " | ".join(cells) + " |"
+    parameters = next((r["parameters"] for r in runs.values() if "parameters" in r), "")
+    for length in table.lengths:
+        other = perplexity(losses(records, row, 1, "test")) if length == table.lengths[0] else "-"
+        cells = [name, row, table.rows[row] or "-", parameters, length * window,
+                 perplexity(losses(records, row, length)), other]
+        compared = None
+        if length == table.lengths[-1] and row != table.reference:
+            compared = compare(losses(records, table.reference, length), losses(records, row, length))
+        cells += ["-", "-"] if compared is None else [
+            percent(compared[0]), "-" if compared[1] is None else f"{compared[1]:.2g}"]
+        yield [*cells, "; ".join(errors)]
 
 
-def table_text(records, name, table, window):
-    heads = ["row", "paper", *(f"ppl at {length * window}" for length in table.lengths), "to the reference"]
+def table_text(records, name, table):
     lines = [f"## {table.title}", "",
              f"`TABLES={name}`. The reference is {table.reference}, at the last of the lengths. {table.note}",
-             "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    lines += [row_line(records, table, row) for row in table.rows if records.get(row)]
-    lines += ["", "| claim | comes to | |", "|---|---|---|"]
+             "", "| claim | comes to | |", "|---|---|---|"]
     counts = dict.fromkeys(COUNTED, 0)
     for claim in table.claims:
         came_to, said = judge(records, claim)
@@ -226,14 +229,15 @@ def gradients(records):
 
 
 def report(out, head, names, window):
-    """Writes README.md and the plots."""
+    """Writes README.md, rows.csv and the plots."""
     records = read_records(out)
-    lines, total = [], dict.fromkeys(COUNTED, 0)
+    lines, cells, total = [], [], dict.fromkeys(COUNTED, 0)
     for name in names:
         rows = TABLES[name].rows
         if not any(row in records for row in [r for r in rows if r.endswith(MENDED)] or rows):
             continue
-        text, counts = table_text(records, name, TABLES[name], window)
+        text, counts = table_text(records, name, TABLES[name])
+        cells += [line for row in rows if row in records for line in row_cells(records, name, row, window)]
         lines += text + draw(records, name, TABLES[name], out, window)
         total = {key: total[key] + counts[key] for key in total}
     lines += gradients(records)
@@ -245,6 +249,8 @@ def report(out, head, names, window):
                f"paired t-test has p ≥ {LEVEL} (over seeds where there are three, else over the "
                "scored documents), or a row is missing. A test over documents says that two trained "
                "models differ, not that another seed would. Rows that were not run, and claims about them "
-               "alone, are left out. Parameters and another domain's scores are in `runs/`.", ""]
+               "alone, are left out. [rows.csv](rows.csv) has all perplexities, `runs/` the rest.", ""]
     (out / "README.md").write_text("\n".join(map(wrapped, head + summary + lines)))
+    with (out / "rows.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *cells])
     return total

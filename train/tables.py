@@ -110,8 +110,8 @@ def head_of(args, plan, documents):
     return [
         f"# The papers' tables at size {args.size}{', quick' if args.quick else ''}", "",
         f"`{'QUICK=1 ' if args.quick else ''}make tables` wrote this "
-        "([train/README.md](../../README.md) says how). No number here is a paper's, but in the "
-        "column *paper*.", "",
+        "([train/README.md](../../README.md) says how). No number is a paper's, but in the column "
+        "*paper* of rows.csv.", "",
         f"{size.layers} layers, {size.width} wide, {size.heads} heads, a vocabulary of "
         f"{size.vocabulary:,} learned from the text, tied. Windows of {size.window} tokens, "
         f"{size.batch} a step, {plan.tokens:,} tokens a run (the donor: 4 times as many). AdamW, "
