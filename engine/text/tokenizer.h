@@ -3,7 +3,7 @@
  *
  * It has BPE models: byte-level ones (GPT-2, GPT-NeoX, Llama 3, Qwen) and metaspace with byte
  * fallback (Llama 2, Mistral). Loading fails on anything else in the file and names it;
- * tokenizer.md has the table. "truncation" and "padding" are not applied, as in transformers by
+ * tokenizer.md has the list. "truncation" and "padding" are not applied, as in transformers by
  * default.
  *
  * A loaded tokenizer never changes: many threads may call the functions below at once. Text is

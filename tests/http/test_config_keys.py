@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every row of engine/model/config-keys.md is what it says: followed, refused by name, harmless, a
+"""Every row of engine/model/config-keys.tsv is what it says: followed, refused by name, harmless, a
 default of requests, or warned of. And what the libraries forgive in a model's files, the loader does."""
 
 import copy
@@ -23,7 +23,7 @@ from test_lifecycle import regla
 
 pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]  # the fuzzers read configurations under ASan
 
-SAID = (ROOT / "engine" / "model" / "config-keys.md").read_text()
+SAID = (ROOT / "engine" / "model" / "config-keys.tsv").read_text()
 GENERATION = "generation_config.json"
 OF = [GENERATION, *FAMILIES]
 ALL = "gpt_neox, gla, llama"  # what is said of all families is tried with these
@@ -31,10 +31,8 @@ ALL = "gpt_neox, gla, llama"  # what is said of all families is tried with these
 
 def read_rows(text):
     """[(key, families, what is said of it, its values)] of the table: `a` `b`: `1` `2`; `c`: `3`."""
-    for line in text.splitlines():
-        cells = line[1:-1].split(" | ")
-        if not line.startswith("| `") or len(cells) != 4:
-            continue
+    for line in text.splitlines()[1:]:
+        cells = line.split("\t")
         families = re.sub(r"\ball\b", ALL, cells[1]).split(", ")
         for keys, values in re.findall(r"((?:`[\w.]+` ?)+)(?:: ((?:`[^`]+` ?)+))?", cells[0]):
             for key in re.findall(r"[\w.]+", keys):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks transformers and flash-linear-attention what engine/model/config-keys.md says of them.
+"""Asks transformers and flash-linear-attention what engine/model/config-keys.tsv says of them.
 
     python cross_check_config.py        # needs torch, transformers 5, accelerate, flash-linear-attention
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the tables of engine/text/tokenizer.md, and makes the changes that they tell."""
+"""Reads the table of engine/text/tokenizer.tsv, and makes the changes that they tell."""
 
 import copy
 import json
@@ -7,14 +7,14 @@ import re
 
 from tokenizer_mutations import ROOT, added, byte_level, load, sequence
 
-TEXT = (ROOT / "engine" / "text" / "tokenizer.md").read_text()
+TEXT = (ROOT / "engine" / "text" / "tokenizer.tsv").read_text()
 
 
 def cells(section):
-    part = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    for line in part.splitlines():
-        if line.startswith("| ") and not re.match(r"\| (field|key|expression)\b.* here ", line):
-            yield [cell.strip() for cell in line[1:-1].split(" | ")]
+    for line in TEXT.splitlines()[1:]:
+        of, *rest = line.split("\t")
+        if of == section:
+            yield rest
 
 
 def expanded(tried):
