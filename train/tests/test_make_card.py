@@ -81,7 +81,7 @@ def test_card(tmp_path, raw_config, monkeypatch):
         "is 4.1000 (+2.5 %)",
         "| 64-127 | 10 | 4.0000 | 10 | 4.0000 |\n| 128-255 | 10 | 4.1000 | 10 | 4.1000 |\n"
         "| 256-511 | | | 9 | 3.9000 |\n",
-        "20.\n\n> **Nothing was heard in the house but** <20>  two\n>\n> lines\n",
+        "5.\n\n> **The captain ordered the men to** <5>  two\n>\n> lines\n",
     ):
         assert part in card, part
 
