@@ -103,7 +103,7 @@ static int orphans(const struct sessions_call *call, struct error *err)
     struct session_orphans found;
     const bool remove = call->options->remove;
     if (check_keys(call->options, call->keys.count, err) != 0 ||
-        session_orphans_find(call->place, call->keys.items, call->keys.count, remove, &found,
+        session_orphans_find(call->location, call->keys.items, call->keys.count, remove, &found,
                              err) != 0)
         return -1;
     printf("%lld sessions of %lld tokens belong to no key%s, %lld to one\n",
@@ -206,7 +206,7 @@ static int find_place(struct sessions_call *call, const struct verb *verb, const
     if (operand ? is_url(place) : place == options->url)
         call->url = place;
     else
-        call->place = place;
+        call->location = place;
     return 0;
 }
 
@@ -265,9 +265,9 @@ static int check_place(const struct sessions_call *call, const struct verb *verb
     if (call->url && !client_url(call->url))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: expected http:// or unix:; for https:// ask with curl", call->url);
-    if (call->place && call->place == options->store && !redis_location(call->place))
+    if (call->location && call->location == options->store && !redis_location(call->location))
         return error_set(err, ERROR_INVALID, "--store: expected redis://... or unix:PATH");
-    if (call->place && verb->shelf == orphans && redis_location(call->place))
+    if (call->location && verb->shelf == orphans && redis_location(call->location))
         return error_set(err, ERROR_UNSUPPORTED, "orphans: expected a directory, got a store");
     if (strncmp(verb->operands, " ID", 3) == 0 &&
         !session_id_valid(call->words[0], strlen(call->words[0])))

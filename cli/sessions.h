@@ -18,8 +18,8 @@ struct sessions_options {
 };
 
 struct sessions_call {
-    const char *place;    /* a directory, redis://..., unix:PATH of a store; NULL: `url` */
-    const char *url;      /* of a server (client.h); NULL: `place` */
+    const char *location; /* of a place: a directory, redis://..., unix:PATH; NULL: `url` */
+    const char *url;      /* of a server (client.h); NULL: `location` */
     const char *words[2]; /* the operands behind the place */
     const struct sessions_options *options;
     struct names keys;

@@ -26,8 +26,8 @@ static const char *place_of(const struct sessions_call *call, char text[PLACE_SI
 {
     struct redis_address address;
     struct error wrong = ERROR_INIT;
-    const char *place = call->place != NULL ? call->place : call->url;
-    if (call->place != NULL && redis_location(place))
+    const char *place = call->location != NULL ? call->location : call->url;
+    if (call->location != NULL && redis_location(place))
         place = redis_address_parse(&address, place, &wrong) == 0 ? address.name : "the store";
     snprintf(text, PLACE_SIZE, "%s", place);
     return text;
@@ -44,7 +44,7 @@ static int refused(const struct sessions_call *call, const struct client_reply *
     /* A list of a place has the sessions of all keys and models; a server sees those of one. */
     error_set(err, ERROR_INVALID, "%s: %d%s%s%s", place_of(call, place), reply->status,
               message ? ": " : "", message ? message : "",
-              call->place && reply->status == 404 ? " of this key and model" : "");
+              call->location && reply->status == 404 ? " of this key and model" : "");
     json_decref(json);
     return -1;
 }

@@ -28,14 +28,14 @@ static void become_server(const struct sessions_server *server, const struct ses
 {
     static char exe[] = "/proc/self/exe";
     const char *directory = call->options->directory;
-    const bool store = redis_location(call->place);
+    const bool store = redis_location(call->location);
     const struct store_tls store_tls =
-        redis_location_tls(call->place) ? call->options->store_tls : (struct store_tls){0};
+        redis_location_tls(call->location) ? call->options->store_tls : (struct store_tls){0};
     char replicas[24];
     char *key = call->keys.count > 0 ? call->keys.items[0] : NULL;
     unsetenv("REGLA_STORE");
     setenv("REGLA_STATE_DIR", "", 1);
-    setenv(store ? "REGLA_STORE" : "REGLA_STATE_DIR", call->place, 1);
+    setenv(store ? "REGLA_STORE" : "REGLA_STATE_DIR", call->location, 1);
     if (key != NULL)
         setenv("REGLA_API_KEY", key, 1);
     snprintf(replicas, sizeof replicas, "%lld", (long long)call->options->store_replicas);

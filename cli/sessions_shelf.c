@@ -18,7 +18,7 @@ static int open_place(struct shelf **shelf, const struct sessions_call *call, en
                       struct error *err)
 {
     const struct sessions_options *options = call->options;
-    return shelf_open(shelf, call->place, &options->store_tls, (int)options->store_replicas, use,
+    return shelf_open(shelf, call->location, &options->store_tls, (int)options->store_replicas, use,
                       NULL, err);
 }
 
@@ -195,14 +195,14 @@ int sessions_shelf_backup(const struct sessions_call *call, struct error *err)
     struct stat status;
     if (redis_location(copy))
         return error_set(err, ERROR_INVALID, "%s: expected a new directory", copy);
-    if (redis_location(call->place)) {
+    if (redis_location(call->location)) {
         if (stat(copy, &status) == 0)
             return error_set(err, ERROR_INVALID, "%s: expected a new directory, it is there", copy);
         return transfer(call, copy, false, err);
     }
-    if (store_copy(call->place, copy, err) != 0)
+    if (store_copy(call->location, copy, err) != 0)
         return -1;
-    printf("%s is a copy of the sessions of %s\n", copy, call->place);
+    printf("%s is a copy of the sessions of %s\n", copy, call->location);
     return 0;
 }
 
