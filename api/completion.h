@@ -86,6 +86,7 @@ struct completion_request {
     struct completion_string chat; /* the body of a chat; text NULL: it is none */
     int64_t thinking_budget;       /* of a chat: tokens of thought that it may have; -1: any */
     bool chat_replied;             /* its messages have one of the assistant */
+    bool seals_thoughts;           /* its replies show none (sealed_thought.h) */
     bool chat_shortens;            /* turns of it may go where there is no room (chat_shorten.h) */
     struct chat_rules *chat_rules; /* of a chat that is rendered: how its replies are taken apart */
     bool kept;                     /* a response: it becomes a session, by the name of its reply */

@@ -8,7 +8,7 @@ import openai
 import pydantic
 import pytest
 from openai.types import responses
-from test_responses import CUSTOM, HOSTED, SPACE, TOOL, bare, events, gathered
+from responses_helpers import CUSTOM, HOSTED, SPACE, TOOL, bare, events, gathered
 
 pytestmark = pytest.mark.builds("dev")  # what the client makes of replies
 
