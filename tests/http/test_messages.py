@@ -382,7 +382,8 @@ def check_hidden(server, fields, hidden, shown):
                             [b for b in shown if b["type"] == "thinking"], strict=True):
         assert block["thinking"] == "" and whole["thinking"] not in block["signature"]
         counts = [server.post(COUNT, {"messages": [
-            *fields["messages"], assistant(thought, text("a")), user("b")]}).json() for thought in (block, whole)]
+            *fields["messages"], assistant(thought, text("a")), user("b")]}).json()
+            for thought in (block, whole)]
         assert counts[0] == counts[1] and "warnings" not in counts[0]
 
 
@@ -577,16 +578,18 @@ def test_shapes_of_errors(chat_server):
 
 def test_a_prompt_that_is_too_long(server_factory):
     server = server_factory(max_model_len=64, chat_template=harness.ROOT / "tests/clients/chat.jinja",
-                            max_body_bytes=100_000)
+                            max_body_bytes=3_000_000)
     long = {"messages": [user("x" * 100)], "max_tokens": 8}
     count = server.post(COUNT, long).json()["input_tokens"]
     for stream in (False, True):
         reply = server.post(MESSAGES, {**long, "stream": stream})
         assert check_error(reply, 400) == f"prompt is too long: {count} tokens > 63 maximum"
+    many = {**long, "tools": [{**TOOL, "name": f"f{i}"} for i in range(10_000)]}
+    assert check_error(server.post(MESSAGES, many), 400).startswith("prompt is too long: ")
     more = said(server, max_tokens=128000, ignore_eos=True)  # as many as there is room for
     assert more["stop_reason"] == "max_tokens"
     assert prompt_tokens(more["usage"]) + more["usage"]["output_tokens"] == 64
-    large = server.http.post(MESSAGES, json={"messages": [user("x" * 200_000)], "max_tokens": 8})
+    large = server.http.post(MESSAGES, json={"messages": [user("x" * 3_100_000)], "max_tokens": 8})
     check_error(large, 413, "request_too_large")
 
 

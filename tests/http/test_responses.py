@@ -234,6 +234,8 @@ def test_a_prompt_that_is_too_long(server_factory):
     server = server_factory(max_model_len=64, chat_template=TEMPLATE)
     long = {"input": "x" * 100, "max_output_tokens": 8}
     error = check_error(server.post(RESPONSES, long), 400, "context_length_exceeded")
+    many = {"input": "hi", "tools": [{**TOOL, "name": f"f{i}"} for i in range(10_000)]}
+    check_error(server.post(RESPONSES, many), 400, "context_length_exceeded")
     failed = streamed(server, **long)
     assert (failed["status"], failed["output"], failed["usage"]) == ("failed", [], None)
     assert failed["error"] == {"code": "context_length_exceeded", "message": error["message"]}

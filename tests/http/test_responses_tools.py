@@ -120,10 +120,10 @@ def check_recited(reciting, number, wanted):
 
 def test_many_tools(chat_server):
     """They are read in time that grows with their number."""
-    tools = [{"type": "custom", "name": f"c{i}"} for i in range(4000)]
-    tools.append({**SPACE, "tools": [{"type": "function", "name": f"f{i}"} for i in range(4000)]})
-    allowed = [{"type": "custom", "name": f"c{i}"} for i in range(3999)] + [
-        {"type": "function", "name": f"f{i}"} for i in range(4000)]
+    tools = [{"type": "custom", "name": f"c{i}"} for i in range(5000)]
+    tools.append({**SPACE, "tools": [{"type": "function", "name": f"f{i}"} for i in range(5000)]})
+    allowed = [{"type": "custom", "name": f"c{i}"} for i in range(4999)] + [
+        {"type": "function", "name": f"f{i}"} for i in range(5000)]
     choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
     few = {"type": "allowed_tools", "mode": "auto", "tools": allowed[:1]}
     count = counted(chat_server, input="hi", tools=tools, tool_choice=few)["input_tokens"]
