@@ -109,6 +109,12 @@ def bare(response):
     return json.loads(json.dumps(response).replace(name, "ID"))
 
 
+def repeats_progress(found, number):
+    """Whether that event is said while nothing else comes."""
+    kinds = [event["type"] for event in found[:number]]
+    return found[number]["type"] == "response.in_progress" and "response.in_progress" in kinds
+
+
 def events(body, first=0):
     """The events of a stream, whose names are their types, in order from that number on; each as
     openapi.json has it. What is said while nothing else comes has the number of the event before."""
@@ -118,8 +124,7 @@ def events(body, first=0):
         name, data = event.split("\n")
         found.append(json.loads(data.removeprefix("data: ")))
         assert name == f"event: {found[-1]['type']}" and data.startswith("data: {")
-        repeats = found[-1]["type"] == "response.in_progress" and found[-1]["sequence_number"] != 1
-        first += not repeats
+        first += not repeats_progress(found, len(found) - 1)
         assert found[-1]["sequence_number"] == first - 1
         if harness.CONTRACT:
             contract.check("POST", RESPONSES, {}, None, 200, "text/event-stream",
@@ -200,8 +205,7 @@ def streamed(server, **fields):
 def as_kept(found):
     """The events of a stream as they are told again: without log-probabilities, warnings, and what
     was said while nothing else came."""
-    kept = [event for event in found
-            if event["type"] != "response.in_progress" or event["sequence_number"] == 1]
+    kept = [event for number, event in enumerate(found) if not repeats_progress(found, number)]
     kept = json.loads(json.dumps(kept), object_hook=lambda value: {
         **value, **({"logprobs": []} if "logprobs" in value else {})})
     kept[-1]["response"].pop("warnings", None)
