@@ -104,7 +104,7 @@ def test_counting(chat_server, client):
 def test_a_kept_stream(chat_server, client):
     """Retrieved as events, from the beginning and from behind one of them."""
     told = client.responses.create(model=chat_server.model_id, stream=True, **SAID)
-    told = list({event.sequence_number: event for event in reversed(told)}.values())[::-1]  # each once
+    told = list({event.sequence_number: event for event in reversed(list(told))}.values())[::-1]  # each once
     name = told[0].response.id
     for after in (None, 0, 3, len(told) - 2, len(told) - 1):
         behind = openai.NOT_GIVEN if after is None else after
