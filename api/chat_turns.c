@@ -55,6 +55,13 @@ int chat_turns_last(const char *turns, size_t length, struct chat_turn *last)
     return read_line(turns, length, at, last, &messages, &end) != 0 || end != length ? -1 : 0;
 }
 
+bool chat_turns_begin(const char *turns, size_t turns_length, const char *text, size_t length,
+                      struct chat_turn *last)
+{
+    return chat_turns_last(turns, turns_length, last) == 0 && last->text_length <= length &&
+           chat_turns_hash(text, last->text_length, NULL, 0) == last->text_hash;
+}
+
 size_t chat_turns_until(const char *turns, size_t length, int64_t position)
 {
     struct chat_turn turn;

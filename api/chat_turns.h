@@ -14,6 +14,7 @@
 #include "engine/text/buffer.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ struct chat_turn {
 
 /* Reads the last turn. All 0: there is none. -1: what is there are no turns. */
 int chat_turns_last(const char *turns, size_t length, struct chat_turn *last);
+/* Whether the text [length] still begins as that of these turns does, whose last is read then. */
+bool chat_turns_begin(const char *turns, size_t turns_length, const char *text, size_t length,
+                      struct chat_turn *last);
 /* Bytes of the first turns that end at `position` or before. */
 size_t chat_turns_until(const char *turns, size_t length, int64_t position);
 

@@ -12,12 +12,15 @@ void reply_blocks_clear(struct reply_blocks *blocks)
     strbuf_clear(&blocks->output);
     strbuf_clear(&blocks->logprobs);
     strbuf_clear(&blocks->pending);
+    strbuf_clear(&blocks->told);
+    strbuf_clear(&blocks->deltas);
 }
 
 size_t reply_blocks_bytes(const struct reply_blocks *blocks)
 {
     return blocks->text.capacity + blocks->name.capacity + blocks->output.capacity +
-           blocks->logprobs.capacity + blocks->pending.capacity;
+           blocks->logprobs.capacity + blocks->pending.capacity + blocks->told.capacity +
+           blocks->deltas.capacity;
 }
 
 void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id)

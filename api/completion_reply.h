@@ -26,6 +26,7 @@ struct reply_head {
     const struct reply_warnings *warnings; /* NULL: this part tells none */
     const struct responses_echo *echo;     /* of /v1/responses */
     int64_t ended;                         /* its text; as created; 0: not yet */
+    bool seals;                            /* thoughts are told as letters (sealed_thought.h) */
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS };
@@ -82,6 +83,9 @@ struct reply_blocks {
     struct strbuf name;              /* of the open call */
     struct strbuf output;            /* those that have ended */
     struct strbuf logprobs, pending; /* of tokens that the open block has, and of the next */
+    bool tells;                      /* how its items are told is noted (responses_replay.h) */
+    struct strbuf told;              /* of each, with commas between */
+    struct strbuf deltas;            /* bytes of each so far, of the open item */
 };
 void reply_blocks_clear(struct reply_blocks *blocks);
 /* What it holds. */

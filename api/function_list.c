@@ -69,10 +69,10 @@ void function_list_warn(const struct function_list *list, const char *needs,
                         struct reply_warnings *warnings)
 {
     if (list->left > 0)
-        reply_warnings_add(warnings, WARNING_CONTENT,
-                           "tools: %zu are left out, the first of the type \"%.60s\": only %s can "
-                           "be called here",
-                           list->left, list->left_type, needs);
+        reply_warnings_note(warnings, WARNING_CONTENT,
+                            "tools: %zu are left out, the first of the type \"%.60s\": only %s can "
+                            "be called here",
+                            list->left, list->left_type, needs);
     if (list->unseen)
         reply_warnings_add(warnings, WARNING_FIELD, "tools: %.60s of a tool: it is ignored",
                            list->unseen);

@@ -66,23 +66,30 @@ static int take_budget(const struct translation *to, const json_t *thinking)
     return translation_set(to, "thinking_token_budget", json_integer(budget));
 }
 
-/* Whether thoughts are shown. New words come with new clients, and the model's text is the same
- * with each of them. */
+/* Whether thoughts are told without their text. What else a client says of that itself goes first.
+ */
+static bool omits(const struct translation *to)
+{
+    const json_t *thinking = request_field(to->fields, "thinking");
+    const char *display = json_string_value(request_field(thinking, "display"));
+    return display && (strcmp(display, "omitted") == 0 || strcmp(display, "updates") == 0) &&
+           !request_field(to->fields, "include_reasoning");
+}
+
+/* New words come with new clients, and the model's text is the same with each of them. */
 static int take_display(const struct translation *to, const json_t *thinking)
 {
+    static const char *const KNOWN[] = {"omitted", "updates", "summarized", NULL};
     const json_t *given = request_field(thinking, "display");
     const char *display = json_string_value(given);
     if (given && !display)
         return api_error_set(to->err, API_INVALID_TYPE, "thinking",
                              "thinking.display: expected a string, got %s", fields_kind(given));
-    bool omits = display && (strcmp(display, "omitted") == 0 || strcmp(display, "updates") == 0);
-    if (display && !omits && strcmp(display, "summarized") != 0)
+    if (display && !translation_one_of(display, KNOWN))
         reply_warnings_add(to->limits->warnings, WARNING_FIELD,
                            "thinking.display: \"%.40s\" is not known here: thoughts are shown",
                            display);
-    return omits && !request_field(to->fields, "include_reasoning")
-               ? translation_set(to, "include_reasoning", json_false())
-               : 0;
+    return 0;
 }
 
 static int take_thinking(const struct translation *to)
@@ -106,9 +113,9 @@ static int take_thinking(const struct translation *to)
     if (translation_takes(to, "enable_thinking"))
         return translation_think(to, strcmp(type, "disabled") != 0);
     if (strcmp(type, "adaptive") != 0)
-        reply_warnings_add(to->limits->warnings, WARNING_TEMPLATE,
-                           "thinking.type: the model's chat template has no place for it: the "
-                           "model does not see it");
+        reply_warnings_note(to->limits->warnings, WARNING_TEMPLATE,
+                            "thinking.type: the model's chat template has no place for it: the "
+                            "model does not see it");
     return 0;
 }
 
@@ -238,6 +245,8 @@ int messages_parse(struct completion_request *request, const char *body, size_t 
         result = translate(&to, false);
     if (result == 0)
         result = translation_parse(&to, request);
+    if (result == 0)
+        request->seals_thoughts = omits(&to);
     translation_end(&to);
     return result;
 }

@@ -4,6 +4,7 @@
 #include "api/chat_builder.h"
 #include "api/messages_tools.h"
 #include "api/request.h"
+#include "api/sealed_thought.h"
 #include "engine/base/fields.h"
 
 #include <stdlib.h>
@@ -42,6 +43,7 @@ struct history {
     json_t *apart; /* tools */
     struct chat_builder builder;
     size_t redacted; /* blocks that nobody sees */
+    size_t sealed;   /* thoughts that others have sealed */
     struct place place;
     struct api_error *err;
 };
@@ -194,10 +196,13 @@ static int take_call(struct history *history, const json_t *block)
 static int take_thought(struct history *history, const json_t *block)
 {
     const json_t *thought = json_object_get(block, "thinking");
+    const json_t *sealed = json_object_get(block, "signature");
+    struct strbuf *reasoning = &history->builder.reasoning;
     if (!json_is_string(thought))
         return wrong(history, "thinking", "a string", thought);
-    strbuf_append(&history->builder.reasoning, json_string_value(thought),
-                  json_string_length(thought));
+    strbuf_append(reasoning, json_string_value(thought), json_string_length(thought));
+    if (json_string_length(thought) == 0 && json_string_length(sealed) > 0)
+        history->sealed += !sealed_thought_open(sealed, reasoning);
     return 0;
 }
 
@@ -378,6 +383,11 @@ static void warn(const struct history *history, struct reply_warnings *warnings)
         reply_warnings_add(warnings, WARNING_CONTENT,
                            "messages: %zu of redacted_thinking: the model does not see them",
                            history->redacted);
+    if (history->sealed > 0)
+        reply_warnings_add(warnings, WARNING_CONTENT,
+                           "messages: %zu of thinking have no text, and a signature that was not "
+                           "made here: the model does not see them",
+                           history->sealed);
 }
 
 json_t *messages_blocks(const json_t *system, const json_t *messages, json_t *apart,

@@ -2,6 +2,7 @@
 #include "api/messages_reply.h"
 
 #include "api/reply_parts.h"
+#include "api/sealed_thought.h"
 
 #include <string.h>
 
@@ -68,6 +69,20 @@ static void encode_head(struct strbuf *buf, const struct reply_head *head)
     strbuf_puts(buf, ",\"content\":[");
 }
 
+/* Thoughts. */
+
+/* What has no text comes back with each later request. */
+enum { MOST_SEALED = 256 * 1024 };
+
+static void encode_signature(struct strbuf *buf, const char *thought, size_t length)
+{
+    strbuf_puts(buf, "\"signature\":");
+    if (length <= MOST_SEALED)
+        sealed_thought_write(buf, thought, length);
+    else
+        strbuf_puts(buf, "\"\"");
+}
+
 /* A whole reply. */
 
 static void whole_part(void *context, enum reply_part block, const char *text, size_t length)
@@ -75,6 +90,12 @@ static void whole_part(void *context, enum reply_part block, const char *text, s
     struct writer *writer = context;
     bool thinks = block == REPLY_THOUGHT;
     strbuf_puts(writer->buf, writer->blocks++ > 0 ? "," : "");
+    if (thinks && writer->head->seals) {
+        strbuf_puts(writer->buf, "{\"type\":\"thinking\",\"thinking\":\"\",");
+        encode_signature(writer->buf, text, length);
+        strbuf_puts(writer->buf, "}");
+        return;
+    }
     strbuf_puts(writer->buf,
                 thinks ? "{\"type\":\"thinking\",\"thinking\":" : "{\"type\":\"text\",\"text\":");
     strbuf_json_string(writer->buf, text, length);
@@ -143,8 +164,22 @@ static void begin_delta(struct writer *writer)
                   (long long)writer->choice->blocks->count - 1);
 }
 
+/* Of a thought that was not shown. */
+static void seal_block(struct writer *writer)
+{
+    struct strbuf *thought = &writer->choice->blocks->text;
+    begin_delta(writer);
+    strbuf_puts(writer->buf, "\"signature_delta\",");
+    encode_signature(writer->buf, thought->data, thought->length);
+    strbuf_puts(writer->buf, "}");
+    end_event(writer->buf);
+    strbuf_reset(thought);
+}
+
 static void end_block(struct writer *writer)
 {
+    if (writer->choice->blocks->open == REPLY_THOUGHT && writer->head->seals)
+        seal_block(writer);
     begin_event(writer->buf, "content_block_stop");
     strbuf_printf(writer->buf, ",\"index\":%lld", (long long)writer->choice->blocks->count - 1);
     end_event(writer->buf);
@@ -165,6 +200,10 @@ static void stream_part(void *context, enum reply_part block, const char *text, 
                            : "{\"type\":\"text\",\"text\":\"\"}");
         end_event(writer->buf);
         blocks->open = (int)block;
+    }
+    if (thinks && writer->head->seals) {
+        strbuf_append(&blocks->text, text, length);
+        return;
     }
     begin_delta(writer);
     strbuf_puts(writer->buf,
@@ -238,6 +277,7 @@ void messages_choice_events(struct strbuf *buf, const struct reply_head *head,
     reply_parts_write(&parts, choice);
     if (choice->finish_reason != FINISH_NONE)
         ending_event(&writer, usage);
+    buf->failed |= choice->blocks->text.failed;
 }
 
 void messages_pause_events(struct strbuf *buf, const struct sse_stream *stream)

@@ -11,42 +11,64 @@
 void reply_warnings_clear(struct reply_warnings *warnings)
 {
     free(warnings->texts);
+    free(warnings->notes);
     *warnings = (struct reply_warnings){0};
+}
+
+static void add(struct warnings **list, const char *format, va_list args)
+{
+    char text[WARNING_BYTES];
+    if (!*list)
+        *list = calloc(1, sizeof **list);
+    if (!*list)
+        return;
+    vsnprintf(text, sizeof text, format, args);
+    warnings_add(*list, "%s", text);
 }
 
 void reply_warnings_add(struct reply_warnings *warnings, enum warning_kind kind, const char *format,
                         ...)
 {
-    char text[WARNING_BYTES];
+    va_list args;
     if (!warnings)
         return;
     warnings->counts[kind]++;
-    if (!warnings->texts)
-        warnings->texts = calloc(1, sizeof *warnings->texts);
-    if (!warnings->texts)
-        return;
-    va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    add(&warnings->texts, format, args);
     va_end(args);
-    warnings_add(warnings->texts, "%s", text);
 }
 
-/* NULL past the last. */
-static const char *text_of(const struct reply_warnings *warnings, size_t i)
+void reply_warnings_note(struct reply_warnings *warnings, enum warning_kind kind,
+                         const char *format, ...)
 {
-    return warnings && warnings->texts ? warnings_at(warnings->texts, i) : NULL;
+    va_list args;
+    if (!warnings)
+        return;
+    warnings->counts[kind]++;
+    va_start(args, format);
+    add(&warnings->notes, format, args);
+    va_end(args);
+}
+
+static const char *text_of(const struct warnings *list, size_t i)
+{
+    return list ? warnings_at(list, i) : NULL;
 }
 
 const char *reply_warnings_first(const struct reply_warnings *warnings)
 {
-    return text_of(warnings, 0);
+    return warnings ? text_of(warnings->texts, 0) : NULL;
+}
+
+const char *reply_warnings_noted(const struct reply_warnings *warnings, size_t i)
+{
+    return warnings ? text_of(warnings->notes, i) : NULL;
 }
 
 void reply_warnings_encode(struct strbuf *buf, const struct reply_warnings *warnings)
 {
     const char *text;
-    for (size_t i = 0; (text = text_of(warnings, i)) != NULL; i++) {
+    for (size_t i = 0; warnings && (text = text_of(warnings->texts, i)) != NULL; i++) {
         strbuf_puts(buf, i ? "," : ",\"warnings\":[");
         strbuf_json_cstring(buf, text);
     }
@@ -64,20 +86,30 @@ static void make_ascii(char *text)
     *to = 0;
 }
 
+/* Appends them to the header at *at. False: there is no room for all. */
+static bool tell(char header[REPLY_WARNINGS_HEADER_SIZE], size_t *at, const struct warnings *list)
+{
+    static const char MORE[] = "; ...";
+    const char *text;
+    for (size_t i = 0; (text = text_of(list, i)) != NULL; i++) {
+        bool fits = *at + strlen("; ") + strlen(text) + sizeof MORE <= REPLY_WARNINGS_HEADER_SIZE;
+        *at += (size_t)snprintf(header + *at, REPLY_WARNINGS_HEADER_SIZE - *at, "%s%s",
+                                fits && *at ? "; " : "", fits ? text : MORE);
+        if (!fits)
+            return false;
+    }
+    return true;
+}
+
 void reply_warnings_header(char header[REPLY_WARNINGS_HEADER_SIZE],
                            const struct reply_warnings *warnings)
 {
-    static const char MORE[] = "; ...";
     size_t at = 0;
-    const char *text;
     header[0] = 0;
-    for (size_t i = 0; (text = text_of(warnings, i)) != NULL; i++) {
-        bool fits = at + strlen("; ") + strlen(text) + sizeof MORE <= REPLY_WARNINGS_HEADER_SIZE;
-        at += (size_t)snprintf(header + at, REPLY_WARNINGS_HEADER_SIZE - at, "%s%s",
-                               fits && i ? "; " : "", fits ? text : MORE);
-        if (!fits)
-            break;
-    }
+    if (!warnings)
+        return;
+    if (tell(header, &at, warnings->texts))
+        tell(header, &at, warnings->notes);
     make_ascii(header);
 }
 

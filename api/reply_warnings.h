@@ -20,6 +20,7 @@ enum warning_kind {
 
 struct reply_warnings {     /* zero-initialise */
     struct warnings *texts; /* NULL: none */
+    struct warnings *notes; /* that the header alone has; NULL: none */
     uint64_t counts[NUM_WARNING_KINDS];
 };
 
@@ -31,8 +32,14 @@ void reply_warnings_clear(struct reply_warnings *warnings);
 void reply_warnings_add(struct reply_warnings *warnings, enum warning_kind kind, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));
 
+/* The same of what clients say with each request: the reply's header has it, and the log once. */
+void reply_warnings_note(struct reply_warnings *warnings, enum warning_kind kind,
+                         const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* The first sentence; NULL: there is none. */
 const char *reply_warnings_first(const struct reply_warnings *warnings);
+/* The i-th that was noted; NULL past the last. */
+const char *reply_warnings_noted(const struct reply_warnings *warnings, size_t i);
 
 /* Appends ,"warnings":[...] if there are any. warnings NULL: none are told. */
 void reply_warnings_encode(struct strbuf *buf, const struct reply_warnings *warnings);

@@ -480,3 +480,14 @@ int request_model(const json_t *fields, const char *const *names, size_t count,
         return 0;
     return api_error_model(err, name, names[0]);
 }
+
+int request_copy_text(const json_t *string, char **text, size_t *length, struct api_error *err)
+{
+    size_t bytes = json_string_length(string);
+    *text = malloc(bytes + 1);
+    if (!*text)
+        return request_no_memory(err);
+    memcpy(*text, json_string_value(string), bytes + 1);
+    *length = bytes;
+    return 0;
+}

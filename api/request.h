@@ -76,4 +76,7 @@ int request_wrong_type(struct api_error *err, const char *name, const char *expe
                        const json_t *got);
 int request_no_memory(struct api_error *err);
 
+/* A copy of a string, which may have NULs, and one behind it. */
+int request_copy_text(const json_t *string, char **text, size_t *length, struct api_error *err);
+
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/responses.h"
 
+#include "api/chat.h"
 #include "api/parameters.h"
 #include "api/request.h"
 #include "api/responses_echo.h"
 #include "api/responses_items.h"
 #include "api/responses_tools.h"
+#include "api/responses_turns.h"
 #include "api/sessions.h"
 #include "engine/base/fields.h"
 
@@ -434,6 +436,14 @@ static int take_session(struct completion_request *request, const struct reading
     return request_no_memory(reading->to.err);
 }
 
+static int fill(struct completion_request *request, const struct reading *reading)
+{
+    return translation_parse(&reading->to, request) || make_echo(request, reading) ||
+                   take_session(request, reading)
+               ? -1
+               : 0;
+}
+
 int responses_parse(struct completion_request *request, const char *body, size_t length,
                     const struct completion_limits *limits, struct api_error *err)
 {
@@ -441,13 +451,18 @@ int responses_parse(struct completion_request *request, const char *body, size_t
     *request = (struct completion_request){0};
     int result = begin(&reading, body, length, limits, err);
     if (result == 0)
-        result = translation_parse(&reading.to, request);
-    if (result == 0)
-        result = make_echo(request, &reading);
-    if (result == 0)
-        result = take_session(request, &reading);
+        result = fill(request, &reading);
     end(&reading);
     return result;
+}
+
+/* What is counted of one that goes on is known with what it goes on from. */
+static int fill_goes_on(struct tokenize_request *request, const struct reading *reading)
+{
+    request->goes_on = calloc(1, sizeof *request->goes_on);
+    if (!request->goes_on)
+        return request_no_memory(reading->to.err);
+    return fill(request->goes_on, reading);
 }
 
 int responses_count_parse(struct tokenize_request *request, const char *body, size_t length,
@@ -456,11 +471,37 @@ int responses_count_parse(struct tokenize_request *request, const char *body, si
     struct reading reading;
     *request = (struct tokenize_request){0};
     int result = begin(&reading, body, length, limits, err);
-    if (result == 0 && reading.previous)
-        result = api_error_set(err, API_UNSUPPORTED, "previous_response_id",
-                               "previous_response_id is not supported here: send all items");
     if (result == 0)
-        result = translation_count(&reading.to, request);
+        result = reading.previous ? fill_goes_on(request, &reading)
+                                  : translation_count(&reading.to, request);
     end(&reading);
+    if (result) { /* nothing is in it */
+        free(request->goes_on);
+        request->goes_on = NULL;
+    }
     return result;
+}
+
+int responses_count_behind(struct tokenize_request *request, const char *turns, size_t length,
+                           const struct completion_limits *limits, struct api_error *err)
+{
+    struct completion_request *from = request->goes_on;
+    struct completion_limits silent = *limits;
+    struct completion_prompt whole;
+    struct chat_turn last;
+    silent.warnings = NULL; /* they have been warned of */
+    if (responses_turns_gather(&from->chat, turns, length, from->echoed, &silent, err) ||
+        chat_render_body(&whole, NULL, &from->chat, NULL, limits, err))
+        return -1;
+    request->prompt = whole.text;
+    request->length = whole.length;
+    request->input = whole.input;
+    if (!chat_turns_begin(turns, length, whole.text, whole.length, &last))
+        return 0;
+    /* The tokens of what was said are those that were drawn. */
+    span_list_cut(&request->input, last.text_length, whole.length);
+    request->before = last.position;
+    request->length -= last.text_length;
+    memmove(request->prompt, request->prompt + last.text_length, request->length + 1);
+    return 0;
 }

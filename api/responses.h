@@ -12,8 +12,11 @@
 int responses_parse(struct completion_request *request, const char *body, size_t length,
                     const struct completion_limits *limits, struct api_error *err);
 
-/* The text whose tokens are counted; it is rendered. */
+/* The text whose tokens are counted; it is rendered, unless it goes on from a kept response. */
 int responses_count_parse(struct tokenize_request *request, const char *body, size_t length,
                           const struct completion_limits *limits, struct api_error *err);
+/* Renders it behind the turns of that. */
+int responses_count_behind(struct tokenize_request *request, const char *turns, size_t length,
+                           const struct completion_limits *limits, struct api_error *err);
 
 #endif

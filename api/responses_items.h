@@ -27,7 +27,4 @@ json_t *responses_items(const json_t *instructions, json_t *input,
                         const struct responses_template *template, struct reply_warnings *warnings,
                         struct api_error *err);
 
-/* Appends a thought as JSON's string of letters that nobody else reads: encrypted_content. */
-void responses_items_seal(struct strbuf *buf, const char *text, size_t length);
-
 #endif

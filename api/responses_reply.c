@@ -6,6 +6,7 @@
 #include "api/responses_echo.h"
 #include "api/responses_items.h"
 #include "api/responses_tools.h"
+#include "api/sealed_thought.h"
 
 #include <string.h>
 
@@ -149,7 +150,7 @@ void responses_item_encode(struct strbuf *buf, const struct reply_head *head,
     strbuf_puts(buf, "]");
     if (thought && text && head->echo && head->echo->seals) {
         strbuf_puts(buf, ",\"encrypted_content\":");
-        responses_items_seal(buf, text->data, text->length);
+        sealed_thought_write(buf, text->data, text->length);
     } else if (thought) {
         strbuf_puts(buf, ",\"encrypted_content\":null");
     }

@@ -12,13 +12,13 @@ struct writer {
     struct reply_blocks *blocks;
 };
 
-static void begin_event(struct strbuf *buf, struct reply_blocks *blocks, const char *name)
+void responses_event_begin(struct strbuf *buf, struct reply_blocks *blocks, const char *name)
 {
     strbuf_printf(buf, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%lld", name, name,
                   (long long)blocks->events++);
 }
 
-static void end_event(struct strbuf *buf)
+void responses_event_end(struct strbuf *buf)
 {
     strbuf_puts(buf, "}\n\n");
 }
@@ -29,12 +29,62 @@ static void object_event(struct strbuf *buf, const struct sse_stream *stream, co
                          const struct reply_usage *usage)
 {
     const struct strbuf *output = &stream->blocks->output;
-    begin_event(buf, stream->blocks, name);
+    responses_event_begin(buf, stream->blocks, name);
     strbuf_puts(buf, ",\"response\":");
     responses_object_begin(buf, stream->head, status, err);
     strbuf_append(buf, output->data, output->length);
     responses_object_end(buf, stream->head, usage);
-    end_event(buf);
+    responses_event_end(buf);
+}
+
+/* --- How it is told --- */
+
+static void note_delta(struct reply_blocks *blocks, size_t length)
+{
+    if (blocks->tells)
+        strbuf_printf(&blocks->deltas, "%s%zu", blocks->deltas.length > 0 ? "," : "", length);
+}
+
+static void note_deltas(struct reply_blocks *blocks)
+{
+    strbuf_puts(&blocks->told, "[");
+    strbuf_append(&blocks->told, blocks->deltas.data, blocks->deltas.length);
+    strbuf_puts(&blocks->told, "]");
+    strbuf_reset(&blocks->deltas);
+}
+
+static void note_item(struct reply_blocks *blocks)
+{
+    if (!blocks->tells)
+        return;
+    strbuf_puts(&blocks->told, blocks->told.length > 0 ? "," : "");
+    note_deltas(blocks);
+}
+
+/* A call that was cut off is in no object. */
+static void note_cut(struct reply_blocks *blocks, const struct responses_call *call)
+{
+    const struct strbuf *name = &blocks->name, *text = &blocks->text;
+    const struct responses_tool *tool = call->tool;
+    struct strbuf *told = &blocks->told;
+    if (!blocks->tells)
+        return;
+    strbuf_puts(told, told->length > 0 ? ",{\"called\":" : "{\"called\":");
+    strbuf_json_string(told, name->length > 0 ? name->data : "", name->length);
+    if (tool) {
+        strbuf_puts(told, ",\"tool\":[");
+        strbuf_json_string(told, tool->name, tool->name_length);
+        strbuf_puts(told, ",");
+        strbuf_json_cstring(told, tool->space);
+        strbuf_puts(told, tool->custom ? ",true]" : ",false]");
+    }
+    strbuf_puts(told, ",\"arguments\":");
+    bool whole = tool && tool->custom; /* it is told in one piece, or not at all */
+    size_t length = whole ? 0 : text->length;
+    strbuf_json_string(told, length > 0 ? text->data : "", length);
+    strbuf_puts(told, ",\"deltas\":");
+    note_deltas(blocks);
+    strbuf_puts(told, "}");
 }
 
 /* --- The open item --- */
@@ -50,7 +100,7 @@ static struct responses_item open_item(const struct writer *writer)
 static void begin_item_event(struct writer *writer, const char *name,
                              const struct responses_item *item)
 {
-    begin_event(writer->buf, writer->blocks, name);
+    responses_event_begin(writer->buf, writer->blocks, name);
     strbuf_puts(writer->buf, ",\"item_id\":");
     responses_item_id(writer->buf, writer->head, item);
     strbuf_printf(writer->buf, ",\"output_index\":%zu,\"content_index\":0", item->index);
@@ -64,14 +114,14 @@ static void open_block(struct writer *writer, enum reply_part part)
     strbuf_reset(&blocks->text);
     strbuf_reset(&blocks->logprobs);
     struct responses_item item = open_item(writer);
-    begin_event(writer->buf, blocks, "response.output_item.added");
+    responses_event_begin(writer->buf, blocks, "response.output_item.added");
     strbuf_printf(writer->buf, ",\"output_index\":%zu,\"item\":", item.index);
     responses_item_encode(writer->buf, writer->head, &item);
-    end_event(writer->buf);
+    responses_event_end(writer->buf);
     begin_item_event(writer, "response.content_part.added", &item);
     strbuf_puts(writer->buf, ",\"part\":");
     responses_part_encode(writer->buf, &item);
-    end_event(writer->buf);
+    responses_event_end(writer->buf);
 }
 
 /* An item that has ended is one of the reply. */
@@ -87,7 +137,7 @@ static void end_item(struct writer *writer, size_t at)
     struct strbuf *buf = writer->buf;
     if (!buf->failed)
         keep(writer->blocks, buf->data + at, buf->length - at);
-    end_event(buf);
+    responses_event_end(buf);
 }
 
 /* The tokens that wait belong to the item. */
@@ -114,7 +164,8 @@ static void delta(struct writer *writer, const char *text, size_t length)
         take_pending(writer);
         strbuf_puts(writer->buf, "]");
     }
-    end_event(writer->buf);
+    responses_event_end(writer->buf);
+    note_delta(writer->blocks, length);
     strbuf_append(&writer->blocks->text, text, length);
 }
 
@@ -136,16 +187,17 @@ static void close_block(struct writer *writer, enum responses_status status)
         strbuf_append(buf, blocks->logprobs.data, blocks->logprobs.length);
         strbuf_puts(buf, "]");
     }
-    end_event(buf);
+    responses_event_end(buf);
     begin_item_event(writer, "response.content_part.done", &item);
     strbuf_puts(buf, ",\"part\":");
     responses_part_encode(buf, &item);
-    end_event(buf);
-    begin_event(buf, blocks, "response.output_item.done");
+    responses_event_end(buf);
+    responses_event_begin(buf, blocks, "response.output_item.done");
     strbuf_printf(buf, ",\"output_index\":%zu,\"item\":", item.index);
     size_t at = buf->length;
     responses_item_encode(buf, writer->head, &item);
     end_item(writer, at);
+    note_item(blocks);
     blocks->open = REPLY_NOTHING;
 }
 
@@ -185,7 +237,7 @@ static void call_event(struct writer *writer, const struct responses_call *call,
     char name[64];
     snprintf(name, sizeof name, "response.%s.%s",
              is_custom(call) ? "custom_tool_call_input" : "function_call_arguments", what);
-    begin_event(writer->buf, writer->blocks, name);
+    responses_event_begin(writer->buf, writer->blocks, name);
     strbuf_puts(writer->buf, ",\"item_id\":");
     responses_call_id(writer->buf, writer->head, call);
     strbuf_printf(writer->buf, ",\"output_index\":%zu,\"%s\":", call->index, member);
@@ -194,20 +246,20 @@ static void call_event(struct writer *writer, const struct responses_call *call,
         strbuf_puts(writer->buf, ",\"name\":");
         responses_call_name(writer->buf, call);
     }
-    end_event(writer->buf);
+    responses_event_end(writer->buf);
 }
 
 static void call_item_event(struct writer *writer, const struct responses_call *call)
 {
-    begin_event(writer->buf, writer->blocks,
-                call->told ? "response.output_item.done" : "response.output_item.added");
+    responses_event_begin(writer->buf, writer->blocks,
+                          call->told ? "response.output_item.done" : "response.output_item.added");
     strbuf_printf(writer->buf, ",\"output_index\":%zu,\"item\":", call->index);
     size_t at = writer->buf->length;
     responses_call_encode(writer->buf, writer->head, call);
     if (call->told)
         end_item(writer, at);
     else
-        end_event(writer->buf);
+        responses_event_end(writer->buf);
 }
 
 static void open_call_item(struct writer *writer, const struct chat_call *given, size_t number)
@@ -236,6 +288,7 @@ static void close_call_item(struct writer *writer, struct responses_call *call)
                input->length);
     call->told = true;
     call_item_event(writer, call);
+    note_item(writer->blocks);
     writer->buf->failed |= input->failed;
     strbuf_clear(&call->input);
 }
@@ -249,11 +302,15 @@ static void stream_call(void *context, const struct chat_call *given, size_t num
         open_call_item(writer, given, number);
     struct responses_call call = open_call(writer, number);
     strbuf_append(&blocks->text, given->arguments, given->arguments_length);
-    if (given->arguments_length > 0 && !is_custom(&call))
+    if (given->arguments_length > 0 && !is_custom(&call)) {
         call_event(writer, &call, "delta", "delta", given->arguments, given->arguments_length);
+        note_delta(blocks, given->arguments_length);
+    }
     if (given->open)
         return;
-    if (!given->cut)
+    if (given->cut)
+        note_cut(blocks, &call);
+    else
         close_call_item(writer, &call);
     blocks->open = REPLY_NOTHING;
 }
@@ -281,6 +338,11 @@ static void finish(struct writer *writer, enum finish_reason reason)
         delta(writer, "", 0);
     if (blocks->open == REPLY_THOUGHT || blocks->open == REPLY_TEXT)
         close_block(writer, status == RESPONSES_COMPLETED ? status : RESPONSES_INCOMPLETE);
+    if (blocks->open == REPLY_CALL) {
+        const struct responses_call call = open_call(writer, 0);
+        note_cut(blocks, &call);
+        blocks->open = REPLY_NOTHING;
+    }
     blocks->finish = reason;
 }
 
@@ -308,15 +370,40 @@ void responses_choice_events(struct strbuf *buf, const struct reply_head *head,
     if (choice->finish_reason != FINISH_NONE)
         finish(&writer, choice->finish_reason);
     buf->failed |= blocks->text.failed || blocks->name.failed || blocks->output.failed ||
-                   blocks->logprobs.failed || blocks->pending.failed;
+                   blocks->logprobs.failed || blocks->pending.failed || blocks->told.failed ||
+                   blocks->deltas.failed;
+}
+
+void responses_part_events(struct strbuf *buf, const struct reply_head *head,
+                           struct reply_blocks *blocks, enum reply_part part, const char *text,
+                           size_t length)
+{
+    struct writer writer = {.buf = buf, .head = head, .blocks = blocks};
+    stream_part(&writer, part, text, length);
+}
+
+void responses_call_events(struct strbuf *buf, const struct reply_head *head,
+                           struct reply_blocks *blocks, const struct chat_call *call, size_t number)
+{
+    struct writer writer = {.buf = buf, .head = head, .blocks = blocks};
+    stream_call(&writer, call, number);
+}
+
+void responses_finish_events(struct strbuf *buf, const struct reply_head *head,
+                             struct reply_blocks *blocks, enum finish_reason reason)
+{
+    struct writer writer = {.buf = buf, .head = head, .blocks = blocks};
+    finish(&writer, reason);
 }
 
 void responses_pause_events(struct strbuf *buf, const struct sse_stream *stream)
 {
-    if (!stream->blocks->begun)
+    if (!stream->blocks->begun) {
         begin_events(buf, stream);
-    else
-        object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
+        return;
+    }
+    stream->blocks->events--; /* the number of the event before it: it is not told again */
+    object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
 }
 
 void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,

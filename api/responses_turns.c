@@ -6,11 +6,10 @@
 #include "api/sessions.h"
 #include "api/translation.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char BYTES[] = "{\"bytes\":", OBJECT[] = ",\"response\":";
 
 static int damaged(struct api_error *err)
 {
@@ -63,8 +62,8 @@ int responses_turns_inherit(struct strbuf *out, const char *turns, size_t length
 }
 
 int responses_turns_write(struct strbuf *out, const struct chat_turn *turn,
-                          const struct responses_echo *asked, const char *object, size_t length,
-                          struct api_error *err)
+                          const struct responses_echo *asked,
+                          const struct responses_telling *telling, struct api_error *err)
 {
     char *input = NULL;
     size_t bytes;
@@ -79,9 +78,12 @@ int responses_turns_write(struct strbuf *out, const struct chat_turn *turn,
     if (result)
         return -1;
     chat_turns_head(out, turn);
-    strbuf_printf(out, "%s%zu%s", BYTES, length, OBJECT);
-    strbuf_append(out, object, length);
-    strbuf_puts(out, ",");
+    strbuf_printf(out, "{\"bytes\":%zu,\"events\":%lld,\"response\":", telling->length,
+                  (long long)telling->events);
+    strbuf_append(out, telling->object, telling->length);
+    strbuf_puts(out, ",\"told\":[");
+    strbuf_append(out, telling->told->data, telling->told->length);
+    strbuf_puts(out, "],");
     strbuf_append(out, input + 1, bytes - 1); /* without the brace */
     strbuf_puts(out, "\n");
     free(input);
@@ -174,20 +176,28 @@ static int find_last(const char *turns, size_t length, struct chat_turns_text *t
 }
 
 int responses_turns_object(const char *turns, size_t length, const char **object,
-                           size_t *object_length, struct api_error *err)
+                           size_t *object_length, int64_t *events, struct api_error *err)
 {
-    enum { MOST_HEAD = 64 };
+    enum { MOST_HEAD = 80 };
     struct chat_turns_text text;
     char head[MOST_HEAD + 1] = "";
     int used = 0;
     if (find_last(turns, length, &text, err))
         return -1;
     memcpy(head, text.bytes, text.length < MOST_HEAD ? text.length : MOST_HEAD);
-    if (sscanf(head, "{\"bytes\":%zu,\"response\":%n", object_length, &used) != 1 || used == 0 ||
-        *object_length > text.length - (size_t)used)
+    if (sscanf(head, "{\"bytes\":%zu,\"events\":%" SCNd64 ",\"response\":%n", object_length, events,
+               &used) != 2 ||
+        used == 0 || *object_length > text.length - (size_t)used)
         return damaged(err);
     *object = text.bytes + used;
     return 0;
+}
+
+json_t *responses_turns_line(const char *turns, size_t length, struct api_error *err)
+{
+    struct chat_turns_text text;
+    return find_last(turns, length, &text, err) ? NULL
+                                                : request_load_dump(text.bytes, text.length, err);
 }
 
 /* What the ids of the items of a type begin with. */
@@ -240,12 +250,12 @@ static int complete(json_t *item, const char *id, size_t index)
 json_t *responses_turns_input(const char *turns, size_t length, const char *id,
                               struct api_error *err)
 {
-    struct chat_turns_text text;
-    if (find_last(turns, length, &text, err))
+    json_t *line = responses_turns_line(turns, length, err);
+    if (!line)
         return NULL;
-    json_t *line = request_load_dump(text.bytes, text.length, err), *items = json_array();
+    json_t *items = json_array();
     json_t *input = json_object_get(line, "input");
-    int failed = !line || !input || !items || add_items(items, input, NULL, err);
+    int failed = !input || !items || add_items(items, input, NULL, err);
     for (size_t i = 0; i < json_array_size(items) && !failed; i++)
         failed = complete(json_array_get(items, i), id, i);
     json_decref(line);

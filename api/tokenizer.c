@@ -84,6 +84,9 @@ void tokenize_request_clear(struct tokenize_request *request)
 {
     free(request->prompt);
     free(request->cache_salt);
+    if (request->goes_on)
+        completion_request_clear(request->goes_on);
+    free(request->goes_on);
     span_list_clear(&request->input);
     *request = (struct tokenize_request){0};
 }

@@ -18,6 +18,9 @@ struct tokenize_request {
     bool add_special_tokens; /* default true */
     bool return_token_strs;  /* default false */
     bool unrendered;         /* it has messages, and no prompt yet */
+    /* Of /v1/responses that goes on from a kept one: no prompt yet either; NULL: it does not. */
+    struct completion_request *goes_on;
+    int64_t before; /* tokens before the prompt, of that */
 };
 
 /* Like completion_parse. The prompt of `messages` is the text that the chat template makes; without

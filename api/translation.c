@@ -99,10 +99,10 @@ int translation_effort(const struct translation *to, const char *effort, const c
         return 0;
     if (translation_takes(to, "reasoning_effort"))
         return translation_set(to, "reasoning_effort", json_string(effort));
-    reply_warnings_add(to->limits->warnings, WARNING_TEMPLATE,
-                       "%s: the model's chat template has no place for it: the model does not see "
-                       "it",
-                       place);
+    reply_warnings_note(to->limits->warnings, WARNING_TEMPLATE,
+                        "%s: the model's chat template has no place for it: the model does not see "
+                        "it",
+                        place);
     return 0;
 }
 

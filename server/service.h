@@ -14,6 +14,7 @@
 #include "server/admission.h"
 #include "server/metrics.h"
 #include "server/names.h"
+#include "server/noted.h"
 #include "server/registry.h"
 #include "server/worker.h"
 
@@ -82,6 +83,8 @@ struct service {
     struct replay *replay;
     struct grammars *grammars;     /* NULL with limits.token_ids_only */
     struct own_tokens *own_tokens; /* the same, and with limits.content_tokens */
+
+    struct noted noted;
 
     pthread_mutex_t owners_lock;
     struct names owners; /* by the index of the API key; one, if there are no keys */

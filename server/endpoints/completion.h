@@ -16,6 +16,7 @@ struct replay_reply;
 struct completion_format {
     const char *id_prefix; /* of the ids of its replies: "cmpl-" */
     bool begins;           /* pause begins the stream, where its first token is late */
+    bool keeps;            /* its replies may be kept responses */
     bool renders;          /* parse renders a chat template: only renderers do that */
     int (*parse)(struct completion_request *request, const char *body, size_t length,
                  const struct completion_limits *limits, struct api_error *err);
@@ -48,6 +49,7 @@ struct completion {
     struct completion_stream *stream; /* NULL: none is asked for */
     struct replay_entry *replay;      /* where the reply is to be kept; NULL: nowhere */
     struct replay_reply *kept;        /* what another server has answered; NULL: nothing */
+    bool made;                        /* by an earlier request with its key: it is told again */
     struct store_reply claim;         /* with it and a session: what its turn is to say */
     bool left; /* under the ticket's lock: the client has left; its stream is still recorded */
 };

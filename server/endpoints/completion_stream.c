@@ -266,6 +266,51 @@ void completion_stream_pause(struct completion *completion)
         record_frames(completion);
 }
 
+/* Makes the frames of a part of what was put out. */
+static void make_again(struct completion_stream *stream, struct completion *completion,
+                       const struct piece_mark *from, const struct piece_mark *to, bool last)
+{
+    const struct job_choice *choice = &completion->job.run.choices[0];
+    const struct outbox_record record = {.finish = last ? choice->finish : FINISH_NONE,
+                                         .stop_index = choice->stop_index,
+                                         .stop_token = choice->stop_token};
+    const struct piece piece = {
+        .text = {.data = choice->put.text.data + from->text, .length = to->text - from->text},
+        .tokens = choice->put.tokens + from->tokens,
+        .num_tokens = to->tokens - from->tokens};
+    strbuf_reset(&stream->frames);
+    make_frame(stream, completion, &record, &piece);
+}
+
+int completion_stream_note(struct completion *completion)
+{
+    struct job *job = &completion->job;
+    const struct piece_marks *marks = &job->run.choices[0].marks;
+    struct completion_stream again = {.blocks = {.tells = true},
+                                      .chats = calloc(1, sizeof *again.chats)};
+    struct piece_mark from = {0};
+    bool failed = !again.chats;
+    for (size_t i = 0; i < marks->count && !failed; from = marks->items[i++]) {
+        make_again(&again, completion, &from, &marks->items[i], i + 1 == marks->count);
+        failed = again.frames.failed;
+    }
+    if (!failed)
+        make_last_frames(&again, completion);
+    failed |= again.frames.failed;
+    if (!failed) {
+        job->chat.told = again.blocks.told;
+        job->chat.events = again.blocks.events;
+        again.blocks.told = (struct strbuf){0};
+    }
+    reply_blocks_clear(&again.blocks);
+    strbuf_clear(&again.frames);
+    if (again.chats)
+        chat_choice_clear(again.chats);
+    free(again.chats);
+    free(again.ids);
+    return failed ? -1 : 0;
+}
+
 void completion_stream_complete(struct completion *completion)
 {
     struct ticket *ticket = &completion->job.task.ticket;

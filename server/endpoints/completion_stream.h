@@ -43,6 +43,9 @@ void completion_stream_make(struct completion *completion);
 /* Makes what is said while nothing else comes, which also shows whether the client is there. The
  * record is without comments. */
 void completion_stream_pause(struct completion *completion);
+/* Of a kept response whose texts have ended: how its stream tells it, whoever reads that, goes to
+ * job->chat. -1: out of memory. */
+int completion_stream_note(struct completion *completion);
 /* After the job is done and the client has left before the last frame: completes the record. */
 void completion_stream_complete(struct completion *completion);
 

@@ -86,7 +86,7 @@ static int start(struct http_request *request, const struct completion_format *f
     struct service *service = request->service;
     const char *session = http_header(request, "X-Session-Id");
     if (service_check_ready(service, err) || check_session_header(session, err) ||
-        idempotency_begin(request, replay, err))
+        idempotency_begin(request, format->keeps, replay, err))
         return -1;
     if (request->replied || request->hang_up)
         return 0;
@@ -135,6 +135,14 @@ static void reply_whole(struct http_request *request, struct completion *complet
     http_reply_error(request, &err);
 }
 
+/* The reply to a request that comes again, made of what is kept of the response. */
+static void tell_made(struct http_request *request, const struct job *job)
+{
+    const struct strbuf *reply = &job->task.reply;
+    struct http_kept again = {200, API_OK, job->asked.request.stream, reply->data, reply->length};
+    http_reply_kept(request, &again);
+}
+
 static void begin_stream(struct http_request *request, const struct completion_format *format)
 {
     ticket_due(request->ticket, format->begins ? BEGIN_SECONDS : SILENT_SECONDS);
@@ -157,6 +165,8 @@ static void answer(struct http_request *request, struct completion *completion)
     /* A job that failed before it was accepted has a status of its own, stream or not. */
     if (completion->kept)
         idempotency_repeat(request, completion->kept);
+    else if (completion->made && job->task.error.code == API_OK)
+        tell_made(request, job);
     else if (stream)
         begin_stream(request, completion->format);
     else if (job->task.error.code != API_OK)
@@ -221,6 +231,17 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_end(&line);
 }
 
+/* What its reply has in the header alone, once for its API key. */
+static void log_notes(const struct http_request *request)
+{
+    struct service *service = request->service;
+    const char *owner = service_owner(service, request->owner), *text;
+    for (size_t i = 0; (text = reply_warnings_noted(request->warnings, i)); i++)
+        if (noted_anew(&service->noted, owner, text))
+            log_message(LOG_LEVEL_WARN, "%s: %s (said once for each API key)", request->request_id,
+                        text);
+}
+
 /* Whoever sees it counted finds its line among those that are written (log_writer.h). */
 void generate_end(struct http_request *request)
 {
@@ -234,10 +255,11 @@ void generate_end(struct http_request *request)
         done = request->ticket->done;
         ticket_unlock(request->ticket);
     }
-    if (entered) {
+    if (entered && !(done && completion->made)) {
         struct job *job = &completion->job;
         enum outcome outcome = outcome_of(request, job, done);
         take_request_id(request, job);
+        log_notes(request);
         log_job(request, job, done, outcome);
         metrics_request(metrics, status, outcome);
     } else {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/idempotency.h"
 
-int idempotency_begin(struct http_request *request, struct replay_entry **entry,
+int idempotency_begin(struct http_request *request, bool found_again, struct replay_entry **entry,
                       struct api_error *err)
 {
     *entry = NULL;
@@ -15,7 +15,8 @@ int idempotency_begin(struct http_request *request, struct replay_entry **entry,
                                     .key = key,
                                     .body = request->body.data,
                                     .length = request->body.length,
-                                    .session = http_header(request, "X-Session-Id")};
+                                    .session = http_header(request, "X-Session-Id"),
+                                    .found_again = found_again};
     if (replay_begin(service->replay, &wanted, entry, &kept, err))
         return -1;
     if (!kept)

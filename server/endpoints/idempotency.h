@@ -9,7 +9,7 @@
 /* Call it when the whole body is there, before anything is done. 0: the caller continues, with
  * *entry if the request has a key (else NULL); or the request has got the reply of before. -1: *err
  * is set, *entry NULL. */
-int idempotency_begin(struct http_request *request, struct replay_entry **entry,
+int idempotency_begin(struct http_request *request, bool found_again, struct replay_entry **entry,
                       struct api_error *err);
 
 /* Replies as before. */

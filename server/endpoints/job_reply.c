@@ -17,7 +17,8 @@ struct reply_head job_reply_head(const struct job *job)
                                .model = asked && *asked ? asked : job->task.service->model,
                                .system_fingerprint = job->task.service->fingerprint,
                                .warnings = &job->task.warnings,
-                               .echo = job->asked.request.echoed};
+                               .echo = job->asked.request.echoed,
+                               .seals = job->asked.request.seals_thoughts};
 }
 
 struct reply_usage job_reply_usage(struct job *job, int64_t generated, int64_t reasoning)
@@ -276,7 +277,8 @@ size_t job_reply_bytes(const struct job *job)
         const struct job_choice *choice = &job->run.choices[i];
         const struct piece *piece = choice->put.num_tokens ? &choice->put : &choice->piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
-        size_t copies = request->chat.text ? 3 : 1; /* held, taken apart, and in the reply */
+        /* Held, taken apart, and in the reply; or sealed there. */
+        size_t copies = request->seals_thoughts ? 4 : request->chat.text ? 3 : 1;
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY +
                  copies * piece->text.length + calls_bytes(request->chat_rules, &piece->text) +
                  prompt->text_length + job_prompt_own(prompt) * ranked;

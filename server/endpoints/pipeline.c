@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/pipeline.h"
 
+#include "api/responses_replay.h"
+#include "api/responses_turns.h"
 #include "engine/base/clock.h"
 #include "server/endpoints/completion_stream.h"
 #include "server/endpoints/job_reply.h"
@@ -79,8 +81,8 @@ static void keep_reply(struct completion *completion)
     if (!entry)
         done(completion);
     else if (task->error.code == API_OK)
-        replay_keep(replay, entry, 200, false, task->reply.data, task->reply.length, on_kept,
-                    completion);
+        replay_keep(replay, entry, 200, completion->made && completion->job.asked.request.stream,
+                    task->reply.data, task->reply.length, on_kept, completion);
     else
         replay_keep_error(replay, entry, &task->error, completion->format->encode_error, on_kept,
                           completion);
@@ -102,7 +104,7 @@ static void encode(struct completion *completion)
 static void run_encode(struct task *task)
 {
     struct completion *completion = of_task(task);
-    if (task->error.code == API_OK)
+    if (task->error.code == API_OK && !completion->made)
         encode(completion);
     keep_reply(completion);
 }
@@ -134,7 +136,7 @@ static void settled(struct job *job)
 {
     struct completion *completion = completion_of(job);
     struct metrics *metrics = &job->task.service->metrics;
-    bool well = job->task.error.code == API_OK;
+    bool well = job->task.error.code == API_OK && !completion->made;
     atomic_fetch_sub(job->queue.running ? &metrics->running : &metrics->waiting, 1);
     job->run.ended = clock_seconds();
     if (completion->replay && job->bound.changed)
@@ -154,7 +156,9 @@ static void settled(struct job *job)
 static void claim_turn(struct job *job)
 {
     struct completion *completion = completion_of(job);
-    if (!completion->replay || !job->task.service->store)
+    /* A kept response is known by its name. */
+    bool named = job->asked.request.kept && sessions_shared(job->task.service->sessions);
+    if (!completion->replay || !job->task.service->store || named)
         return;
     completion->claim = replay_claim(job->task.service->replay, completion->replay);
     job->bound.claim = &completion->claim;
@@ -176,8 +180,11 @@ static void record_object(struct completion *completion)
 {
     struct job *job = &completion->job;
     struct error err = ERROR_INIT;
-    if (job_reserve(job, job_reply_bytes(job), &err) == 0 &&
-        job_reply_encode_kept(&job->chat.object, completion) == 0)
+    size_t bytes = job_reply_bytes(job);
+    if (job_reserve(job, bytes, &err) == 0 &&
+        job_reply_encode_kept(&job->chat.object, completion) == 0 &&
+        (!streams(job) ||
+         (job_reserve(job, bytes, &err) == 0 && completion_stream_note(completion) == 0)))
         return;
     error_set(&err, ERROR_NO_MEMORY, "out of memory for the response");
     token_list_clear(&job->bound.taken);
@@ -342,6 +349,62 @@ static void run_render(struct task *task)
         to_workers(completion, run_prepare, prompt_bytes(job));
 }
 
+static int reply_lost(struct api_error *err)
+{
+    return api_error_set(err, API_KEY_LOST, "Idempotency-Key",
+                         "what the request with this Idempotency-Key has made is gone, and so is "
+                         "its reply");
+}
+
+/* What an earlier request with this key has made, once more. */
+static void run_repeat(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct job *job = &completion->job;
+    const struct job_chat *chat = &job->chat;
+    struct error full = ERROR_INIT;
+    struct api_error err = {0};
+    const char *object;
+    size_t length = 0;
+    int64_t events;
+    int result =
+        responses_turns_object(chat->turns, chat->turns_length, &object, &length, &events, &err);
+    if (result == 0 && job_reserve(job, responses_replay_bytes(length, events), &full))
+        result = api_error_from_engine(&err, &full, NULL);
+    if (result == 0 && job->asked.request.stream)
+        result = responses_replay(&task->reply, chat->turns, chat->turns_length, -1, &err);
+    else if (result == 0)
+        strbuf_append(&task->reply, object, length);
+    completion->made = result == 0;
+    if (result)
+        job_fail(job, &err);
+    finish(job);
+}
+
+/* Whether an earlier request with its key has made the response, which is told again. True also
+ * where that is gone. */
+static bool repeats(struct completion *completion)
+{
+    struct job *job = &completion->job;
+    struct task *task = &job->task;
+    struct api_error err = {0};
+    if (!completion->replay || !job->asked.request.kept)
+        return false;
+    const struct session *session = sessions_find(task->service->sessions, job->asked.owner,
+                                                  job->asked.request.session_id, NULL);
+    if (session && chat_job_take(job, session, &err) == 0) {
+        to_workers(completion, run_repeat, job->chat.turns_length);
+        return true;
+    }
+    if (!session && !replay_has_worked(task->service->replay, completion->replay))
+        return false;
+    if (!session)
+        reply_lost(&err);
+    job_fail(job, &err);
+    finish(job);
+    return true;
+}
+
 static void on_lease_back(void *context, const struct api_error *err)
 {
     (void)err;
@@ -354,6 +417,8 @@ static void bind(void *context, const struct api_error *not_there)
     struct completion *completion = context;
     struct job *job = &completion->job;
     struct api_error err = {0};
+    if (!not_there && repeats(completion))
+        return;
     if (not_there)
         job_fail(job, not_there);
     else if (ticket_cancelled(&job->task.ticket))
@@ -394,17 +459,11 @@ static void asked_previous(void *context, const struct api_error *not_there)
         ask(completion, SESSION_CHANGES, completion->job.asked.request.begins_with);
 }
 
-static void run_bind(struct task *task)
+/* In a store that servers share. */
+static void ask_all(struct completion *completion)
 {
-    struct completion *completion = of_task(task);
     struct job *job = &completion->job;
-    struct sessions *sessions = task->service->sessions;
-    if (!sessions_shared(sessions)) {
-        bind(completion, NULL);
-        return;
-    }
-    claim_turn(job);
-    atomic_fetch_add(&task->service->metrics.waiting_for_sessions, 1);
+    struct sessions *sessions = job->task.service->sessions;
     if (job->asked.request.kept && job->asked.request.begins_with)
         session_ask(sessions, job->asked.owner, job->asked.request.begins_with, SESSION_USES, NULL,
                     NULL, asked_previous, completion);
@@ -412,13 +471,50 @@ static void run_bind(struct task *task)
         ask(completion, job->asked.request.store ? SESSION_CHANGES : SESSION_USES, NULL);
 }
 
+/* The store has said whether the response is there. */
+static void asked_own(void *context, const struct api_error *not_there)
+{
+    struct completion *completion = context;
+    if (not_there) {
+        asked(completion, not_there);
+    } else if (repeats(completion)) {
+        atomic_fetch_sub(&completion->job.task.service->metrics.waiting_for_sessions, 1);
+    } else {
+        ask_all(completion);
+    }
+}
+
+static void run_bind(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    const struct job *job = &completion->job;
+    struct sessions *sessions = task->service->sessions;
+    if (!sessions_shared(sessions)) {
+        bind(completion, NULL);
+        return;
+    }
+    claim_turn(&completion->job);
+    atomic_fetch_add(&task->service->metrics.waiting_for_sessions, 1);
+    if (completion->replay && job->asked.request.kept)
+        session_ask(sessions, job->asked.owner, job->asked.request.session_id, SESSION_READS, NULL,
+                    NULL, asked_own, completion);
+    else
+        ask_all(completion);
+}
+
 /* Enter. Takes what `parsed` holds. */
 static int enter(struct completion *completion, struct completion_request *parsed,
                  struct api_error *err)
 {
     struct job *job = &completion->job;
-    if (job_take_request(job, parsed, completion->format->id_prefix, err))
+    struct replay_entry *entry = completion->replay;
+    char name[REPLAY_NAME_SIZE] = "";
+    if (entry)
+        replay_name(entry, name);
+    if (job_take_request(job, parsed, completion->format->id_prefix, name, err))
         return -1;
+    if (entry && !job->asked.request.kept && replay_has_worked(job->task.service->replay, entry))
+        return reply_lost(err);
     if (job->asked.request.stream && completion_stream_create(completion))
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     if (job_enter_queue(job, err))

@@ -5,6 +5,7 @@
 #include "server/store/store.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -318,10 +319,22 @@ static int check_key(const char *key, struct api_error *err)
                          REPLAY_KEY_MAX);
 }
 
-/* With the lock held: enters `entry`, or finds the entry of the same name. */
-static int enter(struct replay *replay, struct replay_entry *entry, struct replay_reply **kept,
-                 struct api_error *err)
+/* With the lock held: the request of a lost reply is at work again. */
+static void reopen(struct replay *replay, struct replay_entry *entry)
 {
+    unlink_used(replay, entry);
+    replay->bytes -= bytes_of(entry);
+    replay_reply_release(entry->reply);
+    entry->reply = NULL;
+    entry->worked = true;
+}
+
+/* With the lock held: enters *entry, or finds the entry of the same name; *entry becomes one whose
+ * reply is lost. */
+static int enter(struct replay *replay, bool found_again, struct replay_entry **fresh,
+                 struct replay_reply **kept, struct api_error *err)
+{
+    struct replay_entry *entry = *fresh;
     double now = clock_seconds();
     while (replay->oldest && replay->oldest->expires <= now)
         take_out(replay, replay->oldest);
@@ -338,6 +351,11 @@ static int enter(struct replay *replay, struct replay_entry *entry, struct repla
     if (!XXH128_isEqual(known->body, entry->body))
         return api_error_set(err, API_KEY_MISMATCH, "Idempotency-Key",
                              "this Idempotency-Key was sent with another body");
+    if (known->reply && known->reply->status == 0 && found_again) {
+        reopen(replay, known);
+        *fresh = known;
+        return 0;
+    }
     if (known->reply && known->reply->status == 0)
         return api_error_set(
             err, API_KEY_LOST, "Idempotency-Key",
@@ -362,14 +380,32 @@ int replay_begin(struct replay *replay, const struct replay_request *request,
     struct replay_entry *fresh = new_entry(request);
     if (!fresh)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    *entry = fresh;
     pthread_mutex_lock(&replay->lock);
-    int result = enter(replay, fresh, kept, err);
+    int result = enter(replay, request->found_again, entry, kept, err);
     pthread_mutex_unlock(&replay->lock);
-    if (result || *kept)
+    bool over = result || *kept;
+    if (over || *entry != fresh)
         free(fresh);
-    else
-        *entry = fresh;
+    if (over)
+        *entry = NULL;
     return result;
+}
+
+void replay_name(const struct replay_entry *entry, char name[REPLAY_NAME_SIZE])
+{
+    const XXH128_hash_t both[] = {XXH3_128bits(entry->name, entry->name_length), entry->body};
+    const XXH128_hash_t hash = XXH3_128bits(both, sizeof both);
+    snprintf(name, REPLAY_NAME_SIZE, "%016llx%016llx", (unsigned long long)hash.high64,
+             (unsigned long long)hash.low64);
+}
+
+bool replay_has_worked(struct replay *replay, const struct replay_entry *entry)
+{
+    pthread_mutex_lock(&replay->lock);
+    bool worked = entry->worked;
+    pthread_mutex_unlock(&replay->lock);
+    return worked;
 }
 
 /* A copy of a reply. NULL: no memory, or it is larger than all may be. */

@@ -17,7 +17,7 @@ struct replay;
 struct store;
 struct replay_entry; /* a request at work; its holder ends it by replay_keep* or replay_drop */
 
-enum { REPLAY_KEY_MAX = 255 };
+enum { REPLAY_KEY_MAX = 255, REPLAY_NAME_SIZE = 33 };
 
 /* A reply that is kept. It counts its references: replay_reply_release gives one back. */
 struct replay_reply {
@@ -45,11 +45,12 @@ struct replay_request {
     const char *body; /* [length] */
     size_t length;
     const char *session; /* X-Session-Id, which counts as part of the body; NULL: none */
+    bool found_again;    /* what it makes has replay_name: so a reply that is lost is none of -1 */
 };
 
-/* 0 with *entry: the request is new. 0 with *kept: it has been answered already; the caller
- * releases *kept. -1: API_INVALID_VALUE (the key), API_KEY_IN_FLIGHT, API_KEY_MISMATCH,
- * API_KEY_LOST, API_OUT_OF_MEMORY. */
+/* 0 with *entry: the request is new, or its reply is lost and it may be found again. 0 with *kept:
+ * it has been answered already; the caller releases *kept. -1: API_INVALID_VALUE (the key),
+ * API_KEY_IN_FLIGHT, API_KEY_MISMATCH, API_KEY_LOST, API_OUT_OF_MEMORY. */
 int replay_begin(struct replay *replay, const struct replay_request *request,
                  struct replay_entry **entry, struct replay_reply **kept, struct api_error *err);
 
@@ -60,6 +61,11 @@ int replay_begin(struct replay *replay, const struct replay_request *request,
 typedef void replay_asked(void *context, struct replay_reply *kept, const struct api_error *err);
 bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,
                 void *context);
+
+/* A name for what the request makes, the same each time: of its owner, path, key and body. */
+void replay_name(const struct replay_entry *entry, char name[REPLAY_NAME_SIZE]);
+/* Whether it has been carried out, as far as known here. */
+bool replay_has_worked(struct replay *replay, const struct replay_entry *entry);
 
 /* That the request has been carried out: for the store, with what it has done. Borrows from the
  * entry. */

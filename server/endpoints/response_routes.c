@@ -2,10 +2,12 @@
 #include "server/endpoints/response_routes.h"
 
 #include "api/responses_list.h"
+#include "api/responses_replay.h"
 #include "api/responses_turns.h"
 #include "server/endpoints/session_task.h"
 #include "server/schedule/scheduler.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,8 @@ struct kept_task {
     char *turns; /* [length] */
     size_t length;
     bool cancelled; /* cancel: one that ran */
+    bool streams;   /* get: it is told as a stream, */
+    int64_t after;  /* from behind this event on */
     struct responses_page page;
 };
 
@@ -48,8 +52,14 @@ static void take_turns(struct session_task *task, const struct session *session)
 
 static enum session_step perform_look(struct session_task *task)
 {
-    const struct session *session =
-        sessions_find(task->task.service->sessions, task->owner, task->id, &task->task.error);
+    struct sessions *sessions = task->task.service->sessions;
+    const struct session *session = NULL;
+    if (sessions_makes(sessions, task->owner, task->id))
+        api_error_set(&task->task.error, API_SESSION_BUSY, "response_id",
+                      "the response \"%s\" is still being made: it is kept when it has ended",
+                      task->id);
+    else
+        session = sessions_find(sessions, task->owner, task->id, &task->task.error);
     if (session)
         take_turns(task, session);
     return SESSION_STEP_ENDED;
@@ -57,11 +67,17 @@ static enum session_step perform_look(struct session_task *task)
 
 static void encode_object(struct session_task *task)
 {
+    const struct kept_task *own = kept(task);
     const char *object;
     size_t length;
-    if (responses_turns_object(kept(task)->turns, kept(task)->length, &object, &length,
-                               &task->task.error) == 0)
+    int64_t events;
+    if (responses_turns_object(own->turns, own->length, &object, &length, &events,
+                               &task->task.error))
+        return;
+    if (!own->streams)
         strbuf_append(&task->task.reply, object, length);
+    else if (session_task_reserve(task, responses_replay_bytes(length, events)) == 0)
+        responses_replay(&task->task.reply, own->turns, own->length, own->after, &task->task.error);
 }
 
 static const char *query(const struct http_request *request, const char *name)
@@ -80,15 +96,36 @@ static int check_include(const struct http_request *request, struct api_error *e
 
 /* GET /v1/responses/ID. */
 
-static int read_get(struct session_task *task, struct http_request *request, struct api_error *err)
+static bool wants_stream(const struct http_request *request)
 {
     const char *stream = query(request, "stream");
-    (void)task;
-    if (check_include(request, err))
+    return stream && strcmp(stream, "true") == 0;
+}
+
+static int read_after(struct kept_task *task, const char *text, struct api_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    long long after = text && *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
+    task->after = after;
+    if (!text || (end && !*end && errno == 0))
+        return 0;
+    return api_error_set(err, API_INVALID_VALUE, "starting_after",
+                         "starting_after: expected the number of an event, got \"%.40s\"", text);
+}
+
+static int read_get(struct session_task *task, struct http_request *request, struct api_error *err)
+{
+    const char *stream = query(request, "stream"), *after = query(request, "starting_after");
+    kept(task)->streams = wants_stream(request);
+    if (check_include(request, err) || read_after(kept(task), after, err))
         return -1;
-    if (query(request, "starting_after") || (stream && strcmp(stream, "false") != 0))
-        return api_error_set(err, API_UNSUPPORTED, "stream",
-                             "stream is not supported here: a kept response is told whole");
+    if (stream && !kept(task)->streams && strcmp(stream, "false") != 0)
+        return api_error_set(err, API_INVALID_VALUE, "stream",
+                             "stream: expected true or false, got \"%.40s\"", stream);
+    if (after && !kept(task)->streams)
+        return api_error_set(err, API_INVALID_VALUE, "starting_after",
+                             "starting_after is only allowed with stream=true");
     return 0;
 }
 
@@ -101,9 +138,18 @@ static const struct session_task_kind GET = {.size = sizeof(struct kept_task),
                                              .encode = encode_object,
                                              .destroy = destroy};
 
+static const struct session_task_kind GET_STREAM = {.size = sizeof(struct kept_task),
+                                                    .status = 200,
+                                                    .content_type = "text/event-stream",
+                                                    .names_response = true,
+                                                    .read = read_get,
+                                                    .perform = perform_look,
+                                                    .encode = encode_object,
+                                                    .destroy = destroy};
+
 void response_routes_get(struct http_request *request)
 {
-    session_task_handle(request, &GET);
+    session_task_handle(request, wants_stream(request) ? &GET_STREAM : &GET);
 }
 
 /* DELETE /v1/responses/ID. */

@@ -8,6 +8,7 @@
 static const struct completion_format FORMAT = {
     .id_prefix = RESPONSES_ID_PREFIX,
     .begins = true,
+    .keeps = true,
     .renders = true,
     .parse = responses_parse,
     .encode = responses_reply_encode,

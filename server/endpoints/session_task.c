@@ -200,7 +200,7 @@ static int start(struct http_request *request, const struct session_task_kind *k
 {
     struct service *service = request->service;
     if (service_check_ready(service, err) ||
-        (kind->keyed && idempotency_begin(request, replay, err)))
+        (kind->keyed && idempotency_begin(request, false, replay, err)))
         return -1;
     if (request->replied || request->hang_up)
         return 0;

@@ -9,9 +9,12 @@
 #include "api/tokenizer.h"
 #include "server/own_tokens.h"
 #include "server/schedule/prompt.h"
+#include "server/schedule/scheduler.h"
+#include "server/states/session_ask.h"
 #include "server/task.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* An endpoint that only tells how many tokens there are: functions of api/. */
 struct counting {
@@ -26,6 +29,9 @@ struct text_task {
     const struct counting *counting; /* NULL: of an endpoint that tells the tokens */
     const char *owner;               /* service_owner */
     int64_t admitted_tokens;
+    char *
+        turns; /* [turns_length]: of the response that it goes on from; NULL: not yet, or of none */
+    size_t turns_length;
 };
 
 static struct text_task *of_task(struct task *task)
@@ -51,6 +57,7 @@ static void account_for_reply(struct task *task)
 
 static void finish(struct task *task)
 {
+    tokenize_request_clear(&of_task(task)->wanted);
     account_for_reply(task);
     admission_leave(&task->service->admission, task->tenant, of_task(task)->admitted_tokens);
     task_done(task);
@@ -71,7 +78,7 @@ static int find_own(const struct text_task *text, struct tokenize_request *wante
 {
     const struct own_text own = {text->owner, wanted->cache_salt, wanted->cache_salt_length,
                                  wanted->prompt, wanted->length};
-    return wanted->input.count == 0
+    return wanted->input.count == 0 || wanted->before > 0
                ? 0
                : own_tokens_find(text->task.service->own_tokens, &own, &wanted->input, err);
 }
@@ -87,7 +94,8 @@ static void encode(struct task *task, struct tokenize_request *wanted)
                                &ids, &err))
         api_error_from_engine(&task->error, &err, "prompt");
     else if (of_task(task)->counting)
-        of_task(task)->counting->encode(&task->reply, ids.count, &task->warnings);
+        of_task(task)->counting->encode(&task->reply, (size_t)wanted->before + ids.count,
+                                        &task->warnings);
     else
         tokenize_reply_encode(&task->reply, ids.ids, ids.count, service->limits.max_model_len,
                               wanted->return_token_strs ? service->tokenizer : NULL,
@@ -102,7 +110,6 @@ static void run_encode(struct task *task)
     int64_t work = prompt_encode_begin(task->service, wanted->length, "prompt", &task->error);
     if (work >= 0)
         encode(task, wanted);
-    tokenize_request_clear(wanted);
     if (work > 0)
         prompt_encode_end(task->service, work);
     finish(task);
@@ -137,18 +144,87 @@ static void run_tokenize(struct task *task)
         run_encode(task);
 }
 
+/* ---- behind a kept response ---- */
+
+static void run_behind(struct task *task)
+{
+    const struct completion_limits limits = limits_of(task);
+    struct text_task *text = of_task(task);
+    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+        responses_count_behind(&text->wanted, text->turns, text->turns_length, &limits,
+                               &task->error) == 0)
+        task_to_workers(task, run_encode, text->wanted.length);
+    else
+        finish(task);
+}
+
+/* -1, with the task's error. */
+static int take_turns(struct text_task *text, const struct session *session)
+{
+    enum { COPIES = 4 }; /* this, JSON of it, the chat's body, its text */
+    struct task *task = &text->task;
+    int64_t length;
+    const char *turns = session_turns(session, &length);
+    if (!task_reserve(task, COPIES * length)) {
+        no_room(task);
+        return -1;
+    }
+    text->turns = malloc((size_t)length + 1);
+    if (!text->turns)
+        return api_error_set(&task->error, API_OUT_OF_MEMORY, NULL,
+                             "out of memory for this request");
+    memcpy(text->turns, turns, (size_t)length);
+    text->turns_length = (size_t)length;
+    return 0;
+}
+
+/* On the engine thread, once the response is here if it is anywhere. */
+static void look(void *context, const struct api_error *not_there)
+{
+    struct task *task = context;
+    struct text_task *text = context;
+    const char *id = text->wanted.goes_on->begins_with;
+    const struct session *session =
+        not_there ? NULL : sessions_find(task->service->sessions, text->owner, id, NULL);
+    if (not_there)
+        task->error = *not_there;
+    else if (!session)
+        api_error_set(&task->error, API_PREVIOUS_NOT_FOUND, NULL, "there is no response \"%s\"",
+                      id);
+    if (session && take_turns(text, session) == 0)
+        task_to_renderers(task, run_behind, text->turns_length);
+    else
+        finish(task);
+}
+
+static void run_look(struct task *task)
+{
+    struct text_task *text = of_task(task);
+    struct sessions *sessions = task->service->sessions;
+    const char *id = text->wanted.goes_on->begins_with;
+    if (atomic_load(&task->service->giving_up)) {
+        api_error_set(&task->error, API_DRAINING, NULL, "the server is shutting down");
+        finish(task);
+    } else if (sessions_shared(sessions)) {
+        session_ask(sessions, text->owner, id, SESSION_READS, NULL, NULL, look, task);
+    } else {
+        look(task, NULL);
+    }
+}
+
 /* On a renderer. */
 static void run_count(struct task *task, const struct counting *counting)
 {
     const struct completion_limits limits = limits_of(task);
     struct text_task *text = of_task(task);
     text->counting = counting;
-    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
-        counting->parse(&text->wanted, task->body.data, task->body.length, &limits, &task->error) ==
-            0)
-        task_to_workers(task, run_encode, text->wanted.length);
-    else
+    if (ticket_cancelled(&task->ticket) != CANCEL_NONE ||
+        counting->parse(&text->wanted, task->body.data, task->body.length, &limits, &task->error))
         finish(task);
+    else if (text->wanted.goes_on)
+        scheduler_post(task->service->scheduler, task_work(task, run_look));
+    else
+        task_to_workers(task, run_encode, text->wanted.length);
 }
 
 static void run_count_messages(struct task *task)
@@ -200,6 +276,11 @@ static void run_template(struct task *task)
 /* To the workers or the renderers. */
 typedef void (*task_to)(struct task *task, void (*run)(struct task *task), size_t bytes);
 
+static void destroy(struct task *task)
+{
+    free(of_task(task)->turns);
+}
+
 /* A token has about four bytes of text, or as an id a few more. */
 static int start(struct http_request *request, task_to to, void (*run)(struct task *task),
                  struct api_error *err)
@@ -207,7 +288,7 @@ static int start(struct http_request *request, task_to to, void (*run)(struct ta
     struct service *service = request->service;
     if (service_check_tokenizer(service, err) || service_check_ready(service, err))
         return -1;
-    struct text_task *text = task_create(sizeof *text, service, request->tenant, NULL);
+    struct text_task *text = task_create(sizeof *text, service, request->tenant, destroy);
     if (!text)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     struct task *task = &text->task;

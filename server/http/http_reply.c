@@ -30,9 +30,9 @@ static void tell_warnings(const struct http_request *request, struct MHD_Respons
 {
     struct metrics *metrics = &request->service->metrics;
     char header[REPLY_WARNINGS_HEADER_SIZE];
-    if (!reply_warnings_first(request->warnings))
-        return;
     reply_warnings_header(header, request->warnings);
+    if (!header[0])
+        return;
     MHD_add_response_header(response, "X-Regla-Warning", header);
     for (int kind = 0; kind < NUM_WARNING_KINDS; kind++)
         atomic_fetch_add(&metrics->warnings[kind], request->warnings->counts[kind]);

@@ -57,19 +57,6 @@ int chat_job_take(struct job *job, const struct session *session, struct api_err
     return 0;
 }
 
-/* Whether the text still begins as the session's does. */
-static bool goes_on(const struct job *job, size_t *from)
-{
-    struct chat_turn last;
-    const struct job_chat *chat = &job->chat;
-    if (chat_turns_last(chat->turns, chat->turns_length, &last) ||
-        last.text_length > chat->text_length ||
-        chat_turns_hash(chat->text, last.text_length, NULL, 0) != last.text_hash)
-        return false;
-    *from = last.text_length;
-    return true;
-}
-
 /* Puts the messages of the responses before into the body. */
 static int gather(struct job *job, struct completion_limits *limits, struct api_error *err)
 {
@@ -93,6 +80,7 @@ int chat_job_render(struct job *job, struct api_error *err)
     struct completion_limits limits = job->task.service->limits;
     limits.warnings = &job->task.warnings;
     size_t from = 0;
+    struct chat_turn last;
     struct completion_prompt whole;
     if (gather(job, &limits, err))
         return -1;
@@ -106,7 +94,10 @@ int chat_job_render(struct job *job, struct api_error *err)
         reserve(job, request->constraint.length, err))
         return -1;
     if (chat->turns_length > 0)
-        job->prepared.prompts[0].replaces = !goes_on(job, &from);
+        job->prepared.prompts[0].replaces = !chat_turns_begin(chat->turns, chat->turns_length,
+                                                              chat->text, chat->text_length, &last);
+    if (chat->turns_length > 0 && !job->prepared.prompts[0].replaces)
+        from = last.text_length;
     span_list_cut(&prompt->input, from, chat->text_length);
     if (reserve(job,
                 chat->text_length + chat->turns_length +
@@ -200,13 +191,18 @@ static int write_response(struct job *job, const struct chat_turn *turn, struct 
     enum { COPIES = 2 };
     struct job_chat *chat = &job->chat;
     const struct responses_echo *asked = job->asked.request.echoed;
-    if (reserve(job, COPIES * (chat->turns_length + chat->object.length + asked->asked_length),
+    const struct responses_telling telling = {.object = chat->object.data,
+                                              .length = chat->object.length,
+                                              .events = chat->events,
+                                              .told = &chat->told};
+    if (reserve(job,
+                COPIES * (chat->turns_length + chat->object.length + chat->told.length +
+                          asked->asked_length),
                 err) ||
         responses_turns_inherit(&chat->record, chat->turns, chat->turns_length, turn->position,
                                 err))
         return -1;
-    return responses_turns_write(&chat->record, turn, asked, chat->object.data, chat->object.length,
-                                 err);
+    return responses_turns_write(&chat->record, turn, asked, &telling, err);
 }
 
 /* Those of the history, less those whose tokens are no longer what they were, which end with the

@@ -43,6 +43,7 @@ void job_clear(struct job *job)
     for (size_t i = 0; i < job->run.num_choices; i++) {
         piece_clear(&job->run.choices[i].piece);
         piece_clear(&job->run.choices[i].put);
+        piece_marks_clear(&job->run.choices[i].marks);
         token_list_clear(&job->run.choices[i].said);
     }
     free(prepared->prompts);
@@ -57,6 +58,7 @@ void job_clear(struct job *job)
     free(job->chat.turns);
     free(job->chat.text);
     strbuf_clear(&job->chat.object);
+    strbuf_clear(&job->chat.told);
     strbuf_clear(&job->chat.record);
     completion_request_clear(&job->asked.request);
 }
@@ -119,7 +121,7 @@ static size_t echoed_bytes(const struct completion_request *request)
 }
 
 int job_take_request(struct job *job, struct completion_request *request, const char *prefix,
-                     struct api_error *err)
+                     const char *name, struct api_error *err)
 {
     struct job_run *run = &job->run;
     struct error error = ERROR_INIT;
@@ -155,6 +157,8 @@ int job_take_request(struct job *job, struct completion_request *request, const 
         return -1;
     if (!request->kept)
         return 0;
+    if (*name)
+        snprintf(job->asked.id, sizeof job->asked.id, "%s%s", prefix, name);
     job->asked.request.session_id = strdup(job->asked.id);
     return job->asked.request.session_id ? 0 : out_of_memory(err);
 }

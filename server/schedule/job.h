@@ -46,8 +46,9 @@ struct job_choice {
     int32_t stop_index, stop_token; /* or -1 */
     int64_t generated;
     double sum_logprob;
-    bool prompt_told;       /* stream: a record has said that the prompt is ready */
-    struct piece put;       /* of a kept response's stream: all that was put into the outbox */
+    bool prompt_told;         /* stream: a record has said that the prompt is ready */
+    struct piece put;         /* of a kept response's stream: all that was put into the outbox */
+    struct piece_marks marks; /* the pieces of that */
     struct token_list said; /* of a chat (chat_job.h): what was generated; without ids: no matter */
 };
 
@@ -108,6 +109,8 @@ struct job_chat {
     char *text; /* [text_length]: all of the rendering */
     size_t text_length;
     struct strbuf object; /* of a kept response, as its turn has it */
+    struct strbuf told;   /* how its stream told it; and how many events that were */
+    int64_t events;
     struct strbuf record; /* the turns that it is to hold */
 };
 
@@ -166,9 +169,10 @@ void job_init(struct job *job, const char *request_id, bool request_id_given, in
 /* For the task's destroy. */
 void job_clear(struct job *job);
 
-/* Takes the request (also on failure), and names the job: `prefix` and a random number. */
+/* Takes the request (also on failure), and names the job: `prefix` and a random number; of a kept
+ * response `name`, unless it is "". */
 int job_take_request(struct job *job, struct completion_request *request, const char *prefix,
-                     struct api_error *err);
+                     const char *name, struct api_error *err);
 
 /* Enters the queue and the registry, or refuses with API_QUEUE_FULL. */
 int job_enter_queue(struct job *job, struct api_error *err);

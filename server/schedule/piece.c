@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/piece.h"
 
+#include "engine/text/buffer.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +58,22 @@ int piece_join(struct piece *piece, const struct piece *more)
     }
     strbuf_append(&piece->text, more->text.data, more->text.length);
     return piece->text.failed ? -1 : 0;
+}
+
+void piece_marks_clear(struct piece_marks *marks)
+{
+    free(marks->items);
+    *marks = (struct piece_marks){0};
+}
+
+int piece_marks_add(struct piece_marks *marks, const struct piece *piece)
+{
+    struct error full = ERROR_INIT;
+    if (array_grow((void **)&marks->items, &marks->capacity, marks->count + 1, sizeof *marks->items,
+                   &full))
+        return -1;
+    marks->items[marks->count++] = (struct piece_mark){piece->text.length, piece->num_tokens};
+    return 0;
 }
 
 void piece_keep(struct piece *piece, size_t first, size_t count)

@@ -32,6 +32,18 @@ size_t piece_bytes(const struct piece *piece);
 /* Points each token's `top` into tops. Nothing may be added afterwards. */
 void piece_seal(struct piece *piece);
 
+/* Where each of the pieces ends that another was joined of. Zero-initialise; piece_marks_clear
+ * frees. */
+struct piece_marks {
+    struct piece_mark {
+        size_t text, tokens;
+    } * items; /* [count] */
+    size_t count, capacity;
+};
+void piece_marks_clear(struct piece_marks *marks);
+/* Another ends where the piece does. -1: no memory. */
+int piece_marks_add(struct piece_marks *marks, const struct piece *piece);
+
 /* A piece in the outbox, followed there by its tokens, tops and text. */
 struct outbox_record {
     size_t size; /* bytes of the record and what follows it */

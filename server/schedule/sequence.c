@@ -119,14 +119,20 @@ static size_t tokens_before(const struct sequence *sequence, size_t held)
     return count;
 }
 
+static size_t put_bytes(const struct piece *put, const struct piece_marks *marks)
+{
+    return piece_bytes(put) + put->text.capacity + marks->capacity * sizeof *marks->items;
+}
+
 /* What is put out is a part of the response that is kept. */
 static int keep_put(struct sequence *sequence, struct error *err)
 {
     struct piece *put = &sequence->choice->put;
-    size_t before = piece_bytes(put) + put->text.capacity;
-    if (piece_join(put, &sequence->choice->piece))
+    struct piece_marks *marks = &sequence->choice->marks;
+    size_t before = put_bytes(put, marks);
+    if (piece_join(put, &sequence->choice->piece) || piece_marks_add(marks, put))
         return no_memory(err);
-    return job_reserve(sequence->job, piece_bytes(put) + put->text.capacity - before, err);
+    return job_reserve(sequence->job, put_bytes(put, marks) - before, err);
 }
 
 /* Moves `text_length` bytes of the choice's piece, and the tokens that begin there, into the

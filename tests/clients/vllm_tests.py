@@ -30,6 +30,8 @@ LINES = [
     Line("Call the get_weather function", call("get_weather", location="Berlin"), "As it says."),
     Line("Cache coverage sentinel", "ok", length=2000),
     Line("Moby Dick", "Call me Ishmael. " * 20),
+    Line("What is my real name again", "Mark", "What did they say?"),
+    Line("What is my name again", "John", "What did they say?"),
     Line("", "I am well, and how are you?", "A greeting."),
 ]
 # By file, the tests that run; None: all. README.md says why not the others. The first: of what it says
@@ -45,9 +47,12 @@ TESTS = {
         "test_basic", "test_reasoning_item", "test_streaming_output_consistency", "test_streaming_logprobs",
         "test_streaming_reasoning_tokens_e2e", "test_non_streaming_reasoning_tokens_e2e", "test_max_tokens",
         "test_extra_sampling_params", "test_streaming_types"],
+    "entrypoints/openai/responses/test_stateful.py": [
+        "test_previous_response_id", "test_two_responses_with_same_prev_id"],
     "entrypoints/openai/chat_completion/test_include_reasoning.py": None,
     "tool_use/test_chat_completions.py": [
-        "test_chat_completion_without_tools", "test_chat_completion_with_tools"],
+        "test_chat_completion_without_tools", "test_chat_completion_with_tools",
+        "test_response_format_with_tool_choice_required"],
 }
 
 

@@ -18,7 +18,8 @@ static void check_error(const struct api_error *err)
 static void check_reply(const struct completion_request *request)
 {
     const struct completion_prompt *prompt = &request->prompts[0];
-    const struct reply_head head = {.id = MESSAGES_ID_PREFIX "1", .model = "tiny"};
+    const struct reply_head head = {
+        .id = MESSAGES_ID_PREFIX "1", .model = "tiny", .seals = request->seals_thoughts};
     const struct reply_usage usage = {.prompt_tokens = 3, .cached_tokens = 1, .diverged_at = -1};
     const struct chat_call call = chats_call(prompt);
     struct reply_blocks blocks = {0};
@@ -36,6 +37,7 @@ static void check_reply(const struct completion_request *request)
     messages_choice_events(&buf, &head, &choice, SSE_USAGE_ABSENT, &usage);
     chats_check_events(&buf);
     strbuf_clear(&buf);
+    reply_blocks_clear(&blocks);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

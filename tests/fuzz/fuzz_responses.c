@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the body of /v1/responses and of its input_tokens. What parses is a chat with a
  * text, whose reply must be JSON, and in a stream events of two lines; its turns may go. If it is
- * kept, the reply is told again byte for byte, and the same request goes on from it. */
+ * kept, the reply and its stream are told again byte for byte, and the same request goes on from
+ * it.
+ */
 #include "api/chat.h"
 #include "api/chat_rules.h"
 #include "api/chat_shorten.h"
@@ -9,6 +11,7 @@
 #include "api/responses.h"
 #include "api/responses_echo.h"
 #include "api/responses_list.h"
+#include "api/responses_replay.h"
 #include "api/responses_stream.h"
 #include "api/responses_turns.h"
 #include "tests/fuzz/chats.h"
@@ -45,12 +48,44 @@ static void check_told(const struct strbuf *turns, const struct strbuf *object)
     struct strbuf buf = {0};
     const char *told;
     size_t length;
-    require(responses_turns_object(turns->data, turns->length, &told, &length, &err) == 0);
+    int64_t events;
+    require(responses_turns_object(turns->data, turns->length, &told, &length, &events, &err) == 0);
     require(length == object->length && memcmp(told, object->data, length) == 0);
     responses_page_encode(&buf, &page, turns->data, turns->length, "resp_1", &err);
     require(err.code == API_OK);
     require_json(buf.data, buf.length);
     strbuf_clear(&buf);
+}
+
+/* A kept reply's stream is told again, and from behind each of its events. */
+static void check_retold(const struct completion_request *request, const struct reply_head *head,
+                         struct reply_choice *choice, const struct reply_usage *usage,
+                         const struct api_error *err)
+{
+    const struct chat_turn turn = {.position = 5, .text_length = 7, .text_hash = 9};
+    struct reply_blocks blocks = {.tells = true};
+    const struct sse_stream stream = {head, &blocks, usage};
+    struct strbuf object = {0}, events = {0}, turns = {0}, again = {0};
+    struct api_error wrong = {0};
+    choice->blocks = &blocks;
+    responses_reply_encode(&object, head, choice, 1, usage, NULL, NULL);
+    responses_choice_events(&events, head, choice, SSE_USAGE_ABSENT, usage);
+    responses_end_events(&events, &stream, err, NULL);
+    const struct responses_telling telling = {object.data, object.length, blocks.events,
+                                              &blocks.told};
+    require(responses_turns_write(&turns, &turn, request->echoed, &telling, &wrong) == 0);
+    for (int64_t after = -1; after <= blocks.events; after += 3) {
+        strbuf_reset(&again);
+        require(responses_replay(&again, turns.data, turns.length, after, &wrong) == 0);
+        require(again.length <= events.length &&
+                memcmp(again.data, events.data + events.length - again.length, again.length) == 0);
+        require((after < 0) == (again.length == events.length));
+    }
+    strbuf_clear(&object);
+    strbuf_clear(&events);
+    strbuf_clear(&turns);
+    strbuf_clear(&again);
+    reply_blocks_clear(&blocks);
 }
 
 /* The turn of a response with this object, and what goes on from it. */
@@ -63,13 +98,17 @@ static void check_kept(const struct completion_request *request, const struct st
     struct strbuf turns = {0}, more = {0};
     struct completion_string body = {strndup(request->chat.text, request->chat.length),
                                      request->chat.length};
-    require(body.text && responses_turns_write(&turns, &turn, request->echoed, object->data,
-                                               object->length, &err) == 0);
+    static const struct strbuf nothing;
+    const struct responses_telling telling = {object->data, object->length, 0, &nothing};
+    require(body.text &&
+            responses_turns_write(&turns, &turn, request->echoed, &telling, &err) == 0);
+    require(responses_replay(&more, turns.data, turns.length, -1, &err) == 0);
+    chats_check_events(&more);
+    strbuf_reset(&more);
     check_told(&turns, object);
     require(responses_turns_inherit(&more, turns.data, turns.length, 6, &err) == 0);
     require(chat_turns_last(more.data, more.length, &last) == 0 && last.position == 6);
-    require(responses_turns_write(&more, &turn, request->echoed, object->data, object->length,
-                                  &err) == 0);
+    require(responses_turns_write(&more, &turn, request->echoed, &telling, &err) == 0);
     check_told(&more, object);
     if (responses_turns_gather(&body, more.data, more.length, request->echoed, limits, &err) == 0)
         require_json(body.text, body.length);
@@ -126,6 +165,16 @@ static void check_reply(const struct completion_request *request,
     choice.finish_reason = FINISH_NONE;
     check_stream(&head, &choice, &usage, &failed);
     check_stream(&head, &choice, &usage, &cancelled);
+    if (!echo->asked)
+        return;
+    check_retold(request, &head, &choice, &usage, &cancelled);
+    choice.finish_reason = FINISH_LENGTH;
+    check_retold(request, &head, &choice, &usage, NULL);
+    call.cut = true;
+    check_retold(request, &head, &choice, &usage, NULL);
+    call.cut = false;
+    choice.finish_reason = FINISH_STOP;
+    check_retold(request, &head, &choice, &usage, NULL);
 }
 
 /* Its turns go, until there is one. */
@@ -164,10 +213,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_error(&err);
     }
     api_error_clear(&err);
-    if (responses_count_parse(&counted, (const char *)data, size, &limits, &err) == 0)
+    if (responses_count_parse(&counted, (const char *)data, size, &limits, &err) == 0) {
+        require(!counted.prompt == (counted.goes_on != NULL));
+        if (counted.goes_on && responses_count_behind(&counted, "", 0, &limits, &err))
+            check_error(&err);
         tokenize_request_clear(&counted);
-    else
+    } else {
         check_error(&err);
+    }
     reply_warnings_clear(&warnings);
     return 0;
 }

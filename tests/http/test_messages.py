@@ -4,6 +4,7 @@ the chat's, in the shape of Anthropic's API."""
 
 import contextlib
 import json
+import re
 import socket
 import time
 
@@ -99,8 +100,9 @@ def gathered(found):
         elif kind == "content_block_delta":
             assert event["index"] == len(message["content"]) - 1
             delta = event["delta"]
-            assert delta.pop("type") == {"thinking": "thinking_delta", "text": "text_delta",
-                                         "tool_use": "input_json_delta"}[open_block["type"]]
+            assert delta.pop("type") in {"thinking": ("thinking_delta", "signature_delta"),
+                                         "text": ("text_delta",),
+                                         "tool_use": ("input_json_delta",)}[open_block["type"]]
             (name, value), = delta.items()
             if name == "partial_json":
                 parts += value
@@ -366,8 +368,58 @@ def check_recited(reciting, number, wanted):
             block["id"] = block["id"].replace(stream["id"].removeprefix("msg_"), name)
     assert stream["content"] == blocks and stream["stop_reason"] == whole["stop_reason"]
     for display in ("omitted", "updates"):
-        hidden = said(reciting.server, **fields, thinking={"type": "adaptive", "display": display})["content"]
-        assert [b["type"] for b in hidden] == [b["type"] for b in blocks if b["type"] != "thinking"]
+        for ask in (said, streamed):
+            hidden = ask(reciting.server, **fields, thinking={"type": "adaptive", "display": display})
+            check_hidden(reciting.server, fields, hidden["content"], stream["content"])
+    without = said(reciting.server, **fields, include_reasoning=False)["content"]
+    assert [b["type"] for b in without] == [b["type"] for b in blocks if b["type"] != "thinking"]
+
+
+def check_hidden(server, fields, hidden, shown):
+    """Of a thought there is no text, and its signature has all of it for the model."""
+    assert [b["type"] for b in hidden if b.get("input", {}) is not None] == [b["type"] for b in shown]
+    for block, whole in zip([b for b in hidden if b["type"] == "thinking"],
+                            [b for b in shown if b["type"] == "thinking"], strict=True):
+        assert block["thinking"] == "" and whole["thinking"] not in block["signature"]
+        counts = [server.post(COUNT, {"messages": [
+            *fields["messages"], assistant(thought, text("a")), user("b")]}).json()
+            for thought in (block, whole)]
+        assert counts[0] == counts[1] and "warnings" not in counts[0]
+
+
+THOUGHTS = """{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}|{{ m.content }}
+{%- endfor %}<assistant>"""
+
+
+def sealed(words):
+    return "rt1." + "".join("ghijklmnopqrstuv"[byte >> 4] + "ghijklmnopqrstuv"[byte & 15]
+                            for byte in words.encode())
+
+
+@pytest.mark.builds("dev")
+def test_a_thought_that_was_not_shown_comes_back(server_factory, tmp_path):
+    """Within a loop of tools as well: what the model sees is what it thought."""
+    path = tmp_path / "own.jinja"
+    path.write_text(THOUGHTS)
+    server = server_factory(chat_template=path)
+
+    def count(**block):
+        block = {"type": "thinking", "thinking": "", "signature": "", **block}
+        told = server.post(COUNT, {"tools": [TOOL], "messages": [
+            user("a"), assistant(block, CALL), user(result(1, "Rain."))]}).json()
+        return told["input_tokens"], [warning for warning in told.get("warnings", [])
+                                      if not warning.startswith("tools: the model")]
+    whole, none = count(thinking="Hm, 世."), count()
+    assert whole[0] == none[0] + len("Hm, 世.".encode()) and whole[1] == none[1] == []
+    assert count(signature=sealed("Hm, 世.")) == whole
+    assert count(thinking="Hm, 世.", signature=sealed("another")) == whole
+    assert count(signature=None) == none
+    assert count(type="redacted_thinking", data="EqQBCg") == (
+        none[0], ["messages: 1 of redacted_thinking: the model does not see them"])
+    for other in ("EqQBCkYIARgC", "rt1.gz", "rt1.g", sealed("Hm")[:-1], "rt1." + "vv" * 3):
+        assert count(signature=other) == (none[0], [
+            "messages: 1 of thinking have no text, and a signature that was not made here: the model "
+            "does not see them"])
 
 
 def test_turns_reuse_their_prefix(chat_server):
@@ -526,16 +578,18 @@ def test_shapes_of_errors(chat_server):
 
 def test_a_prompt_that_is_too_long(server_factory):
     server = server_factory(max_model_len=64, chat_template=harness.ROOT / "tests/clients/chat.jinja",
-                            max_body_bytes=100_000)
+                            max_body_bytes=3_000_000)
     long = {"messages": [user("x" * 100)], "max_tokens": 8}
     count = server.post(COUNT, long).json()["input_tokens"]
     for stream in (False, True):
         reply = server.post(MESSAGES, {**long, "stream": stream})
         assert check_error(reply, 400) == f"prompt is too long: {count} tokens > 63 maximum"
+    many = {**long, "tools": [{**TOOL, "name": f"f{i}"} for i in range(10_000)]}
+    assert check_error(server.post(MESSAGES, many), 400).startswith("prompt is too long: ")
     more = said(server, max_tokens=128000, ignore_eos=True)  # as many as there is room for
     assert more["stop_reason"] == "max_tokens"
     assert prompt_tokens(more["usage"]) + more["usage"]["output_tokens"] == 64
-    large = server.http.post(MESSAGES, json={"messages": [user("x" * 200_000)], "max_tokens": 8})
+    large = server.http.post(MESSAGES, json={"messages": [user("x" * 3_100_000)], "max_tokens": 8})
     check_error(large, 413, "request_too_large")
 
 
@@ -623,13 +677,10 @@ def test_no_stream_is_silent_for_ten_seconds(server_factory):
 # What is left aside
 
 @pytest.mark.parametrize("fields, warning", [
-    ({"tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}]}, "tools: 1 are left out"),
     ({"tools": [{**TOOL, "strict": True}]}, "tools: strict of a tool"),
     ({"tools": [{**TOOL, "input_examples": [{}]}]}, "tools: input_examples of a tool"),
-    ({"thinking": {"type": "disabled"}}, "thinking.type: the model's chat template has no place"),
     ({"thinking": {"type": "adaptive", "display": "highlights"}},
      'thinking.display: "highlights" is not known here'),
-    ({"output_config": {"effort": "high"}}, "output_config.effort: the model's chat template has no place"),
     ({"output_config": {"task_budget": {}}}, "output_config.task_budget: no field that is known here"),
     ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
      "context_management: nothing is cleared here"),
@@ -645,6 +696,25 @@ def test_warnings(chat_server, fields, warning):
     assert chat_server.post(MESSAGES, {"messages": [user("hi")], "max_tokens": 1, **fields}).headers[
         "x-regla-warning"].startswith(warning)
     chat_server.wait_metric(before + 1, "regla_warnings_total")
+
+
+@pytest.mark.parametrize("fields, warning", [
+    ({"tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}]}, "tools: 1 are left out"),
+    ({"thinking": {"type": "disabled"}}, "thinking.type: the model's chat template has no place"),
+    ({"output_config": {"effort": "high"}}, "output_config.effort: the model's chat template has no place"),
+])
+def test_what_agents_always_say(chat_server, fields, warning):
+    """The header has it, and the log once."""
+    for stream in (False, True):
+        body = {"messages": [user("hi")], "max_tokens": 1, "stream": stream, **fields}
+        before = chat_server.metric("regla_warnings_total")
+        reply = chat_server.post(MESSAGES, body)
+        assert reply.headers["x-regla-warning"].startswith(warning)
+        assert warning.encode() not in reply.content and b"warnings" not in reply.content
+        chat_server.wait_metric(before + 1, "regla_warnings_total")
+        chat_server.wait_logged(f"id={reply.headers['x-request-id']}")
+    line = re.escape(reply.headers["x-regla-warning"]) + ".*said once for each API key"
+    assert len(re.findall(line, chat_server.whole_log())) == 1
 
 
 def test_what_is_harmless(chat_server):

@@ -2,9 +2,11 @@
 """Kept responses: what a reply of /v1/responses was is told again, and a conversation goes on from it as
 if it had been sent whole, after a restart and on another server too."""
 
+import contextlib
 import itertools
 import json
 import random
+import sqlite3
 import threading
 import time
 
@@ -16,9 +18,10 @@ from harness import SLOWNESS, check_error, wait_until
 from redis_store import turn
 from session_helpers import put
 from stress_helpers import in_pool, kill, session_rows, size
-from test_responses import (CUSTOM, RESPONSES, SPACE, TEMPLATE, TOOL, assistant, call, calls_of, events,
-                            gathered, message, output, said, streamed, text_of, user)
-from test_responses import bare as without_id
+from responses_helpers import (COUNT, CUSTOM, RESPONSES, SPACE, TEMPLATE, TOOL, as_kept, assistant,
+                               call, calls_of, counted, events, gathered, message, output, said,
+                               streamed, text_of, told_again, user)
+from responses_helpers import bare as without_id
 
 # Of capitals alone, which the tokenizer makes again of the text.
 TURN = {"max_output_tokens": 6, "ignore_eos": True, "temperature": 0,
@@ -46,6 +49,9 @@ def unknown(server, response, **options):
         body = {"input": "hi", "previous_response_id": name, "stream": stream}
         check_error(server.post(RESPONSES, body, **options), 404, "previous_response_not_found",
                     "previous_response_id")
+    del body["stream"]
+    check_error(server.post(COUNT, body, **options), 404, "previous_response_not_found",
+                "previous_response_id")
 
 
 def usage(response):
@@ -75,6 +81,8 @@ def check_goes_on(server, first, words="a", **fields):
     assert usage(second)[1] >= held and usage(second)[2] == "none"
     whole = said(server, **TURN, input=items(words, first, "b"), store=False, **fields)
     same_text(second, whole)
+    count = counted(server, input="b", previous_response_id=first["id"], **fields)
+    assert count == {"object": "response.input_tokens", "input_tokens": second["usage"]["input_tokens"]}
     return second
 
 
@@ -297,10 +305,42 @@ def test_the_items_of_a_request(chat_server):
     assert (item["role"], item["content"]) == ("user", [{"type": "input_text", "text": "hi"}])
 
 
-def test_streams_are_not_told_again(chat_server):
+def test_a_stream_is_told_again(chat_server):
+    """With the numbers it had, from behind any of them; `streamed` compares all of each stream."""
+    body = {"input": "hi", "stream": True, "tools": [TOOL, SPACE, CUSTOM], "tool_choice": "required",
+            "max_output_tokens": 600, "temperature": 1, "seed": 1}
+    found = events(chat_server.post(RESPONSES, body).content)
+    name, kept = found[0]["response"]["id"], as_kept(found)
+    assert len(kept) > 20
+    for after in (0, 1, 2, 7, len(kept) - 2):
+        assert told_again(chat_server, name, after) == kept[after + 1:]
+    assert told_again(chat_server, name, len(kept) - 1) == told_again(chat_server, name, 10**15) == []
+    streamed(chat_server, include=["message.output_text.logprobs"], ignore_eos=True)
+    streamed(chat_server, include=["message.output_text.logprobs"], stop=["e", " ", "a", "o", "t"])
+    for most in (30, 60, 90):  # calls that are cut
+        for tool in (TOOL, CUSTOM):
+            streamed(chat_server, tools=[tool], tool_choice="required", max_output_tokens=most)
+
+
+def test_what_had_no_stream_is_told_as_one(chat_server):
+    """Each item in one delta."""
+    for fields in (TURN, {"tools": [TOOL, SPACE, CUSTOM], "tool_choice": "required", "temperature": 1,
+                          "seed": 1, "max_output_tokens": 600}):
+        response = said(chat_server, **fields)
+        found = told_again(chat_server, response["id"])
+        assert gathered(found) == response == found[-1]["response"]
+        deltas = [event["output_index"] for event in found if event["type"].endswith(".delta")]
+        assert deltas == list(range(len(response["output"])))
+
+
+def test_bad_queries(chat_server):
     response = said(chat_server, **TURN)
-    for query in ({"stream": "true"}, {"starting_after": 3}, {"stream": "true", "starting_after": 3}):
-        check_error(chat_server.get(path(response), params=query), 400, "unsupported_parameter", "stream")
+    for query in ({"starting_after": 3}, {"stream": "false", "starting_after": 3}, {"stream": "yes"},
+                  {"stream": "true", "starting_after": -1}, {"stream": "true", "starting_after": "x"},
+                  {"stream": "true", "starting_after": ""}, {"stream": "true", "starting_after": "9" * 30}):
+        reply = chat_server.get(path(response), params=query)
+        wrong = "stream" if query.get("stream") == "yes" else "starting_after"
+        check_error(reply, 400, "invalid_value", wrong)
     assert get(chat_server, response, params={"stream": "false"}) == response
     for query in ({"include": "message.output_text.logprobs"}, {"include[]": "x"}):
         for rest in ("", "/input_items"):
@@ -317,12 +357,15 @@ def test_cancel(chat_server):
         while b"output_text.delta" not in got:
             got += next(parts)
         name = name_of(got)
-        check_error(chat_server.get(path(name)), 404, "response_not_found")
+        for query in ({}, {"stream": "true"}):
+            error = check_error(chat_server.get(path(name), params=query), 409, "session_busy", "response_id")
+            assert error["message"].startswith(f'the response "{name}" is still being made')
         cancelled = chat_server.post(path(name, "/cancel"))
         got += b"".join(parts)
     assert cancelled.status_code == 200, cancelled.text
     last = gathered(events(got))
     assert cancelled.json() == last == get(chat_server, name) and last["status"] == "cancelled"
+    assert told_again(chat_server, name) == as_kept(events(got))
     second = said(chat_server, **TURN, input="b", previous_response_id=name)
     same_text(second, said(chat_server, **TURN, input=items("a", last, "b"), store=False))
     error = check_error(chat_server.post(path(second, "/cancel")), 400, "invalid_value", "response_id")
@@ -423,6 +466,73 @@ def test_a_repeated_request_is_one_response(chat_server):
         assert first.content == again.content and again.headers["idempotent-replayed"] == "true"
         response = gathered(events(first.content)) if stream else first.json()
         assert get(chat_server, response) == response
+
+
+def forget_replies(folder):
+    """As if the server had ended after the turn and before its reply was kept."""
+    with contextlib.closing(sqlite3.connect(folder / "sessions.db", timeout=30)) as database, database:
+        database.execute("UPDATE reply SET status = 0, length = 0, error = ''")
+
+
+def check_repeats(server, before):
+    """What was asked of the server before it ended is told again; what was deleted is not made again."""
+    kept, deleted = before
+    for (headers, body), response in kept:
+        for _ in range(2):  # made of the response, then kept as any reply
+            again = server.post(RESPONSES, body, headers=headers)
+            assert again.status_code == 200 and again.headers["idempotent-replayed"] == "true"
+            told = gathered(events(again.content)) if body["stream"] else again.json()
+            assert told == response
+        other = server.post(RESPONSES, {**body, "input": "other"}, headers=headers)
+        check_error(other, 422, "idempotency_mismatch")
+    for headers, body in deleted:
+        check_error(server.post(RESPONSES, body, headers=headers), 409, "idempotency_reply_lost")
+
+
+def ask_with_keys(server):
+    """Requests with a key, and their responses; and those whose responses were deleted."""
+    kept, deleted = [], []
+    for number in range(6):
+        body = {**TURN, "input": f"key {number}", "stream": number % 2 == 1, "previous_response_id":
+                kept[0][1]["id"] if number > 1 else None}
+        request = {"Idempotency-Key": f"key {number}"}, body
+        reply = server.post(RESPONSES, body, headers=request[0])
+        response = gathered(events(reply.content)) if body["stream"] else reply.json()
+        kept.append((request, response))
+    for request, response in kept[4:]:
+        assert server.http.delete(path(response)).status_code == 200
+        deleted.append(request)
+    assert server.http.delete(path(kept[0][1])).status_code == 200  # of which two go on
+    deleted.append(kept[0][0])
+    return kept[1:4], deleted
+
+
+@pytest.mark.builds("dev", "asan")
+def test_a_lost_reply_is_made_of_the_response(server_factory, tmp_path):
+    folder = tmp_path / "state"
+    flags = {"state_dir": folder, "chat_template": TEMPLATE}
+    server = server_factory(**flags)
+    before = ask_with_keys(server)
+    kill(server)
+    forget_replies(folder)
+    server = server_factory(**flags)
+    rows = len(session_rows(folder))
+    check_repeats(server, before)
+    assert len(session_rows(folder)) == rows
+
+
+def test_a_lost_reply_in_a_store(own_redis, server_factory):
+    """On another server, too. What was deleted there is made anew, by the same name."""
+    flags = {"store": own_redis.location, "chat_template": TEMPLATE}
+    one, other = (server_factory(**flags) for _ in range(2))
+    kept, deleted = ask_with_keys(one)
+    for key in own_redis.keys("*:idem"):
+        own_redis.ask("DEL", key)
+    check_repeats(other, (kept, []))
+    headers, body = deleted[-1]
+    anew = other.post(RESPONSES, body, headers=headers)
+    assert anew.status_code == 200 and "idempotent-replayed" not in anew.headers
+    assert is_kept(one, anew.json())
 
 
 # What is kept for how long
@@ -564,7 +674,7 @@ class Conversations:
     def __init__(self):
         self.dice, self.numbers = random.Random(7), itertools.count()
         self.told, self.open = {}, []  # what was acknowledged; requests that were not
-        self.stop = False
+        self.stop, self.again = False, 0
 
     def learn(self, reply):
         stream = reply.headers["content-type"].startswith("text/event-stream")
@@ -588,18 +698,17 @@ class Conversations:
             self.open.remove(request)
 
     def repeat(self, server):
-        """What was not acknowledged: it was made, and its reply was lost, or it is made now."""
-        lost = 0
+        """What was not acknowledged: it was made, and is told again, or it is made now."""
         for headers, body in self.open:
             reply = server.post(RESPONSES, body, headers=headers)
-            if reply.status_code == 409:
-                check_error(reply, 409, "idempotency_reply_lost")
-                lost += 1
-            else:
-                assert reply.status_code == 200, reply.text
-                self.learn(reply)
+            while reply.status_code == 409:  # of a store: until the lease of the server that died ends
+                assert check_error(reply, 409)["code"] in ("idempotency_in_flight", "session_busy")
+                time.sleep(0.2)
+                reply = server.post(RESPONSES, body, headers=headers)
+            assert reply.status_code == 200, reply.text
+            self.again += reply.headers.get("idempotent-replayed") == "true"
+            self.learn(reply)
         self.open = []
-        return lost
 
 
 def kill_soon(server, clients, faults, within):
@@ -613,17 +722,17 @@ def kill_soon(server, clients, faults, within):
 @pytest.mark.long
 @pytest.mark.builds("dev")
 def test_killed_at_any_time(server_factory, tmp_path):
-    """None that was acknowledged is lost, and none is there twice."""
+    """None that was acknowledged is lost, and none is there twice, whatever key comes again."""
     folder, faults = tmp_path / "state", Faults(tmp_path)
-    clients, lost, within, kills = Conversations(), 0, 0, size("RESPONSE_KILLS", 6, 6, 100)
+    clients, within, kills = Conversations(), 0, size("RESPONSE_KILLS", 6, 6, 100)
     flags = {"state_dir": folder, "chat_template": TEMPLATE, "environment": faults.environment}
     for number in range(kills):
         server = server_factory(**flags)
         before = clients.dice.sample(sorted(clients.told), min(30, len(clients.told)))
-        lost += clients.repeat(server)
+        clients.repeat(server)
         for name in before:
             assert get(server, name) == clients.told[name]
-        assert len(session_rows(folder)) == len(clients.told) + lost
+        assert len(session_rows(folder)) == len(clients.told)
         slow = number % 2 == 1
         faults.slow(slow * 0.1)
         killer = threading.Thread(target=kill_soon, args=(server, clients, faults, slow))
@@ -635,9 +744,32 @@ def test_killed_at_any_time(server_factory, tmp_path):
         faults.forget_syncs()
     assert 10 * within >= 3 * kills, f"{within} of {kills} kills were within a commit"
     server = server_factory(**flags)
-    lost += clients.repeat(server)
-    assert clients.told and len(session_rows(folder)) == len(clients.told) + lost
+    clients.repeat(server)
+    assert clients.told and len(session_rows(folder)) == len(clients.told)
     for name, response in clients.told.items():
         assert get(server, name) == response
-    print(f"\n{kills} kills, {within} within a commit; {len(clients.told)} responses acknowledged, "
-          f"{lost} made whose replies were lost")
+    print(f"\n{kills} kills, {within} within a commit; {len(clients.told)} responses, "
+          f"{clients.again} of them told again to a key that came again")
+
+
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_killed_at_any_time_in_a_store(own_redis, server_factory):
+    """The same where another server is asked again, once the lease of the dead one has ended."""
+    clients, kills = Conversations(), size("RESPONSE_KILLS", 6, 6, 100)
+    flags = {"store": own_redis.location, "chat_template": TEMPLATE, "lease": 1}
+    server = server_factory(**flags)
+    for _ in range(kills):
+        killer = threading.Thread(target=lambda server=server: (
+            time.sleep(clients.dice.uniform(0.05, 0.4)), kill(server)))
+        killer.start()
+        in_pool(6, 6, lambda _, server=server: clients.talk(server))
+        killer.join()
+        server = server_factory(**flags)
+        clients.repeat(server)
+        rows = [key for key in own_redis.keys("regla:{*:resp_*}") if own_redis.ask("HEXISTS", key, "version")]
+        assert len(rows) == len(clients.told)
+    for name, response in clients.told.items():
+        assert get(server, name) == response
+    print(f"\n{kills} kills; {len(clients.told)} responses, {clients.again} of them told again to a key "
+          "that came again")

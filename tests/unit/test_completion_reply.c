@@ -257,7 +257,7 @@ Test(reply, prompt_logprobs_are_those_of_vllm)
 
 Test(reply, the_whole_reply)
 {
-    const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fp", NULL, NULL, 0};
+    const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fp", NULL, NULL, 0, false};
     const struct reply_choice choices[] = {
         {.index = 0,
          .text = "a\n",

@@ -20,7 +20,8 @@ static int begin(struct replay *replay, const char *owner, const char *path, con
                  const char *body, struct replay_entry **entry, struct replay_reply **kept,
                  struct api_error *err)
 {
-    struct replay_request request = {owner, path, key, body, strlen(body), NULL};
+    struct replay_request request = {
+        .owner = owner, .path = path, .key = key, .body = body, .length = strlen(body)};
     *err = (struct api_error){0};
     return replay_begin(replay, &request, entry, kept, err);
 }
@@ -228,6 +229,46 @@ Test(replay, what_an_earlier_server_kept_is_given_again)
     struct store_reply claim = replay_claim(replay, entry);
     cr_expect(claim.status == 0 && claim.name_length == sizeof old &&
               memcmp(claim.name, old, sizeof old) == 0);
+    replay_drop(replay, entry);
+    replay_free(replay);
+}
+
+/* What it made has a name of its own, by which it is found. */
+Test(replay, a_lost_reply_is_looked_for)
+{
+    static const char lost[] = "me\0/v1/responses\0lost";
+    struct replay *replay = create(1 << 20, 600);
+    struct replay_entry *entry, *other;
+    struct replay_reply *kept;
+    struct api_error err = {0};
+    struct replay_request request = {
+        .owner = "me", .path = "/v1/responses", .key = "lost", .body = "", .found_again = true};
+    XXH128_hash_t hash = XXH3_128bits("", 0);
+    struct store_reply reply = told(lost, sizeof lost, 0, 100);
+    char name[REPLAY_NAME_SIZE], another[REPLAY_NAME_SIZE];
+    memcpy(reply.body, &hash, sizeof hash);
+    replay_found(replay, &reply);
+    int64_t bytes = replay_bytes(replay);
+    for (int i = 0; i < 2; i++) {
+        cr_assert(replay_begin(replay, &request, &entry, &kept, &err) == 0 && entry && !kept);
+        cr_expect(replay_has_worked(replay, entry));
+        replay_name(entry, name);
+        cr_expect_eq(strlen(name), REPLAY_NAME_SIZE - 1);
+        cr_expect(replay_begin(replay, &request, &other, &kept, &err) == -1);
+        cr_expect_eq(err.code, API_KEY_IN_FLIGHT);
+        api_error_clear(&err);
+        replay_drop(replay, entry);
+        cr_expect_eq(replay_bytes(replay), bytes);
+    }
+    request.found_again = false;
+    cr_expect(replay_begin(replay, &request, &entry, &kept, &err) == -1);
+    cr_expect_eq(err.code, API_KEY_LOST);
+    api_error_clear(&err);
+    request.key = "new";
+    cr_assert(replay_begin(replay, &request, &entry, &kept, &err) == 0 && entry && !kept);
+    cr_expect(!replay_has_worked(replay, entry));
+    replay_name(entry, another);
+    cr_expect_str_neq(name, another);
     replay_drop(replay, entry);
     replay_free(replay);
 }

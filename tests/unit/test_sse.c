@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fp", NULL, NULL, 0};
+static const struct reply_head head = {"cmpl-1", 1700000000, "tiny", "fp", NULL, NULL, 0, false};
 static const struct reply_usage usage = {3, 1, 0, "no_checkpoint", -1, -1, false, 0};
 static const struct reply_choice choice = {
     .index = 2, .text = "a\nb", .text_length = 3, .stop_token = -1};

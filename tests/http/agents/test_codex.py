@@ -8,7 +8,7 @@ import network
 import pytest
 from agent import GOES_ON, LIMIT, SERVED, Agent, Talk, finish, only, program, says
 from harness import wait_until
-from test_responses import RESPONSES, calls_of, events, gathered, text_of
+from responses_helpers import RESPONSES, calls_of, events, gathered, text_of
 
 VERSION = "0.163.0"
 CODEX = program("codex_cli_bin", "bin", "codex")

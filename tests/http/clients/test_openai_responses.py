@@ -8,7 +8,7 @@ import openai
 import pydantic
 import pytest
 from openai.types import responses
-from test_responses import CUSTOM, HOSTED, SPACE, TOOL, bare, events, gathered
+from responses_helpers import CUSTOM, HOSTED, SPACE, TOOL, bare, events, gathered
 
 pytestmark = pytest.mark.builds("dev")  # what the client makes of replies
 
@@ -101,6 +101,18 @@ def test_counting(chat_server, client):
     assert count.input_tokens == response.usage.input_tokens
 
 
+def test_a_kept_stream(chat_server, client):
+    """Retrieved as events, from the beginning and from behind one of them."""
+    told = client.responses.create(model=chat_server.model_id, stream=True, **SAID)
+    told = list({event.sequence_number: event for event in reversed(list(told))}.values())[::-1]  # each once
+    name = told[0].response.id
+    for after in (None, 0, 3, len(told) - 2, len(told) - 1):
+        behind = openai.NOT_GIVEN if after is None else after
+        again = list(client.responses.retrieve(name, stream=True, starting_after=behind))
+        assert again == told[0 if after is None else after + 1:]
+        assert set().union(*map(extras, again)) <= EXTRA | BEYOND
+
+
 class Weather(pydantic.BaseModel):
     """Of a city."""
     city: str
@@ -171,6 +183,9 @@ def test_kept_responses(chat_server, client):
     assert (item.role, item.content[0].text) == ("user", "And to Rome?") and not items.has_more
     assert [each.id for each in client.responses.input_items.list(second.id)] == [item.id]
     assert extras(item) <= BEYOND
+    count = client.responses.input_tokens.count(
+        model=model, input="And to Rome?", previous_response_id=first.id, instructions=SAID["instructions"])
+    assert count.input_tokens == second.usage.input_tokens
     with pytest.raises(openai.BadRequestError):  # it has ended
         client.responses.cancel(second.id)
     stream = client.responses.create(model=model, input="hi", stream=True, max_output_tokens=100_000,
