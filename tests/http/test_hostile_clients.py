@@ -239,6 +239,7 @@ def test_bodies_that_never_end_do_not_end_texts_that_run(server_factory):
     wait_for_bodies(server)
 
 
+@pytest.mark.builds("dev", "asan")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"],
                                        ["info", str(GOLDEN / "hybrid_regla")],
                                        ["check", str(GOLDEN / "hybrid_regla")]])

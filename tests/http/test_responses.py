@@ -11,6 +11,8 @@ import pytest
 from harness import check_error, wait_until
 from test_chat_tools import FORMATS, Conversation, Reciting
 
+pytestmark = pytest.mark.builds("dev", "asan")  # TSan: the streams of test_messages.py
+
 RESPONSES, COUNT, CHAT = "/v1/responses", "/v1/responses/input_tokens", "/v1/chat/completions"
 TEMPLATE = harness.ROOT / "tests/clients/chat.jinja"
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"],
