@@ -140,8 +140,8 @@ def check(method, path, headers, sent, status, content_type, body, reply_headers
     faults = list(replies.reply_faults(operation or replies.operation("get", "/nothing"), status,
                                        small(reply_headers), content_type, body))
     if status < 300 and sent and content_type == "application/json":
-        faults += requests.request_faults(requests.operation(method_of, path), small(headers),
-                                          headers.get("content-type", "application/json"), sent)
+        kind = headers.get("content-type", "application/json").split(";")[0].lower()
+        faults += requests.request_faults(requests.operation(method_of, path), small(headers), kind, sent)
     assert not faults, (f"{method} {path}: {status} {body[:300]!r}: openapi.json does not "
                         f"allow it: {'; '.join(faults)[:2000]}")
 
