@@ -240,7 +240,6 @@ def test_what_the_template_refuses(servers):
     assert server.get("/v1/sessions/refuses").json()["position"] == held
 
 
-@threads
 @pytest.mark.parametrize("durability", ["commit", "memory"])
 def test_restart(server_factory, tmp_path, durability):
     path = tmp_path / "own.jinja"
@@ -268,7 +267,6 @@ def test_restart(server_factory, tmp_path, durability):
         server, "<user>x</user>\n<assistant>")
 
 
-@threads
 def test_a_deleted_chat_leaves_nothing(server_factory, tmp_path):
     path = tmp_path / "own.jinja"
     path.write_text(PLAIN)

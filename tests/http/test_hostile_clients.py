@@ -166,6 +166,7 @@ def unread_stream(server, key, **fields):
     return client
 
 
+@pytest.mark.builds("dev", "asan")
 def test_what_a_recorded_stream_is_behind_has_a_budget(server_factory):
     """Its text runs on without its reader, as far as there is memory."""
     small = server_factory(max_body_memory="4M")
