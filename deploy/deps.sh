@@ -14,7 +14,7 @@ case ${1:-} in
 serve) ;;
 cuda) packages+=(g++) ;;
 deb) packages+=(dpkg-dev file) ;;
-test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk
+test) packages+=(ccache g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk
                 curl openssl) ;;
 proxies) packages=(openssl) ;;
 page) packages=() ;;

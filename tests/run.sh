@@ -1,22 +1,28 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What `make test` and `make test-all` run. Stages that need each other follow each other; those of one
-# row run side by side, where two cores are done sooner so: one builds while another mostly waits.
-# Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
+# What `make test` and `make test-all` run: stages, `at_once` side by side, since one builds while another
+# mostly waits. Each begins in the order of its list, once what it needs has passed.
+# Usage: tests/run.sh [test|rest|all|stage...]      (default: test; stages one after the other)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
 #   rest  the others: what takes long over HTTP, all formats, sanitizers, the page in a browser, the
 #         emulated GPU, fuzz corpora, the big clients, manifests, proxies, clang-tidy
 #   all   both
-# A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
-# end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
+# After a stage that fails none begins. Each one's output is kept in build/test-logs/. The end of the
+# output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
 # skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps page "clients cuda-build deploy http-long" "bits amx cuda asan-build" "asan-unit races-build proxies"
-           "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
-alone=(agents arm) # only by name: they take long
+test_stages=(deps build lint unit golden http)
+# What waits stands among what computes, and what others need comes early.
+rest_stages=(deps page asan-build http-long cuda-build tsan-build asan-http bits cuda clients asan-unit tsan-http amx
+             races-build proxies asan-golden cuda-races deploy fuzz-corpus tidy)
+at_once=3
+by_name=(agents arm) # only so: they take long
+declare -A needs=([unit]=build [golden]=build [http]=build [asan-unit]=asan-build [asan-golden]=asan-build
+                  [asan-http]="asan-build http-long" [tsan-http]="tsan-build asan-http" [cuda]=cuda-build
+                  [cuda-races]=races-build
+                  [tidy]=proxies) # both ask apt, which has a lock
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -84,11 +90,12 @@ rounded_bits() { # preset
         echo "SKIP  bits of bf16 with rounded activations: no avx512_bf16"
     fi
 }
-# Each file's tests in one process, since they share its servers; most of the time they wait.
+# Each file's tests in one process, since they share its servers; most of the time they wait, so there are
+# more processes than cores.
 # A test that has not ended after so long hangs: the slowest takes a tenth of it.
 http() { # preset, seconds for each test, which by mark
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
-        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" -rs ${3:+-m "$3"} tests/http \
+        -n $((2 * jobs)) --dist loadfile --durations=5 --timeout "$2" -rs ${3:+-m "$3"} tests/http \
         --ignore tests/http/proxies
 }
 
@@ -132,7 +139,7 @@ stage_agents() {
     REGLA_BINARY=build/dev/regla tests/agents/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/agents
 }
-# The page at / in a browser: alone in its row, since it measures times.
+# The page at / in a browser: it measures times, so nothing runs beside it.
 stage_page() {
     deploy/deps.sh page && build dev regla || return
     REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s tests/page
@@ -191,27 +198,28 @@ closing_line() { # stage, log
         sed 's/\x1b\[[0-9;]*m//g' | tail -n 1
 }
 
-# ---- which, and in what rows ----
+# ---- which ----
 
-rows=()
+stages=()
 case ${1:-test} in
-test) rows=("${test_rows[@]}") ;;
-rest) rows=("${rest_rows[@]}") ;;
-all) rows=("${test_rows[@]}" "${rest_rows[@]:1}") ;;
+test) stages=("${test_stages[@]}") ;;
+rest) stages=("${rest_stages[@]}") ;;
+all) stages=("${test_stages[@]}" "${rest_stages[@]:1}") ;;
 *)
-    known=" ${test_rows[*]} ${rest_rows[*]:1} ${alone[*]} "
+    known=" ${test_stages[*]} ${rest_stages[*]:1} ${by_name[*]} "
     for stage in "$@"; do
         if [[ $known != *" $stage "* ]]; then
             echo "run.sh: no stage $stage (known:$known)" >&2
             exit 2
         fi
     done
-    [[ " $* " == *" deps "* ]] || [ -x $python ] || rows=(deps)
-    rows+=("$@") # one after the other, as they are asked for
+    [[ " $* " == *" deps "* ]] || [ -x $python ] || stages=(deps)
+    stages+=("$@")
+    at_once=1
     ;;
 esac
 
-# ---- one row ----
+# ---- one after and beside the other ----
 
 interrupted() {
     local group
@@ -222,7 +230,7 @@ interrupted() {
 }
 trap interrupted INT TERM
 
-declare -A started status seconds
+declare -A started=() status=() seconds=() stage_of=()
 summary=()
 total_passed=0 total_failed=0 total_skipped=0
 broken=()
@@ -243,47 +251,70 @@ finish() { # stage
         "$(closing_line "$stage" "$log")")")
 }
 
-run_row() { # stages, at the same time; each one's output comes whole, when it has ended
-    local stage pid
-    if [ $# -eq 1 ]; then
-        started[$1]=$SECONDS
-        echo "==> $1"
-        "stage_$1" </dev/null 2>&1 | tee "$logs/$1.log"
-        status[$1]=${PIPESTATUS[0]}
-        finish "$1"
-        return
-    fi
-    local -A stage_of
-    echo "==> $* (side by side)"
-    for stage in "$@"; do
-        started[$stage]=$SECONDS
-        set -m # a process group of its own, for `interrupted`
-        "stage_$stage" </dev/null >"$logs/$stage.log" 2>&1 &
-        set +m
-        stage_of[$!]=$stage
+# Whether it needs nothing that has not passed. What is not asked for is taken to be there.
+may_begin() { # stage
+    local need
+    for need in ${needs[$1]:-}; do
+        [[ " ${stages[*]} " != *" $need "* ]] || [ "${status[$need]:-1}" -eq 0 ] || return 1
     done
-    while [ ${#stage_of[@]} -gt 0 ]; do
-        local result=0
-        wait -n -p pid "${!stage_of[@]}" || result=$?
-        stage=${stage_of[$pid]}
-        unset "stage_of[$pid]"
-        status[$stage]=$result
+    return 0
+}
+is_alone() { [ "$1" = deps ] || [ "$1" = page ]; } # stage
+
+begin() { # stage; its output comes whole, when it has ended, but at once where it is alone
+    started[$1]=$SECONDS
+    set -m # a process group of its own, for `interrupted`
+    if [ $at_once -eq 1 ] || is_alone "$1"; then
+        echo "==> $1"
+        { "stage_$1" </dev/null 2>&1 | tee "$logs/$1.log"; exit "${PIPESTATUS[0]}"; } &
+    else
+        echo "==> $1 begins"
+        "stage_$1" </dev/null >"$logs/$1.log" 2>&1 &
+    fi
+    set +m
+    stage_of[$!]=$1
+}
+
+wait_for_one() {
+    local result=0 stage pid
+    wait -n -p pid "${!stage_of[@]}" || result=$?
+    stage=${stage_of[$pid]}
+    unset "stage_of[$pid]"
+    status[$stage]=$result
+    if [ $at_once -gt 1 ] && ! is_alone "$stage"; then
         echo "==> $stage"
         cat "$logs/$stage.log"
-        finish "$stage"
+    fi
+    finish "$stage"
+}
+
+# The first of those that are left that may begin now; what must be alone waits, and all behind it with it.
+next_stage() {
+    local i
+    for i in "${!left[@]}"; do
+        if is_alone "${left[$i]}"; then
+            [ ${#stage_of[@]} -eq 0 ] || return 1
+        fi
+        if may_begin "${left[$i]}"; then
+            next=$i
+            return
+        fi
     done
+    return 1
 }
 
 mkdir -p $logs
 rm -f $logs/*.log
-left=()
-for row in "${rows[@]}"; do
-    if [ ${#broken[@]} -gt 0 ]; then
-        left+=("$row")
-    else
-        # shellcheck disable=SC2086
-        run_row $row
-    fi
+left=("${stages[@]}")
+while :; do
+    while [ ${#broken[@]} -eq 0 ] && [ ${#stage_of[@]} -lt $at_once ] && next_stage; do
+        stage=${left[$next]}
+        unset "left[$next]"
+        begin "$stage"
+        ! is_alone "$stage" || break
+    done
+    [ ${#stage_of[@]} -gt 0 ] || break
+    wait_for_one
 done
 
 echo

@@ -7,6 +7,8 @@ import socket
 import pytest
 from harness import ENDLESS, RawReply, check_error, wait_until
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 PAGE = "http://localhost:3000"
 COMPLETION = {"prompt": "x", "max_tokens": 1}
 

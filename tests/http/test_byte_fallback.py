@@ -11,6 +11,8 @@ import checkpoints
 import conftest
 import harness
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):

@@ -14,6 +14,9 @@ import pytest
 from harness import GOLDEN, check_error, read_frames
 from test_lifecycle import regla
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 CHAT = "/v1/chat/completions"
 TEMPLATE = """{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}
 {% for name in ('reasoning_content', 'thinking', 'reasoning') if m[name] is defined %}({{ m[name] }})
@@ -315,6 +318,7 @@ def test_errors_of_the_template(server_factory, tmp_path):
     assert message.startswith("strict.jinja: line 2, column 79: unsupported operand types for +")
 
 
+@threads
 def test_a_template_that_never_ends(server_factory, tmp_path):
     path = tmp_path / "endless.jinja"
     path.write_text("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
@@ -354,6 +358,7 @@ def test_others_do_not_wait_for_a_slow_template(server_factory, tmp_path):
     assert len(waits) >= 12
 
 
+@threads
 def test_templates_take_of_the_memory_of_bodies(server_factory, tmp_path):
     path = tmp_path / "takes.jinja"
     path.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{{ 'a' * (n or 0) }}")

@@ -14,6 +14,9 @@ from harness import GOLDEN, check_error, read_frames
 from session_helpers import cached, reason
 from stress_helpers import size
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 CHAT = "/v1/chat/completions"
 LOOP = "{% for m in messages %}"
 MESSAGE = "<{{ m.role }}>{{ m.content }}</{{ m.role }}>\n"
@@ -127,6 +130,7 @@ def test_only_new_messages(plain):
         turns.check(reply)
 
 
+@threads
 def test_a_stream_leaves_the_same_turn(plain):
     def run(name, stream):
         turns = Turns(plain, name)
@@ -278,6 +282,7 @@ def test_a_deleted_chat_leaves_nothing(server_factory, tmp_path):
     assert not found()
 
 
+@threads
 def test_cancelled(plain):
     """What was generated until then is the answer of the turn."""
     body = {"messages": [user("a")], "max_tokens": 100000, "ignore_eos": True, "session_id": "cut",

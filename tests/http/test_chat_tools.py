@@ -11,6 +11,8 @@ from recital import Recital
 
 from harness import check_error, read_frames
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 CHAT = "/v1/chat/completions"
 FIRST = 1500  # the longest prompt but for its filling
 NUMBER = 50

@@ -14,6 +14,8 @@ import pytest
 
 from harness import GOLDEN
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 EOS = 0
 
 

@@ -81,6 +81,7 @@ def test_convolutions_see_their_own_text_alone(server_factory, case):
 
 
 @pytest.mark.long
+@pytest.mark.builds("dev", "asan")  # TSan: the streams of the small model
 def test_64_streams_of_real_text(text_server):
     def fields(number):
         return {"prompt": ["Once upon a time", "The ship", "He said that", "In the garden"][number % 4],

@@ -10,6 +10,9 @@ import pytest
 
 from harness import GOLDEN, ROOT, begin_stream, check_error, request_bytes, wait_until
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 
 def test_health_ready_load_version(server):
     assert server.get("/health").status_code == 200
@@ -194,6 +197,7 @@ def test_the_documents_name_every_metric(server):
     assert len(has) > 30 and has == documented
 
 
+@threads
 def test_metrics_count(server):
     server.wait_idle()
     before = server.metrics()
@@ -306,6 +310,7 @@ def test_metrics_with_vllm_names(server_factory):
     assert total("request_success_total", finished_reason="error") == 1
 
 
+@threads
 def test_memory_is_in_use_while_a_text_is(server):
     server.wait_idle()
     assert server.metric("regla_memory_bytes", component="weights") > 100000

@@ -16,6 +16,9 @@ import pytest
 
 from harness import SLOWNESS, RawReply, check_error, request_bytes, wait_until
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 GOOD = {"prompt": "x", "max_tokens": 1}
 LIMIT = 8 * 1024 * 1024
 LONG = {"prompt": "x", "max_tokens": 100000, "ignore_eos": True, "stream": True}
@@ -178,6 +181,7 @@ def ended(server, status, finish_reason):
 @pytest.mark.parametrize("path, content_type", [
     (b"/v1/completions", b"application/json"), (b"/v1/completions", b"text/plain"),
     (b"/health", b"application/json"), (b"/nowhere", b"application/json")])
+@threads
 def test_chunked_body_over_the_limit_closes_the_connection(server, path, content_type):
     """Also one that would be thrown away."""
     before = ended(server, 413, "error")
@@ -244,6 +248,7 @@ def refused(server):
                  for reason in ("max_num_queued_reqs", "max_num_queued_tokens"))
 
 
+@threads
 def test_queue_full_by_requests(server_factory):
     small = server_factory(max_queue=2, max_running=1, metrics_compat="vllm")
     held = [start_stream(small) for _ in range(3)]
@@ -260,6 +265,7 @@ def test_queue_full_by_requests(server_factory):
     assert small.complete(**GOOD)
 
 
+@threads
 def test_queue_full_by_tokens(server_factory):
     """By their estimate: so much does not fit behind one who waits already."""
     small = server_factory(max_queue_tokens=1000, max_running=1, metrics_compat="vllm")
@@ -299,6 +305,7 @@ def test_no_queue_and_nothing_to_do(server_factory):
 # 503
 
 
+@threads
 def test_draining(server_factory):
     server = server_factory()
     connection = start_stream(server, max_tokens=2000 if SLOWNESS == 1 else 600)
@@ -321,6 +328,7 @@ def test_draining(server_factory):
     idle.close()
 
 
+@threads
 def test_loading(server_factory, big_model):
     server = server_factory(model=big_model, wait=False)
     seen = set()
@@ -346,6 +354,7 @@ def test_loading(server_factory, big_model):
 # The deadline
 
 
+@threads
 def test_trickled_request_is_closed(server_factory):
     server = server_factory(request_timeout=1)
     began = time.monotonic()
@@ -369,6 +378,7 @@ def test_trickled_request_is_closed(server_factory):
     assert server.complete(**GOOD)
 
 
+@threads
 def test_a_body_that_does_not_come_and_a_client_that_leaves(server_factory):
     server = server_factory(request_timeout=1)
     half = request_bytes("/v1/completions", {"prompt": "x" * 200})[:-100]
@@ -386,6 +396,7 @@ def test_a_body_that_does_not_come_and_a_client_that_leaves(server_factory):
     assert "request_timeout" not in patient.wait_logged("status=499")
 
 
+@threads
 def test_trickled_headers_are_closed(server_factory):
     server = server_factory(request_timeout=1)
     with server.connect(timeout=10 * SLOWNESS) as connection:
@@ -495,6 +506,7 @@ def test_expect_100_continue(server):
         assert reply.head()[0] == 200
 
 
+@threads
 def test_errors_under_load_do_not_disturb(server):
     """Refusals and good requests at once; each gets its own answer."""
     wrong = []

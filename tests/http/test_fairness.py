@@ -67,9 +67,13 @@ def leave_at_random(server, number, fields):
         time.sleep(dice.random() * 0.5)
 
 
+one_thread = pytest.mark.builds("dev", "asan")  # nothing is moved
+
+
 @pytest.mark.parametrize("model, flags", [
-    ("hybrid_regla", {}), ("hybrid_regla", {"host_state_memory": 0}),
-    ("regla", {"no_prefix_cache": True, "host_state_memory": 0}), ("lfm2", {"max_running": 2}),
+    ("hybrid_regla", {}), pytest.param("hybrid_regla", {"host_state_memory": 0}, marks=one_thread),
+    pytest.param("regla", {"no_prefix_cache": True, "host_state_memory": 0}, marks=one_thread),
+    pytest.param("lfm2", {"max_running": 2}, marks=one_thread),
     ("softmax_rope", {"disk": True, "host_state_memory": 0, "max_running": 3})],
     ids=["host", "recomputed", "no_cache", "places", "disk"])
 def test_texts_that_are_set_aside_end_with_the_same_bits(server_factory, tmp_path, model, flags):

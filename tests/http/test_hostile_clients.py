@@ -166,6 +166,7 @@ def unread_stream(server, key, **fields):
     return client
 
 
+@pytest.mark.builds("dev", "asan")
 def test_what_a_recorded_stream_is_behind_has_a_budget(server_factory):
     """Its text runs on without its reader, as far as there is memory."""
     small = server_factory(max_body_memory="4M")
@@ -239,6 +240,7 @@ def test_bodies_that_never_end_do_not_end_texts_that_run(server_factory):
     wait_for_bodies(server)
 
 
+@pytest.mark.builds("dev", "asan")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"],
                                        ["info", str(GOLDEN / "hybrid_regla")],
                                        ["check", str(GOLDEN / "hybrid_regla")]])

@@ -13,6 +13,9 @@ import pytest
 from harness import REQUEST_SECONDS, SLOWNESS, RawReply, check_error, request_bytes, wait_until
 from session_helpers import busy_session, frames_of, is_free, position
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 APPEND = {"prompt": "append me", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 MORE = {"prompt": " more", "max_tokens": 6, "temperature": 0}  # what the openai client knows of it
 
@@ -57,6 +60,7 @@ def test_without_a_session(server):
     assert post(server, body, "no-session").content == first.content
 
 
+@threads
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_body_that_a_worker_parses(server, stream):
     padding = {"user": "u" * 100_000}
@@ -144,6 +148,7 @@ def test_the_longest_key(server):
     assert "idempotent-replayed" in post(server, APPEND, "x" * 255).headers
 
 
+@threads
 def test_in_flight(server_factory):
     server = server_factory(max_running=1)
     body = {**APPEND, "session_id": "flying"}
@@ -165,6 +170,7 @@ def test_in_flight(server_factory):
     assert position(server, "flying") == again.json()["session"]["position"]
 
 
+@threads
 def test_a_stream_runs_on_without_its_client(server):
     tokens = 2000 if SLOWNESS == 1 else 600
     body = {**APPEND, "session_id": "alone", "stream": True, "max_tokens": tokens}
@@ -184,6 +190,7 @@ def test_a_stream_runs_on_without_its_client(server):
     assert position(server, "alone") == plain["session"]["position"]
 
 
+@threads
 def test_cancelled_by_request_is_kept(server):
     body = {**APPEND, "session_id": "stopped", "stream": True, "max_tokens": 200000}
     headers = ("Idempotency-Key: stopped", "X-Request-Id: stop-me")
@@ -200,6 +207,7 @@ def test_cancelled_by_request_is_kept(server):
     assert position(server, "stopped") == held
 
 
+@threads
 def test_bounded_memory(server_factory):
     server = server_factory(idempotency_memory=100000)
     body = {"prompt": "x", "max_tokens": 60, "logprobs": 5}
@@ -307,6 +315,7 @@ def client_of(proxy, retries=0):
                          http_client=httpx.Client(trust_env=False))
 
 
+@threads
 def test_retries_with_expected_position_append_once(server, lossy):
     """The third attempt gets through; the first or the second may have been applied, none twice."""
     proxy = lossy(2)
@@ -333,6 +342,7 @@ def test_retries_with_expected_position_append_once(server, lossy):
     assert position(server, name) == start + appended + 6
 
 
+@threads
 @pytest.mark.parametrize("stream", [False, True])
 def test_retries_with_a_key_append_once(server, lossy, stream):
     proxy = lossy(2)

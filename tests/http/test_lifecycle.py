@@ -22,6 +22,7 @@ def regla(*arguments, environment=None, timeout=60):
                           env={**os.environ, **(environment or {})})
 
 
+@pytest.mark.builds("dev", "asan")
 def test_help_names_every_flag_with_its_default():
     result = regla("serve", "--help")
     assert result.returncode == 0
@@ -38,6 +39,7 @@ def test_help_names_every_flag_with_its_default():
     assert result.stdout.count("env REGLA_") == len(shown)
 
 
+@pytest.mark.builds("dev", "asan")
 def test_environment_variables(server_factory):
     server = server_factory(environment={"REGLA_MAX_MODEL_LEN": "77"})
     assert server.get("/v1/models").json()["data"][0]["max_model_len"] == 77
@@ -45,6 +47,7 @@ def test_environment_variables(server_factory):
     assert both.get("/v1/models").json()["data"][0]["max_model_len"] == 78
 
 
+@pytest.mark.builds("dev", "asan")
 def test_wrong_flags_are_one_line():
     for arguments in (["serve"], ["serve", "--model"], ["serve", "--model", HYBRID, "--port", "x"],
                       ["serve", "--model", HYBRID, "--port", "70000"], ["no-such-command"],
@@ -57,16 +60,19 @@ def test_wrong_flags_are_one_line():
         assert result.stderr.count("\n") == 1 and result.stderr.endswith("\n"), result.stderr
 
 
+@pytest.mark.builds("dev", "asan")
 def test_wrong_environment_variable_is_named():
     result = regla("serve", "--model", HYBRID, environment={"REGLA_PORT": "many"})
     assert result.returncode in (1, 2) and "REGLA_PORT" in result.stderr
 
 
+@pytest.mark.builds("dev", "asan")
 def test_port_in_use(server):
     result = regla("serve", "--model", HYBRID, "--port", server.port)
     assert result.returncode == 1 and str(server.port) in result.stderr
 
 
+@pytest.mark.builds("dev", "asan")
 def test_capacity_table(server_factory):
     log = server_factory().tail().lower()
     for word in ("weights", "state", "kv", "texts"):
@@ -88,6 +94,7 @@ def test_warning_when_less_fits_than_asked_for(server_factory):
     assert "warn" in server.tail().lower()
 
 
+@pytest.mark.builds("dev", "asan")
 def test_json_logs(server_factory):
     server = server_factory(log_format="json", log_level="info")
     server.complete(prompt="x", max_tokens=1, request_id="logged-one", user="somebody")
@@ -100,6 +107,7 @@ def test_json_logs(server_factory):
     assert (logged["event"], logged["user"], logged["status"]) == ("completion", "somebody", 200)
 
 
+@pytest.mark.builds("dev", "asan")
 def test_a_start_that_fails_says_so_in_the_format_of_the_log():
     for flags in ([], ["--log-format", "json"], ["--log-format", "json", "--log-level", "off"]):
         done = regla("serve", "--model", HYBRID, "--port", 0, "--state-memory", 100, *flags)

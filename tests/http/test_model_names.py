@@ -6,6 +6,8 @@ import pytest
 import harness
 from harness import check_error, read_frames
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 NAMES = r"claude-*,one,gpt-?,two,q*[1m],b\*c?*e"
 BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 

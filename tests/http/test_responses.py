@@ -5,10 +5,339 @@ and what is refused or left aside. The reply is the chat's, in the shape of Open
 import json
 
 import pytest
+<<<<<<< HEAD
 from harness import check_error
 from responses_helpers import (CHAT, COUNT, CUSTOM, HOSTED, RESPONSES, SPACE, TEMPLATE, TOOL, bare, events,
                                call, custom, message, output, part, said, streamed, text_of,
                                thought, user)
+=======
+from harness import check_error, wait_until
+from test_chat_tools import FORMATS, Conversation, Reciting
+
+pytestmark = pytest.mark.builds("dev", "asan")  # TSan: the streams of test_messages.py
+
+RESPONSES, COUNT, CHAT = "/v1/responses", "/v1/responses/input_tokens", "/v1/chat/completions"
+TEMPLATE = harness.ROOT / "tests/clients/chat.jinja"
+SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"],
+          "additionalProperties": False}
+TOOL = {"type": "function", "name": "weather", "description": "Of a city.", "parameters": SCHEMA,
+        "strict": False}
+SPACE = {"type": "namespace", "name": "maps", "description": "Of the world.", "tools": [
+    {"type": "function", "name": "find", "parameters": SCHEMA}]}
+CUSTOM = {"type": "custom", "name": "patch", "description": "Writes.", "format": {
+    "type": "grammar", "syntax": "regex", "definition": "(ab|c\"){2}\n"}}
+LARK = 'start: ("ab" | "c\\"")~2 LF\n%import common.LF'
+HOSTED = {"type": "web_search"}
+
+
+def custom(syntax, definition):
+    """A custom tool whose text is of a grammar."""
+    return {**CUSTOM, "format": {"type": "grammar", "syntax": syntax, "definition": definition}}
+
+
+def function(name, parameters, description=None):
+    described = {"description": description} if description else {}
+    return {"type": "function", "function": {"name": name, **described, "parameters": parameters}}
+
+
+FUNCTION = function("weather", SCHEMA, "Of a city.")
+FOUND = function("maps__find", SCHEMA, "Of the world.")
+
+
+def patch(**schema):
+    return function("patch", {"type": "object", "properties": {"input": {"type": "string", **schema}},
+                              "required": ["input"], "additionalProperties": False}, "Writes.")
+
+
+PATCH = patch(pattern="^(?:(ab|c\"){2}\n)$")
+
+
+def message(role, *content):
+    return {"role": role, "content": content[0] if isinstance(content[0], str) else list(content)}
+
+
+def user(*content):
+    return message("user", *content)
+
+
+def assistant(*content):
+    return message("assistant", *content)
+
+
+def part(words, kind="input_text", **more):
+    return {"type": kind, "text": words, **more}
+
+
+def call(number, name="weather", arguments='{"city": "Oslo"}', **more):
+    return {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": name,
+            "arguments": arguments, **more}
+
+
+def output(number, words, kind="function_call_output"):
+    return {"type": kind, "call_id": f"call_{number}", "output": words}
+
+
+def thought(words, **more):
+    return {"type": "reasoning", "id": "rs_1", "summary": [],
+            "content": [part(words, "reasoning_text")] if words else None, **more}
+
+
+def called(number, name="weather", arguments='{"city": "Oslo"}'):
+    return {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool(number, words):
+    return {"role": "tool", "tool_call_id": f"call_{number}", "content": words}
+
+
+def said(server, path=RESPONSES, **fields):
+    """The reply to a request that must succeed."""
+    reply = server.post(path, {"input": "hi", "temperature": 0, "max_output_tokens": 8, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def counted(server, **fields):
+    reply = server.post(COUNT, fields)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def text_of(response):
+    return "".join(item["content"][0]["text"] for item in response["output"] if item["type"] == "message")
+
+
+def calls_of(response):
+    return [item for item in response["output"] if item["type"].endswith("_call")]
+
+
+def bare(response):
+    """Without what differs each time: the id, times, and what was read from the cache."""
+    name = response["id"].removeprefix("resp_")
+    changing = ("id", "created_at", "completed_at", "usage")
+    response = {key: value for key, value in response.items() if key not in changing}
+    return json.loads(json.dumps(response).replace(name, "ID"))
+
+
+def events(body):
+    """The events of a stream, whose names are their types, in order; each as openapi.json has it."""
+    assert body.endswith(b"\n\n") and b"\r" not in body
+    found = []
+    for event in body.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = event.split("\n")
+        found.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {found[-1]['type']}" and data.startswith("data: {")
+        assert found[-1]["sequence_number"] == len(found) - 1
+        if harness.CONTRACT:
+            contract.check("POST", RESPONSES, {}, None, 200, "text/event-stream",
+                           data.removeprefix("data: ").encode(), {})
+    return found
+
+
+TEXT = {"reasoning": "reasoning_text", "message": "output_text"}
+CALL = {"function_call": ("function_call_arguments", "arguments"),
+        "custom_tool_call": ("custom_tool_call_input", "input")}
+
+
+def check_item(found):
+    """The events of one item: they stand in order, and add up to it."""
+    item, last = found[0]["item"], found[-1]["item"]
+    assert found[0]["type"].endswith("output_item.added") and found[-1]["type"].endswith("output_item.done")
+    assert last["id"] == item["id"]
+    inner = found[1:-1]
+    assert {event["item_id"] for event in inner} == {item["id"]}
+    deltas = "".join(event.get("delta", "") for event in inner)
+    if item["type"] in TEXT:
+        name = TEXT[item["type"]]
+        assert item["content"] == [] and item["status"] == "in_progress"
+        assert [event["type"] for event in inner] == [
+            "response.content_part.added", *[f"response.{name}.delta"] * (len(inner) - 3),
+            f"response.{name}.done", "response.content_part.done"]
+        assert inner[0]["part"]["text"] == "" and last["content"] == [inner[-1]["part"]]
+        assert deltas == inner[-2]["text"] == inner[-1]["part"]["text"]
+        if item["type"] == "message":
+            logprobs = [entry for event in inner[1:-2] for entry in event["logprobs"]]
+            assert logprobs == inner[-2]["logprobs"] == inner[-1]["part"]["logprobs"]
+    else:
+        name, member = CALL[item["type"]]
+        assert item[member] == "" and last == {**item, member: deltas} | (
+            {"status": "completed"} if "status" in item else {})
+        assert [event["type"] for event in inner] == [f"response.{name}.delta"] * (len(inner) - 1) + [
+            f"response.{name}.done"]
+        assert inner[-1][member] == deltas
+        assert item["type"] != "function_call" or inner[-1]["name"] == item["name"]
+    return last
+
+
+def gathered(found):
+    """The response that a stream's events add up to."""
+    first, last = found[0], found[-1]
+    assert first["type"] == "response.created" and found[1]["type"] == "response.in_progress"
+    assert first["response"]["status"] == "in_progress" and first["response"]["output"] == []
+    response = last["response"]
+    assert last["type"] == f"response.{response['status'].replace('cancelled', 'incomplete')}"
+    told = ("id", "model", "tools", "tool_choice", "instructions", "metadata", "text", "reasoning")
+    for event in found:
+        if event["type"] == "response.in_progress":
+            assert all(event["response"][key] == response[key] for key in told)
+    groups = {}
+    for event in found[1:-1]:
+        if event["type"] != "response.in_progress":
+            groups.setdefault(event["output_index"], []).append(event)
+    assert list(groups) == list(range(len(groups)))
+    done = [group for group in groups.values() if group[-1]["type"] == "response.output_item.done"]
+    assert response["output"] == [check_item(group) for group in done]
+    for group in groups.values():  # a call that was cut off is never done
+        assert group in done or group[0]["item"]["type"] in CALL or response["status"] == "failed"
+    return response
+
+
+def streamed(server, **fields):
+    reply = server.post(RESPONSES, {"input": "hi", "temperature": 0, "max_output_tokens": 8, "stream": True,
+                                    **fields})
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].split(";")[0] == "text/event-stream"
+    return gathered(events(reply.content))
+
+
+# What the model sees
+
+SAME = [
+    ({"input": "hi"}, [user("hi")]),
+    ({"input": [user("hi")]}, [user("hi")]),
+    ({"input": [{"type": "message", "id": "msg_1", **user(part("hi"))}]}, [user("hi")]),
+    ({"input": [user(part("a"), part("b"))]}, [user("a\nb")]),
+    ({"input": [user("a"), user("b")]}, [user("a\nb")]),
+    ({"input": [{"role": "user", "content": []}]}, [user("")]),
+    ({"input": ""}, [user("")]),
+    ({"instructions": "Be brief.", "input": "hi"}, [message("system", "Be brief."), user("hi")]),
+    ({"instructions": "Be", "input": [message("developer", part("brief.")), message("system", "Now."),
+                                      user("env"), user("hi")]},
+     [message("system", "Be\nbrief.\nNow."), user("env\nhi")]),
+    ({"input": [user("a"), message("system", "S"), assistant("b"), user("c")]},
+     [user("a"), message("system", "S"), assistant("b"), user("c")]),
+    ({"input": [user("a"), {"type": "message", "status": "completed", "phase": "final_answer", **assistant(
+        part("b", "output_text", annotations=[], logprobs=[]), {"type": "refusal", "refusal": "c"})},
+        user("d")]}, [user("a"), assistant("bc"), user("d")]),
+    ({"input": [user("a"), thought("Hm."), assistant("b"), user("c")]},
+     [user("a"), {**assistant("b"), "reasoning_content": "Hm."}, user("c")]),
+    ({"input": [user("a"), thought(None, summary=[part("So.", "summary_text")]), assistant("b"), user("c")]},
+     [user("a"), {**assistant("b"), "reasoning_content": "So."}, user("c")]),
+    ({"tools": [TOOL], "input": "hi"}, [user("hi")]),
+    ({"tools": [TOOL], "input": [
+        user("hi"), thought("Hm."), assistant("Let me see."), call(1), call(2, arguments='{"city": "Rome"}'),
+        output(1, "Rain."), output(2, [part("Sun."), part("Hot.")]), assistant("Wet."), user("Go on.")]},
+     [user("hi"), {**assistant("Let me see."), "reasoning_content": "Hm.", "tool_calls": [
+         called(1), called(2, arguments='{"city": "Rome"}')]},
+      tool(1, "Rain."), tool(2, "Sun.\nHot."), assistant("Wet."), user("Go on.")]),
+    ({"tools": [SPACE], "input": [user("hi"), call(1, "find", namespace="maps"), output(1, "Here.")]},
+     [user("hi"), {**assistant(""), "tool_calls": [called(1, "maps__find")]}, tool(1, "Here.")]),
+    ({"tools": [CUSTOM], "input": [
+        user("hi"), {"type": "custom_tool_call", "call_id": "call_1", "name": "patch", "input": "abab\n"},
+        output(1, "Done.", "custom_tool_call_output")]},
+     [user("hi"), {**assistant(""), "tool_calls": [called(1, "patch", '{"input": "abab\\n"}')]},
+      tool(1, "Done.")]),
+    ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [
+        {"type": "function", "name": "weather"}, {"type": "web_search"}]}, "input": "hi"}, [user("hi")]),
+]
+FUNCTIONS = {"weather": FUNCTION, "maps": FOUND, "patch": PATCH}
+
+
+@pytest.mark.parametrize("ours, chat", SAME)
+def test_the_same_as_a_chat(chat_server, ours, chat):
+    """An equal prompt computes nothing again, and has the same reply."""
+    fields = {"tools": [FUNCTIONS[tool["name"]] for tool in ours["tools"]]} if "tools" in ours else {}
+    for drawn in ({}, {"temperature": 1, "seed": 5, "top_p": 0.9, "top_k": 40}):
+        reply = said(chat_server, **ours, **drawn)
+        theirs = chat_server.post(CHAT, {"messages": chat, "max_tokens": 8, "temperature": 0, **fields,
+                                         **drawn}).json()
+        choice, usage = theirs["choices"][0], theirs["usage"]
+        assert text_of(reply) == choice["message"]["content"]
+        assert reply["usage"]["input_tokens"] == usage["prompt_tokens"]
+        assert reply["usage"]["output_tokens"] == usage["completion_tokens"]
+        assert reply["usage"]["total_tokens"] == usage["total_tokens"]
+        assert usage["prompt_tokens_details"]["cache_miss_reason"] == "none"
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 1
+        assert "warnings" not in reply
+        assert bare(streamed(chat_server, **ours, **drawn)) == bare(reply)
+    assert counted(chat_server, **ours) == {"object": "response.input_tokens",
+                                            "input_tokens": usage["prompt_tokens"]}
+
+
+@pytest.mark.parametrize("ours, schema", [
+    (custom("lark", LARK), {"description": f"Text of this Lark grammar:\n{LARK}",
+                            "pattern": '^(?:(?:(?:(?:ab)|(?:c\\")){2,2}(?:\\n)))$'}),
+    ({**CUSTOM, "format": {"type": "text"}}, {}),
+    ({**CUSTOM, "format": None}, {}),
+    (custom("lark", "start: x\nx: x"), {"description": "Text of this Lark grammar:\nstart: x\nx: x"}),
+    (custom("regex", "(?<=a)b"), {"description": "Text of this regular expression:\n(?<=a)b"}),
+])
+def test_what_the_model_sees_of_a_custom_tool(chat_server, ours, schema):
+    theirs = chat_server.post("/tokenize", {"messages": [user("hi")], "tools": [patch(**schema)]}).json()
+    assert counted(chat_server, input="hi", tools=[ours])["input_tokens"] == theirs["count"]
+
+
+def test_what_is_allowed_is_what_the_model_sees(chat_server):
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "find"}]}
+    both = counted(chat_server, input="hi", tools=[TOOL, SPACE])["input_tokens"]
+    one = counted(chat_server, input="hi", tools=[TOOL, SPACE], tool_choice=allowed)["input_tokens"]
+    assert both > one == counted(chat_server, input="hi", tools=[SPACE])["input_tokens"]
+
+
+@pytest.mark.parametrize("picture", [
+    {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"},
+    {"type": "input_file", "filename": "a.pdf", "file_data": "AAAA"}])
+def test_what_is_no_text_is_a_line(chat_server, picture):
+    line = f"[{picture['type']} left out]"
+    plain = counted(chat_server, input=[user(f"a\n{line}\nb")])
+    told = counted(chat_server, input=[user(part("a"), picture, part("b"))])
+    assert told["input_tokens"] == plain["input_tokens"] and "warnings" not in plain
+    words = f"input: 1 of {picture['type']}: this model reads text; a line stands in the place of each"
+    assert told["warnings"] == [words]
+    stream = streamed(chat_server, input=[user("hi"), call(1), output(1, [picture])], tools=[TOOL])
+    assert stream["warnings"] == [words]
+
+
+DEVELOPER = """{% for m in messages %}<{{ 'developer' if m.role == 'developer' else m.role }}>{{ m.content }}
+{%- endfor %}<assistant>"""
+
+
+@pytest.mark.builds("dev")
+def test_a_developer_whom_the_template_knows(server_factory, tmp_path):
+    path = tmp_path / "own.jinja"
+    path.write_text(DEVELOPER)
+    server = server_factory(chat_template=path)
+    for items, chat in [
+            ([message("developer", "D"), user("a")], [message("developer", "D"), user("a")]),
+            ([message("developer", "D"), message("system", "S"), user("a")],
+             [message("developer", "D\nS"), user("a")])]:
+        reply = said(server, input=items)
+        theirs = server.post(CHAT, {"messages": chat, "max_tokens": 8, "temperature": 0}).json()
+        assert theirs["usage"]["prompt_tokens_details"]["cache_miss_reason"] == "none"
+        assert theirs["usage"]["prompt_tokens"] == reply["usage"]["input_tokens"]
+
+
+KNOBS = """{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>
+{%- if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"""
+EFFORT = """{%- if reasoning_effort is defined %}{{ {'low': '12', 'none': '123'}[reasoning_effort] }}
+{%- endif %}"""
+
+
+@pytest.mark.builds("dev")
+def test_effort_reaches_the_template(server_factory, tmp_path):
+    def ends(knobs, *efforts):
+        path = tmp_path / "own.jinja"
+        path.write_text(knobs)
+        server = server_factory(chat_template=path)
+        plain = counted(server, input="hi")["input_tokens"]
+        found = [counted(server, input="hi", **fields) for fields in efforts]
+        assert all("warnings" not in reply for reply in found)
+        return [reply["input_tokens"] - plain for reply in found]
+    low, none = ({"reasoning": {"effort": effort, "summary": "auto"}} for effort in ("low", "none"))
+    own = {**none, "chat_template_kwargs": {"enable_thinking": True}}
+    assert ends(KNOBS, low, none, own) == [len("True"), len("False"), len("True")]
+    assert ends(KNOBS + EFFORT, low, none) == [len("True12"), len("False123")]
+>>>>>>> ci
 
 
 # Replies

@@ -10,6 +10,9 @@ import pytest
 from harness import GOLDEN, check_error, request_bytes, text_of, wait_until
 from session_helpers import (GREEDY, Session, busy_session, cold, imported, is_free, position, same)
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 
 # Continued, forked, rewound, moved
 
@@ -161,6 +164,7 @@ def test_store_false_leaves_it_as_it_was(server):
     assert position(server, "never-made") is None
 
 
+@threads
 def test_client_that_leaves(server):
     session = Session(server, "left")
     session.append("before", max_tokens=4)
@@ -183,6 +187,7 @@ def test_client_that_leaves(server):
     session.append(" and back", max_tokens=4)
 
 
+@threads
 def test_client_that_leaves_the_queue(server_factory):
     server = server_factory(max_running=1)
     session = Session(server, "waits")
@@ -202,6 +207,7 @@ def test_client_that_leaves_the_queue(server_factory):
     session.append(" after", max_tokens=4)
 
 
+@threads
 def test_cancelled_by_request(server):
     with busy_session(server, "asked", headers=("X-Request-Id: to-be-cancelled",)) as stream:
         assert server.post("/v1/requests/to-be-cancelled/cancel").status_code == 200
@@ -215,6 +221,7 @@ def test_cancelled_by_request(server):
     assert position(server, "asked") >= len(prompt) + len(seen)
 
 
+@threads
 def test_free_before_the_last_byte(server):
     """A client that sends its next turn as soon as it has the whole reply never meets a busy session."""
     for turn in range(60):
@@ -258,6 +265,7 @@ def test_expected_position(server):
     assert error["code"] == "position_mismatch"
 
 
+@threads
 def test_busy(server):
     with busy_session(server, "busy"):
         error = server.refuse(409, prompt="x", session_id="busy")

@@ -238,6 +238,7 @@ def test_checkpoints_make_room_on_a_full_disk(small_disk, server_factory):
     assert listed == {session.name: len(session.ids) for session in sessions}
 
 
+@pytest.mark.builds("dev", "asan")
 def test_a_session_too_large_for_the_disk_keeps_no_other_from_it(server_factory, tmp_path):
     """Not even in the same commit."""
     server = server_factory(model=GOLDEN / "regla", state_dir=tmp_path / "state", disk_state=200_000,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import GOLDEN, check_error, shipped_model
+from harness import BUILD, GOLDEN, check_error, shipped_model
 from session_helpers import GREEDY, cached, imported, put, reason, same
 from stress_helpers import (Oracle, bytes_of_texts, check_rest, kill, model_of, press_out, size,
                             some_ids)
@@ -18,7 +18,7 @@ from stress_helpers import (Oracle, bytes_of_texts, check_rest, kill, model_of, 
 ALL = sorted(path.parent for path in GOLDEN.glob("*/expected.json"))
 FEW = [GOLDEN / name for name in ("hybrid_regla", "transnormer_t1", "sliding_t5", "lfm2", "gla", "t5")]
 MODELS = ALL[:size("MODELS", 0, 0, len(ALL))] or FEW[:size("FEW_MODELS", 4, 1, 6)]
-MODELS += [shipped_model()] if shipped_model() else []
+MODELS += [shipped_model()] if shipped_model() and BUILD != "tsan" else []
 # Together 1,000 in full.
 CASES = size("CASES", 3, 1, 1000 // len(MODELS) + 1)
 INTERVAL = 16  # of checkpoints

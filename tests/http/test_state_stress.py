@@ -22,6 +22,7 @@ ROUNDS = size("ROUNDS", 16, 6, 500)
 OPERATIONS = 20
 
 
+@pytest.mark.builds("dev", "asan")  # TSan: the interleavings, of small models
 @pytest.mark.skipif(not shipped_model(), reason="models/ holds no model yet")
 def test_more_sessions_than_states_fit(server_factory, tmp_path):
     model = shipped_model()

@@ -133,6 +133,7 @@ def test_nobody_guesses_a_name(two, own_redis):
     assert name not in heads(own_redis)
 
 
+@pytest.mark.builds("dev", "asan")
 @pytest.mark.parametrize("harm", ["torn", "short", "head", "gone", "other"])
 def test_what_is_damaged_is_computed(two, own_redis, harm):
     first = publish(two[0])
@@ -279,5 +280,6 @@ def test_a_cluster_has_them_too(tmp_path, server_factory):
     ({"store": "redis://127.0.0.1:1", "store_states": "off"}, "expected --store-states on"),
     ({"store": "redis://127.0.0.1:1", "no_prefix_cache": True}, "expected --prefix-cache"),
 ])
+@pytest.mark.builds("dev", "asan")
 def test_what_it_needs(flags, said):
     assert said in start_refused(**flags, share_prefixes=True)

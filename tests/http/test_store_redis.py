@@ -394,6 +394,7 @@ def test_an_older_copy_is_told_of(replicas, redis):
     ("rediss://:secret@127.0.0.1:1", "rediss://127.0.0.1:1/0: Connection refused"),
     ("/tmp", "--state-dir"),
 ])
+@pytest.mark.builds("dev", "asan")
 def test_a_store_that_cannot_be_opened(location, said):
     told = start_refused(store=location)
     assert said in told and "--store" in told
@@ -405,6 +406,7 @@ def test_settings_that_would_lose_sessions(own_redis):
     assert "may drop sessions" in start_refused(store=own_redis.location)
 
 
+@pytest.mark.builds("dev", "asan")
 @pytest.mark.parametrize("location", ["redis://127.0.0.1:6379", "unix:/tmp/redis"])
 def test_a_shared_store_is_no_directory(location):
     assert "--state-dir: expected a directory" in start_refused(state_dir=location)
@@ -414,6 +416,7 @@ def test_a_shared_store_is_no_directory(location):
     ({"session_durability": "memory"}, "--session-durability memory"),
     ({"state_dir": "/tmp/none"}, "--state-dir"),
 ])
+@pytest.mark.builds("dev", "asan")
 def test_what_a_shared_store_does_not_do(redis, flags, named):
     assert f"{named} is not supported with --store" in start_refused(store=redis.location, **flags)
 
@@ -494,6 +497,7 @@ def row(**changes):
     (row(tokens=b"\xff\xff\xff\x7f"), "store_failed"),
     (row(meta=b"m" * 100000), "store_failed"),
 ])
+@pytest.mark.builds("dev", "asan")
 def test_hostile_replies(fake, fooled, hostile, code):
     fake.hostile = hostile
     asked = fake.asked
@@ -525,6 +529,7 @@ def answering(fake, name, *replies):
         fake.answer = normal
 
 
+@pytest.mark.builds("dev", "asan")
 @pytest.mark.parametrize("reply", [b"lost", b"other", b"short"])
 def test_a_commit_that_was_cut_off_may_have_been_made(fake, fooled, reply):
     """The store hangs up on the commit, and then knows another version: perhaps behind this turn."""

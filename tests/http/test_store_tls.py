@@ -92,6 +92,7 @@ def test_a_store_that_comes_back(secured, certificate, server_factory):
     assert position(server, "returns") == held
 
 
+@pytest.mark.builds("dev", "asan")
 @needs_tls
 def test_who_is_not_believed(secured, certificate, tmp_path):
     other = Certificate(tmp_path, "other")
@@ -105,6 +106,7 @@ def test_who_is_not_believed(secured, certificate, tmp_path):
     assert "not accepted for 127.0.0.2" in told and "does not match" in told
 
 
+@pytest.mark.builds("dev", "asan")
 @needs_tls
 def test_a_certificate_that_has_ended(tmp_path):
     ended, port = Certificate(tmp_path, "ended", days=-1), harness.unused_port()
@@ -129,6 +131,7 @@ def test_a_store_that_asks_who_we_are(tmp_path, certificate, server_factory):
         redis.stop()
 
 
+@pytest.mark.builds("dev", "asan")
 @needs_tls
 def test_one_that_has_no_tls(own_redis_port):
     told = start_refused(store=f"rediss://127.0.0.1:{own_redis_port}")
@@ -143,6 +146,7 @@ def own_redis_port(tmp_path):
     redis.stop()
 
 
+@pytest.mark.builds("dev", "asan")
 @needs_tls
 def test_nothing_goes_to_whom_we_do_not_believe(certificate, tmp_path):
     """A password is not sent before the certificate is known to be the host's."""
@@ -166,6 +170,7 @@ def test_nothing_goes_to_whom_we_do_not_believe(certificate, tmp_path):
     assert heard and not any(b"hushhush" in some for some in heard)
 
 
+@pytest.mark.builds("dev", "asan")
 @needs_tls
 def test_a_greeting_that_never_ends(certificate):
     """One that sends a byte now and then: the greeting has its time all the same."""
@@ -228,5 +233,6 @@ def test_a_cluster_by_tls(tmp_path, certificate, server_factory):
     ({"store": "rediss://127.0.0.1:1", "store_cert": "/nowhere.pem", "store_key": "/nowhere.key"},
      "--store-cert /nowhere.pem, --store-key /nowhere.key: "),
 ])
+@pytest.mark.builds("dev", "asan")
 def test_files_that_cannot_be_used(flags, said):
     assert said in start_refused(**flags)

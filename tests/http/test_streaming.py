@@ -8,6 +8,9 @@ import pytest
 from harness import RawReply, read_frames, request_bytes, text_of
 from test_completions import LETTERS, PROMPT, byte
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one stream after another, but for what is marked
+threads = pytest.mark.builds("dev", "asan", "tsan")
+
 EURO = [byte(value) for value in "€".encode()]
 BROKEN = {str(token): 100 for token in [*EURO, byte(ord("a"))]}
 KEYS = {"id", "object", "created", "model", "system_fingerprint", "choices"}
@@ -47,6 +50,7 @@ def test_bytes_on_the_wire(server):
     assert b": ping" not in body and body.count(b"\n") == 12
 
 
+@threads
 def test_frames_come_while_tokens_are_made(server):
     """The first frame is there long before the last token."""
     with server.connect() as connection:
@@ -195,6 +199,7 @@ def test_echo_alone(server):
     assert frames[-1]["choices"][0]["finish_reason"] == "length"
 
 
+@threads
 def test_many_choices_in_one_stream(server):
     prompts = [PROMPT, "Another"]
     choices, frames = both(server, prompt=prompts, n=3, logit_bias=LETTERS, max_tokens=20)
@@ -213,6 +218,7 @@ def test_errors_before_the_first_frame_are_plain(server):
     assert json.loads(reply.content)["error"]["param"] == "temperature"
 
 
+@threads
 def test_connection_is_kept_after_a_stream(server):
     with server.connect() as connection:
         for _ in range(3):

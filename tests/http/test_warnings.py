@@ -9,6 +9,8 @@ import pytest
 
 from harness import RawReply, check_error, read_frames, request_bytes
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 CHAT = "/v1/chat/completions"
 PLAIN = "{% for m in messages %}{{ m.content }}\n{% endfor %}"  # takes nothing but messages
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {
