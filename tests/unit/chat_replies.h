@@ -20,8 +20,36 @@ static const struct chat_syntax SYNTAXES[] = {
      .format = CHAT_CALLS_XML},
     {.calls = {"<|tool_call_start|>", "<|tool_call_end|>"}, .format = CHAT_CALLS_PYTHON},
     {.calls = {"<function_calls>", "</function_calls>"}, .format = CHAT_CALLS_PYTHON},
+    {.calls = {"<|python_tag|>", ""}, .format = CHAT_CALLS_JSON, .bare = true},
+    {.calls = {"<|python_start|>", "<|python_end|>"}, .format = CHAT_CALLS_PYTHON, .bare = true},
+    {.calls = {"<tool_call>", ""}, .format = CHAT_CALLS_GLM},
+    {.calls = {"<invoke name=\"", ""}, .format = CHAT_CALLS_MINIMAX},
+    {.calls = {"<|tool_call>", "<tool_call|>"}, .format = CHAT_CALLS_GEMMA},
+    {.calls = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"}, .format = CHAT_CALLS_DEEPSEEK},
+    {.calls = {"<｜tool▁call▁begin｜>", "\n```<｜tool▁call▁end｜>"},
+     .format = CHAT_CALLS_DEEPSEEK_FENCED},
+    {.calls = {"<|tool_call_begin|>", "<|tool_call_end|>"}, .format = CHAT_CALLS_KIMI},
+    {.calls = {"[TOOL_CALLS]", ""}, .format = CHAT_CALLS_MISTRAL},
+    {.calls = {"[TOOL_CALLS]", ""}, .format = CHAT_CALLS_MISTRAL_IDS},
 };
-enum { HERMES, GRANITE, NEMOTRON, QWEN, LFM, OLMO, NUM_SYNTAXES };
+enum {
+    HERMES,
+    GRANITE,
+    NEMOTRON,
+    QWEN,
+    LFM,
+    OLMO,
+    LLAMA,
+    LLAMA4,
+    GLM,
+    MINIMAX,
+    GEMMA,
+    DEEPSEEK,
+    FENCED,
+    KIMI,
+    MISTRAL,
+    MISTRAL_IDS
+};
 
 struct result {
     struct chat_output output;
@@ -52,6 +80,11 @@ static inline bool same_text(const struct strbuf *a, const struct strbuf *b)
     return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
 }
 
+static inline bool same_id(const struct chat_call *a, const struct chat_call *b)
+{
+    return a->id && b->id ? strcmp(a->id, b->id) == 0 : a->id == b->id;
+}
+
 static inline void check_same(const struct result *a, const struct result *b, const char *text,
                               size_t first, size_t piece)
 {
@@ -61,7 +94,8 @@ static inline void check_same(const struct result *a, const struct result *b, co
                 a->reasoning_ends == b->reasoning_ends;
     for (size_t i = 0; i < x->count && same; i++)
         same = strcmp(x->items[i].name, y->items[i].name) == 0 &&
-               strcmp(x->items[i].arguments, y->items[i].arguments) == 0;
+               strcmp(x->items[i].arguments, y->items[i].arguments) == 0 &&
+               x->items[i].cut == y->items[i].cut && same_id(&x->items[i], &y->items[i]);
     cr_assert(same, "differs when cut after %zu, then every %zu: %s", first, piece, text);
 }
 
