@@ -7,6 +7,7 @@ import json
 import random
 
 import pytest
+from recital import EOS
 from test_chat_tools import FORMATS, Conversation, Reciting, calls_of, functions_of, gathered, is_json
 
 pytestmark = pytest.mark.builds("dev", "asan")
@@ -203,7 +204,8 @@ def test_demanded_as_the_model_writes_them(form):
             continue
         demanded = ask(form, number, tools=TOOLS, tool_choice="required", return_token_ids=True)
         assert calls_of(demanded["message"]) == given == calls_of(free["message"])
-        assert demanded["token_ids"] == free["token_ids"]
+        ids = [one["token_ids"] for one in (demanded, free)]  # a grammar that is at its end needs no EOS
+        assert [token for token in ids[0] if token != EOS] == [token for token in ids[1] if token != EOS]
         assert demanded["finish_reason"] == "tool_calls"
 
 
