@@ -288,9 +288,7 @@ static bool calls_of_table(struct chat_syntax *syntax, const struct rendered *in
         const struct chat_words *words = chat_words((enum chat_calls_format)i);
         if (!is_spelled(in, words) || in_answers(plain, words->open))
             continue;
-        syntax->format = (enum chat_calls_format)i;
-        snprintf(syntax->calls.open, CHAT_MARKER_SIZE, "%s", words->open);
-        snprintf(syntax->calls.close, CHAT_MARKER_SIZE, "%s", words->close);
+        chat_syntax_take(syntax, (enum chat_calls_format)i);
         return true;
     }
     return false;
@@ -550,6 +548,14 @@ void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
         spell(syntax->closing_tokens, CHAT_MARKER_SIZE, syntax->reasoning.close, tokenizer);
     syntax->num_call_tokens = find_tokens(syntax->call_tokens, CHAT_MOST_CALL_TOKENS,
                                           &syntax->calls, chat_words(syntax->format), tokenizer);
+}
+
+void chat_syntax_take(struct chat_syntax *syntax, enum chat_calls_format format)
+{
+    const struct chat_words *words = chat_words(format);
+    syntax->format = format;
+    snprintf(syntax->calls.open, CHAT_MARKER_SIZE, "%s", words->open);
+    snprintf(syntax->calls.close, CHAT_MARKER_SIZE, "%s", words->close);
 }
 
 const char *chat_syntax_format(const struct chat_syntax *syntax)

@@ -46,6 +46,9 @@ struct chat_syntax {
 void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
                       const struct chat_template *chat, const struct tokenizer *tokenizer);
 
+/* Takes a format that has markers of its own. */
+void chat_syntax_take(struct chat_syntax *syntax, enum chat_calls_format format);
+
 /* The title of its format. */
 const char *chat_syntax_format(const struct chat_syntax *syntax);
 

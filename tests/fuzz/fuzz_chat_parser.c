@@ -15,16 +15,19 @@ static const struct chat_syntax SYNTAXES[] = {
     {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", "</c>"}, .format = CHAT_CALLS_PYTHON},
     {.calls = {"<c>", ""}, .format = CHAT_CALLS_JSON, .bare = true},
     {.calls = {"<c>", "</c>"}, .format = CHAT_CALLS_PYTHON, .bare = true},
-    {.calls = {"<tool_call>", ""}, .format = CHAT_CALLS_GLM},
-    {.calls = {"<invoke name=\"", ""}, .format = CHAT_CALLS_MINIMAX},
-    {.calls = {"<|tool_call>", "<tool_call|>"}, .format = CHAT_CALLS_GEMMA},
-    {.calls = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"}, .format = CHAT_CALLS_DEEPSEEK},
-    {.calls = {"<｜tool▁call▁begin｜>", "\n```<｜tool▁call▁end｜>"},
-     .format = CHAT_CALLS_DEEPSEEK_FENCED},
-    {.calls = {"<|tool_call_begin|>", "<|tool_call_end|>"}, .format = CHAT_CALLS_KIMI},
-    {.calls = {"[TOOL_CALLS]", ""}, .format = CHAT_CALLS_MISTRAL_IDS},
 };
 enum { NUM_SYNTAXES = sizeof SYNTAXES / sizeof *SYNTAXES, PIECES = 16 };
+
+/* One of these, or of the formats of the table that have markers of their own. */
+static const struct chat_syntax *syntax_of(size_t number)
+{
+    static struct chat_syntax of_table;
+    number %= NUM_SYNTAXES + CHAT_CALLS_COUNT - CHAT_CALLS_GLM;
+    if (number < NUM_SYNTAXES)
+        return &SYNTAXES[number];
+    chat_syntax_take(&of_table, (enum chat_calls_format)(CHAT_CALLS_GLM + number - NUM_SYNTAXES));
+    return &of_table;
+}
 
 static const char TOOLS[] = "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
                             "{\"a\": {\"type\": [\"integer\", "
@@ -69,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || utf8_valid_length((const char *)data + 2, size - 2) < size - 2)
         return 0; /* no text of a model */
     size_t form = (data[0] & 3u) + 4u * (data[1] / PIECES);
-    struct chat_rules rules = {.syntax = &SYNTAXES[form % NUM_SYNTAXES],
+    struct chat_rules rules = {.syntax = syntax_of(form),
                                .reasoning = (data[0] & 4) && form < 4,
                                .inside = (data[0] & 12) == 12,
                                .calls = data[0] & 16,

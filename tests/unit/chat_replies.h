@@ -22,34 +22,29 @@ static const struct chat_syntax SYNTAXES[] = {
     {.calls = {"<function_calls>", "</function_calls>"}, .format = CHAT_CALLS_PYTHON},
     {.calls = {"<|python_tag|>", ""}, .format = CHAT_CALLS_JSON, .bare = true},
     {.calls = {"<|python_start|>", "<|python_end|>"}, .format = CHAT_CALLS_PYTHON, .bare = true},
-    {.calls = {"<tool_call>", ""}, .format = CHAT_CALLS_GLM},
-    {.calls = {"<invoke name=\"", ""}, .format = CHAT_CALLS_MINIMAX},
-    {.calls = {"<|tool_call>", "<tool_call|>"}, .format = CHAT_CALLS_GEMMA},
-    {.calls = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"}, .format = CHAT_CALLS_DEEPSEEK},
-    {.calls = {"<｜tool▁call▁begin｜>", "\n```<｜tool▁call▁end｜>"},
-     .format = CHAT_CALLS_DEEPSEEK_FENCED},
-    {.calls = {"<|tool_call_begin|>", "<|tool_call_end|>"}, .format = CHAT_CALLS_KIMI},
-    {.calls = {"[TOOL_CALLS]", ""}, .format = CHAT_CALLS_MISTRAL},
-    {.calls = {"[TOOL_CALLS]", ""}, .format = CHAT_CALLS_MISTRAL_IDS},
 };
+/* The first of these, then the formats of the table that have markers of their own. */
+enum { HERMES, GRANITE, NEMOTRON, QWEN, LFM, OLMO, LLAMA, LLAMA4, NUM_SYNTAXES };
 enum {
-    HERMES,
-    GRANITE,
-    NEMOTRON,
-    QWEN,
-    LFM,
-    OLMO,
-    LLAMA,
-    LLAMA4,
-    GLM,
+    GLM = NUM_SYNTAXES,
     MINIMAX,
     GEMMA,
     DEEPSEEK,
     FENCED,
     KIMI,
     MISTRAL,
-    MISTRAL_IDS
+    MISTRAL_IDS,
 };
+
+static inline const struct chat_syntax *syntax_of(int syntax)
+{
+    static struct chat_syntax of_table[CHAT_CALLS_COUNT];
+    if (syntax < NUM_SYNTAXES)
+        return &SYNTAXES[syntax];
+    struct chat_syntax *made = &of_table[syntax - NUM_SYNTAXES];
+    chat_syntax_take(made, (enum chat_calls_format)(CHAT_CALLS_GLM + syntax - NUM_SYNTAXES));
+    return made;
+}
 
 struct result {
     struct chat_output output;
@@ -145,7 +140,7 @@ static inline void expect(const struct chat_rules *rules, const char *text, cons
 /* Rules of a request with these tools. */
 static inline struct chat_rules rules_of(int syntax, const char *tools)
 {
-    struct chat_rules rules = {.syntax = &SYNTAXES[syntax], .calls = true};
+    struct chat_rules rules = {.syntax = syntax_of(syntax), .calls = true};
     struct api_error err = {0};
     json_t *list = json_loads(tools, 0, NULL);
     cr_assert(list);
