@@ -179,10 +179,13 @@ static int take_messages(json_t *context, const struct jinja *template,
         return -1;
     const struct chat_forms forms = {.parts = jinja_mentions(template, "text"),
                                      .developer = jinja_mentions(template, "developer"),
+                                     .texts = syntax && syntax->texts,
                                      .broken = syntax && syntax->broken};
     json_t *messages = chat_messages(all, &forms, &what->broken, err);
     json_decref(all);
-    if (!messages || (what->continues && chat_messages_mark_last(messages, err)) ||
+    if (!messages ||
+        (syntax && chat_ids_take(messages, syntax->ids, chat_words(syntax->format), err)) ||
+        (what->continues && chat_messages_mark_last(messages, err)) ||
         (what->mark && chat_messages_mark_all(messages, what->mark, err))) {
         json_decref(messages);
         return -1;

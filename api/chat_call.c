@@ -12,6 +12,7 @@ void chat_calls_cut(struct chat_calls *calls, size_t first)
 {
     for (size_t i = first; i < calls->count; i++) {
         free(calls->items[i].name);
+        free(calls->items[i].id);
         free(calls->items[i].arguments);
     }
     if (first < calls->count)
@@ -149,6 +150,14 @@ int chat_calls_begin(struct chat_calls *calls, const char *name, size_t name_len
         return -1;
     calls->items[calls->count - 1].open = true;
     return 0;
+}
+
+int chat_calls_identify(struct chat_calls *calls, const char *id, size_t length)
+{
+    struct chat_call *last = &calls->items[calls->count - 1];
+    free(last->id);
+    last->id = copy(id, length);
+    return last->id ? 0 : -1;
 }
 
 /* The call that is open: of this list, or of one before it. */

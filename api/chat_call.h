@@ -4,6 +4,7 @@
 #ifndef API_CHAT_CALL_H
 #define API_CHAT_CALL_H
 
+#include "api/chat_words.h"
 #include "api/errors.h"
 
 #include <jansson.h>
@@ -13,14 +14,13 @@
 
 struct chat_types;
 
-enum chat_calls_format { CHAT_CALLS_NONE, CHAT_CALLS_JSON, CHAT_CALLS_XML, CHAT_CALLS_PYTHON };
-
 /* A call, or what is new of one. */
 struct chat_call {
     char *name; /* [name_length], UTF-8, and a NUL; NULL: the call before goes on */
     size_t name_length;
     char *arguments; /* [arguments_length]: a JSON object, or a part of its text, and a NUL */
     size_t arguments_length, capacity;
+    char *id;  /* that the model wrote, and a NUL; NULL: none */
     size_t at; /* bytes of the content before it, of what came with it (chat_parser.h) */
     bool open; /* more of its arguments comes */
     bool cut;  /* it was cut off: the arguments are no JSON */
@@ -52,6 +52,7 @@ enum chat_telling { CHAT_TELLING_OPEN, CHAT_TELLING_WHOLE, CHAT_TELLING_PARTS };
 
 /* How far a body has been looked at. Zero-initialise; chat_scan_clear frees. */
 struct chat_scan {
+    const struct chat_words *words;
     size_t at;      /* bytes that need no second look */
     int phase;      /* the format's own */
     int depth;      /* JSON; Python: of a value */
@@ -71,6 +72,7 @@ struct chat_scan {
     bool inside, held;    /* JSON: in its arguments; and in a value that is told when it is whole */
     int digits;           /* JSON: of an escape, that are to come */
     unsigned unit;        /* JSON: the escape so far */
+    bool named;           /* JSON: only the arguments are, behind the name */
     bool half;            /* JSON: the second half of a character must follow */
     char quote;           /* Python: of the string; 0: none */
 };
@@ -78,8 +80,9 @@ void chat_scan_clear(struct chat_scan *scan);
 
 /* What a body is read as. */
 struct chat_reading {
-    enum chat_calls_format format;
-    const char *close;              /* the closing marker; "": there is none */
+    const struct chat_words *words;
+    const char *close; /* the closing marker; "": there is none */
+    bool bare;         /* without its markers: a call of the request's tools, or none */
     const struct chat_types *types; /* of the request's tools */
     struct chat_calls *calls;       /* where those go that are told in parts */
 };
@@ -116,6 +119,14 @@ static inline size_t chat_calls_trim(const char *text, size_t begin, size_t end)
     return end;
 }
 
+/* The word without the white space that it begins with. */
+static inline const char *chat_calls_bare_word(const char *word)
+{
+    while (chat_calls_space(*word))
+        word++;
+    return word;
+}
+
 /* What the text at body[at] is to `word`. */
 enum chat_match { CHAT_MATCH_NO, CHAT_MATCH_BEGINS, CHAT_MATCH_WHOLE };
 enum chat_match chat_calls_match(const char *body, size_t length, size_t at, const char *word);
@@ -131,6 +142,8 @@ json_t *chat_calls_value(const char *text, size_t length, bool *failed);
  * deep. Where keys may come again they are written anew. 0: it is none, 1: added, -1: no memory. */
 int chat_calls_add(struct chat_calls *calls, const char *name, size_t name_length,
                    const char *arguments, size_t arguments_length);
+/* Gives the last call an id. -1: no memory. */
+int chat_calls_identify(struct chat_calls *calls, const char *id, size_t length);
 /* Adds one that was cut off, with what there is of its arguments. */
 int chat_calls_add_cut(struct chat_calls *calls, const char *name, size_t name_length,
                        const char *arguments, size_t arguments_length);

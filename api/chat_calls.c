@@ -17,6 +17,7 @@ static enum chat_scan_result expect_close(struct chat_scan *scan, const char *cl
         return CHAT_SCAN_CALL;
     scan->at = chat_calls_skip(body, length, scan->at);
     *used = scan->at;
+    close = chat_calls_bare_word(close);
     switch (chat_calls_match(body, length, scan->at, close)) {
     case CHAT_MATCH_WHOLE:
         *used += strlen(close);
@@ -29,22 +30,45 @@ static enum chat_scan_result expect_close(struct chat_scan *scan, const char *cl
     }
 }
 
+static enum chat_scan_result scan_body(struct chat_scan *scan, const struct chat_reading *reading,
+                                       const char *body, size_t length, bool last)
+{
+    switch (reading->words->kind) {
+    case CHAT_KIND_JSON:
+        return chat_calls_json_scan(scan, reading, body, length);
+    case CHAT_KIND_NAMED:
+        return chat_calls_named_scan(scan, reading, body, length);
+    case CHAT_KIND_XML:
+        return chat_calls_xml_scan(scan, reading, body, length);
+    default:
+        return chat_calls_python_scan(scan, reading, body, length, last);
+    }
+}
+
 enum chat_scan_result chat_scan_push(struct chat_scan *scan, const struct chat_reading *reading,
                                      const char *body, size_t length, bool last, size_t *used)
 {
     enum chat_scan_result result = CHAT_SCAN_CALL;
-    if (scan->end == 0) {
-        if (reading->format == CHAT_CALLS_JSON)
-            result = chat_calls_json_scan(scan, reading, body, length);
-        else if (reading->format == CHAT_CALLS_XML)
-            result = chat_calls_xml_scan(scan, reading, body, length);
-        else
-            result = chat_calls_python_scan(scan, reading, body, length, last);
-    }
+    scan->words = reading->words;
+    if (scan->end == 0)
+        result = scan_body(scan, reading, body, length, last);
     if (result == CHAT_SCAN_CALL)
         return expect_close(scan, reading->close, body, length, last, used);
     *used = result == CHAT_SCAN_TEXT ? scan->at : length;
     return result == CHAT_SCAN_OPEN && last ? CHAT_SCAN_TEXT : result;
+}
+
+static int cut_body(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
+                    size_t used)
+{
+    switch (reading->words->kind) {
+    case CHAT_KIND_XML:
+        return chat_calls_xml_cut(scan, reading, body, used);
+    case CHAT_KIND_PYTHON:
+        return chat_calls_python_cut(scan, reading, body, used);
+    default:
+        return chat_calls_json_cut(scan, reading, body, used);
+    }
 }
 
 int chat_calls_told(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
@@ -55,10 +79,7 @@ int chat_calls_told(struct chat_scan *scan, const struct chat_reading *reading, 
         return 0;
     scan->open = false;
     if (!whole)
-        result = reading->format == CHAT_CALLS_JSON ? chat_calls_json_cut(scan, reading, body, used)
-                 : reading->format == CHAT_CALLS_XML
-                     ? chat_calls_xml_cut(scan, reading, body, used)
-                     : chat_calls_python_cut(scan, reading, body, used);
+        result = cut_body(scan, reading, body, used);
     return result || chat_calls_end(reading->calls, !whole) ? -1 : 0;
 }
 
@@ -78,13 +99,26 @@ int chat_calls_fit(struct chat_call *call, const struct chat_types *types)
     return result;
 }
 
-int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
-                    const struct chat_scan *scan, const char *body, const struct chat_types *types)
+static int read_body(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                     const struct chat_types *types)
+{
+    switch (scan->words->kind) {
+    case CHAT_KIND_JSON:
+        return chat_calls_json_read(calls, body, scan->end);
+    case CHAT_KIND_NAMED:
+        return chat_calls_named_read(calls, scan->words, body, scan->end);
+    case CHAT_KIND_XML:
+        return chat_calls_xml_read(calls, scan, body, types);
+    default:
+        return chat_calls_python_read(calls, scan->words, body, scan->end);
+    }
+}
+
+int chat_calls_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                    const struct chat_types *types)
 {
     size_t before = calls->count;
-    int result = format == CHAT_CALLS_JSON  ? chat_calls_json_read(calls, body, scan->end)
-                 : format == CHAT_CALLS_XML ? chat_calls_xml_read(calls, scan, body, types)
-                                            : chat_calls_python_read(calls, body, scan->end);
+    int result = read_body(calls, scan, body, types);
     for (size_t i = before; i < calls->count && result > 0; i++)
         result = chat_calls_fit(&calls->items[i], types) ? -1 : result;
     if (result <= 0)
@@ -92,35 +126,51 @@ int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
     return result;
 }
 
-int chat_calls_read_cut(struct chat_calls *calls, enum chat_calls_format format,
-                        const struct chat_scan *scan, const char *body, size_t length,
-                        const struct chat_types *types)
+static int read_cut_body(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                         size_t length, const struct chat_types *types)
 {
-    int result = format == CHAT_CALLS_JSON ? chat_calls_json_read_cut(calls, body, length)
-                 : format == CHAT_CALLS_XML
-                     ? chat_calls_xml_read_cut(calls, scan, body, length, types)
-                     : chat_calls_python_read_cut(calls, body, length);
-    return result < 0 ? -1 : 0;
+    switch (scan->words->kind) {
+    case CHAT_KIND_JSON:
+        return chat_calls_json_read_cut(calls, body, length);
+    case CHAT_KIND_NAMED:
+        return chat_calls_named_read_cut(calls, scan->words, body, length);
+    case CHAT_KIND_XML:
+        return chat_calls_xml_read_cut(calls, scan, body, length, types);
+    default:
+        return chat_calls_python_read_cut(calls, scan->words, body, length);
+    }
+}
+
+int chat_calls_read_cut(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                        size_t length, const struct chat_types *types)
+{
+    return read_cut_body(calls, scan, body, length, types) < 0 ? -1 : 0;
 }
 
 size_t chat_calls_find(enum chat_calls_format format, const char *text, size_t length,
                        struct chat_part within, const struct chat_types *types, bool *whole)
 {
+    const struct chat_words *words = chat_words(format);
     *whole = false;
-    return format == CHAT_CALLS_XML ? chat_calls_xml_find(text, length, within, types, whole)
-                                    : within.end;
+    return words->kind == CHAT_KIND_XML
+               ? chat_calls_xml_find(words, text, length, within, types, whole)
+               : within.end;
 }
 
-bool chat_calls_alone(enum chat_calls_format format, const struct chat_scan *scan, const char *body,
+bool chat_calls_alone(const struct chat_scan *scan, const char *body,
                       const struct chat_types *types)
 {
-    return format == CHAT_CALLS_XML && chat_calls_xml_alone(scan, body, types);
+    return scan->words->kind == CHAT_KIND_XML && chat_calls_xml_alone(scan, body, types);
 }
 
 size_t chat_calls_most(enum chat_calls_format format, const char *text, size_t length)
 {
     /* Each call has one. */
-    const char byte = format == CHAT_CALLS_JSON ? '{' : format == CHAT_CALLS_XML ? '=' : '(';
+    const struct chat_words *words = chat_words(format);
+    const char byte = words->kind == CHAT_KIND_JSON     ? '{'
+                      : words->kind == CHAT_KIND_PYTHON ? words->behind[0]
+                      : words->open                     ? words->open[0]
+                                                        : '=';
     size_t count = 0;
     for (size_t i = 0; i < length && format != CHAT_CALLS_NONE; i++)
         count += text[i] == byte;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls as models write them: where a call ends in a text that grows, and what it says.
  *
- * A call stands between two markers (chat_syntax.h). Its body is one of
- *   JSON    {"name": ..., "arguments": {...}}, or a list of these
- *   XML     <function=NAME> <parameter=KEY>value</parameter>... </function>; the markers may be
- *           missing if a tool has that name: models that write this leave them out
- *   Python  [name(key=value, ...), ...], the brackets are optional
+ * A call stands between two markers (chat_syntax.h), and is spelled as chat_words.h has it. The
+ * markers of XML may be missing if a tool has its name: models that write it leave them out.
  * All of it was written by a model: each byte is looked at once, nesting is bounded, and what is
  * not a call as a whole is none. */
 #ifndef API_CHAT_CALLS_H
@@ -26,21 +23,20 @@ int chat_calls_told(struct chat_scan *scan, const struct chat_reading *reading, 
 
 /* Of bodies that are told as a whole. Adds the calls of one whose end was found, with values as the
  * tools ask for them. 0: it is none, nothing is added; 1: it is; -1: no memory. */
-int chat_calls_read(struct chat_calls *calls, enum chat_calls_format format,
-                    const struct chat_scan *scan, const char *body, const struct chat_types *types);
+int chat_calls_read(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                    const struct chat_types *types);
 
 /* Adds those of a body [length] that was cut off; the last one's arguments end where the text does.
  * -1: no memory. */
-int chat_calls_read_cut(struct chat_calls *calls, enum chat_calls_format format,
-                        const struct chat_scan *scan, const char *body, size_t length,
-                        const struct chat_types *types);
+int chat_calls_read_cut(struct chat_calls *calls, const struct chat_scan *scan, const char *body,
+                        size_t length, const struct chat_types *types);
 
 /* Where in text [length], in that part of it, a call without a marker begins, or may begin if more
  * text comes; within.end: nowhere. *whole: it begins. */
 size_t chat_calls_find(enum chat_calls_format format, const char *text, size_t length,
                        struct chat_part within, const struct chat_types *types, bool *whole);
 /* Whether what was scanned is a call up to scan->end, without a closing marker. */
-bool chat_calls_alone(enum chat_calls_format format, const struct chat_scan *scan, const char *body,
+bool chat_calls_alone(const struct chat_scan *scan, const char *body,
                       const struct chat_types *types);
 
 /* No more calls than so many are in the text. */

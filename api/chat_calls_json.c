@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tool calls in JSON: one object with name and arguments, or a list of such objects. */
+/* Tool calls in JSON: one object with name and arguments, or a list of such objects; and the
+ * arguments of a call whose name stands before them (chat_calls_named.c). */
 #include "api/chat_formats.h"
 #include "api/chat_values.h"
 #include "api/strbuf.h"
@@ -320,10 +321,10 @@ int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t leng
 /* Telling. Of a call in JSON the arguments are told as they are written, but for values that the
  * tool's schema wants otherwise: these, numbers and words are told when they are whole. */
 
-/* The depth of a call's members. */
+/* The depth of a call's members; of arguments alone. */
 static int level(const struct chat_scan *scan)
 {
-    return scan->lists & 1 ? 2 : 1;
+    return scan->named ? 0 : scan->lists & 1 ? 2 : 1;
 }
 
 static bool is_key(const struct chat_scan *scan, const char *body, const char *name)
@@ -429,6 +430,17 @@ static enum chat_scan_result end_object(struct chat_scan *scan, const struct cha
     return read < 0 ? CHAT_SCAN_NO_MEMORY : read == 0 ? CHAT_SCAN_TEXT : CHAT_SCAN_CALL;
 }
 
+/* Whether a call may have the member where nothing else says that it is one. */
+static bool is_member(const struct chat_scan *scan, const char *body)
+{
+    static const char *const NAMES[] = {"name",       "tool_name", "arguments",
+                                        "parameters", "type",      "id"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (is_key(scan, body, NAMES[i]))
+            return true;
+    return false;
+}
+
 /* What ends before body[end]: a value at the depth that the scan has. */
 static enum chat_scan_result end_value(struct chat_scan *scan, const struct chat_reading *reading,
                                        const char *body, size_t end)
@@ -444,6 +456,8 @@ static enum chat_scan_result end_value(struct chat_scan *scan, const struct chat
         } else if (!scan->open && !scan->name &&
                    (is_key(scan, body, "name") || is_key(scan, body, "tool_name"))) {
             well = take_name(scan, reading, body, end);
+            if (well && reading->bare && !scan->name)
+                return CHAT_SCAN_TEXT;
         }
     } else if (depth == calls + 1 && scan->inside) {
         well = end_argument(scan, reading, body, end);
@@ -452,19 +466,24 @@ static enum chat_scan_result end_value(struct chat_scan *scan, const struct chat
 }
 
 /* A byte of a value has come that begins it. */
-static bool note_value(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
-                       int depth)
+static enum chat_scan_result note_value(struct chat_scan *scan, const struct chat_reading *reading,
+                                        const char *body, int depth)
 {
     int calls = level(scan);
+    bool well = true;
     if (scan->phase == WORD)
         scan->word = scan->at;
     if (depth == calls - 1)
         scan->object = scan->at;
-    if (depth != calls && !(depth == calls + 1 && scan->inside))
-        return true;
-    scan->value = scan->at;
-    return depth == calls ? begin_arguments(scan, reading, body)
-                          : begin_argument(scan, reading, body);
+    if (reading->bare && !scan->named &&
+        (depth == 0 ? in_list(scan) : depth == 1 && !is_member(scan, body)))
+        return CHAT_SCAN_TEXT;
+    if (depth == calls || (depth == calls + 1 && scan->inside)) {
+        scan->value = scan->at;
+        well = depth == calls ? begin_arguments(scan, reading, body)
+                              : begin_argument(scan, reading, body);
+    }
+    return well ? CHAT_SCAN_CALL : CHAT_SCAN_NO_MEMORY;
 }
 
 /* Whether what is_word takes is a number or a word of JSON's. */
@@ -513,7 +532,7 @@ static enum chat_scan_result take_byte(struct chat_scan *scan, const struct chat
             scan->key.end = scan->at + 1;
     } else if ((phase == BEFORE || phase == VALUE || phase == FIRST_ITEM) &&
                (scan->depth > depth || scan->phase == STRING || scan->phase == WORD)) {
-        return note_value(scan, reading, body, depth) ? CHAT_SCAN_CALL : CHAT_SCAN_NO_MEMORY;
+        return note_value(scan, reading, body, depth);
     }
     if (scan->depth < depth || (phase == STRING && scan->phase == NEXT))
         return end_value(scan, reading, body, scan->at + 1);

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tool calls in Qwen3-Coder's XML. Values are bare text: the request's tools say of what type. */
+/* Tool calls in XML, of any words. Values are bare text: the request's tools say of what type. */
 #include "api/chat_formats.h"
 #include "api/chat_values.h"
 #include "api/request.h"
 #include "api/strbuf.h"
 #include "engine/text/buffer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char FUNCTION[] = "<function=", FUNCTION_END[] = "</function>";
-static const char PARAMETER[] = "<parameter=", PARAMETER_END[] = "</parameter>";
-
-enum phase { OPENING, NAME, BETWEEN, KEY, CONTENT };
+enum phase { OPENING, NAME, BETWEEN, KEY, VALUE, CONTENT };
 /* Bytes of a name or key; of the white space between the end of a value and what follows. */
-enum { MOST_NAME = 256, MOST_SPACE = 64 };
+enum { MOST_NAME = 256, MOST_SPACE = 64, MOST_END = 64 };
 
 static int add_part(struct chat_scan *scan, size_t begin, size_t end)
 {
@@ -46,67 +44,100 @@ static enum chat_scan_result go_on(enum chat_match match, struct chat_scan *scan
                                         : CHAT_SCAN_TEXT;
 }
 
-/* Where the > of the name at body[at] is, or `length`. SIZE_MAX: it is no name. */
-static size_t name_end(const char *body, size_t length, size_t at)
+/* Whether what ends a name comes at body[at]: the word, or for a word of white space any, or a tag.
+ */
+static enum chat_match ends_name(const char *body, size_t length, size_t at, const char *word)
 {
-    size_t end = at;
-    while (end < length && end - at <= MOST_NAME && body[end] != '>')
-        if (body[end] == '<' || body[end] == '\n' || !body[end++])
-            return SIZE_MAX;
-    return end - at > MOST_NAME || (end < length && end == at) ? SIZE_MAX : end;
+    bool blank = !*chat_calls_bare_word(word);
+    if (blank)
+        return chat_calls_space(body[at]) || body[at] == '<' ? CHAT_MATCH_WHOLE : CHAT_MATCH_NO;
+    return chat_calls_match(body, length, at, word);
 }
 
-/* A name up to its >. */
-static enum chat_scan_result take_name(struct chat_scan *scan, const char *body, size_t length,
-                                       int phase)
+/* Where the word behind the name at body[at] begins; *match: what is there. SIZE_MAX: it is no
+ * name.
+ */
+static size_t name_end(const char *body, size_t length, size_t at, const char *word,
+                       enum chat_match *match)
 {
-    size_t end = name_end(body, length, scan->at);
+    size_t end = at;
+    const char *barred = *chat_calls_bare_word(word) ? "<\n" : "<{\n";
+    *match = CHAT_MATCH_BEGINS;
+    for (; end < length && end - at <= MOST_NAME; end++) {
+        *match = ends_name(body, length, end, word);
+        if (*match != CHAT_MATCH_NO)
+            return end > at || *match == CHAT_MATCH_BEGINS ? end : SIZE_MAX;
+        if (strchr(barred, body[end])) /* or a NUL */
+            return SIZE_MAX;
+        *match = CHAT_MATCH_BEGINS;
+    }
+    return end - at > MOST_NAME ? SIZE_MAX : end;
+}
+
+/* A name up to the word behind it. */
+static enum chat_scan_result take_name(struct chat_scan *scan, const char *body, size_t length,
+                                       const char *word, int phase)
+{
+    enum chat_match match;
+    size_t end = name_end(body, length, scan->at, word, &match);
     if (end == SIZE_MAX)
         return CHAT_SCAN_TEXT;
-    if (end == length)
+    if (match == CHAT_MATCH_BEGINS)
         return CHAT_SCAN_OPEN;
     if (add_part(scan, scan->at, end))
         return CHAT_SCAN_NO_MEMORY;
-    scan->at = end + 1;
+    scan->at = end + strlen(chat_calls_bare_word(word));
     scan->phase = phase;
     return CHAT_SCAN_CALL;
+}
+
+/* What stands before a value, if the format has such a word. */
+static enum chat_scan_result take_value(struct chat_scan *scan, const char *body, size_t length)
+{
+    enum chat_match match = CHAT_MATCH_WHOLE;
+    if (*scan->words->value)
+        match = take_word(scan, body, length, scan->words->value);
+    scan->value = scan->at;
+    return go_on(match, scan, CONTENT);
 }
 
 /* Between the parameters: the next one, or the end. */
 static enum chat_scan_result between(struct chat_scan *scan, const char *body, size_t length)
 {
-    enum chat_match match = take_word(scan, body, length, PARAMETER);
+    enum chat_match match = take_word(scan, body, length, scan->words->key);
     if (match != CHAT_MATCH_NO)
         return go_on(match, scan, KEY);
-    match = take_word(scan, body, length, FUNCTION_END);
+    match = take_word(scan, body, length, scan->words->end);
     if (match == CHAT_MATCH_WHOLE)
         scan->end = scan->at;
     return go_on(match, scan, BETWEEN);
 }
 
 /* What follows an end of a parameter at body[at]: a value that holds one itself goes on. */
-static enum chat_match follows(const char *body, size_t length, size_t at)
+static enum chat_match follows(const struct chat_words *words, const char *body, size_t length,
+                               size_t at)
 {
     size_t limit = length - at < MOST_SPACE ? length : at + MOST_SPACE;
     at = chat_calls_skip(body, limit, at);
-    enum chat_match parameter = chat_calls_match(body, length, at, PARAMETER);
-    enum chat_match end = chat_calls_match(body, length, at, FUNCTION_END);
+    enum chat_match parameter = chat_calls_match(body, length, at, words->key);
+    enum chat_match end = chat_calls_match(body, length, at, words->end);
     return parameter > end ? parameter : end;
 }
 
-/* A value begins where the last key's > was. */
+/* A value, which begins at scan->value. */
 static enum chat_scan_result content(struct chat_scan *scan, const char *body, size_t length)
 {
-    size_t begin = scan->parts[scan->num_parts - 1].end + 1, marker = strlen(PARAMETER_END);
+    const char *value_end = scan->words->value_end;
+    size_t begin = scan->value, marker = strlen(value_end);
     for (;;) {
-        const char *found = memmem(body + scan->at, length - scan->at, PARAMETER_END, marker);
+        const char *found = memmem(body + scan->at, length - scan->at, value_end, marker);
         if (!found) {
             size_t kept = length - begin < marker ? length - begin : marker;
             scan->at = scan->at > length - kept ? scan->at : length - kept;
             return CHAT_SCAN_OPEN;
         }
         scan->at = (size_t)(found - body);
-        switch (follows(body, length, scan->at + marker)) {
+        switch (follows(scan->words, body, length, scan->at + marker)) {
         case CHAT_MATCH_NO:
             scan->at++;
             continue;
@@ -124,22 +155,27 @@ static enum chat_scan_result content(struct chat_scan *scan, const char *body, s
 
 /* Functions without a marker before them. */
 
-size_t chat_calls_xml_find(const char *text, size_t length, struct chat_part within,
-                           const struct chat_types *types, bool *whole)
+size_t chat_calls_xml_find(const struct chat_words *words, const char *text, size_t length,
+                           struct chat_part within, const struct chat_types *types, bool *whole)
 {
     *whole = false;
+    if (!*words->before)
+        return within.end;
     for (size_t at = within.begin; at < within.end; at++) {
         const char *tag = memchr(text + at, '<', within.end - at);
         if (!tag)
             return within.end;
         at = (size_t)(tag - text);
-        enum chat_match match = chat_calls_match(text, length, at, FUNCTION);
+        enum chat_match match = chat_calls_match(text, length, at, words->before);
         if (match == CHAT_MATCH_BEGINS)
             return at;
-        size_t name = at + sizeof FUNCTION - 1;
-        size_t end = match == CHAT_MATCH_WHOLE ? name_end(text, length, name) : SIZE_MAX;
-        *whole = end < length && chat_types_knows(types, text + name, end - name);
-        if (*whole || end == length)
+        size_t name = at + strlen(words->before), end = SIZE_MAX;
+        if (match == CHAT_MATCH_WHOLE)
+            end = name_end(text, length, name, words->behind, &match);
+        if (end == SIZE_MAX)
+            continue;
+        *whole = match == CHAT_MATCH_WHOLE && chat_types_knows(types, text + name, end - name);
+        if (*whole || match == CHAT_MATCH_BEGINS)
             return at;
     }
     return within.end;
@@ -155,8 +191,11 @@ bool chat_calls_xml_alone(const struct chat_scan *scan, const char *body,
 /* Reading. */
 
 /* The value without the newlines that the format puts around it. */
-static struct chat_part trimmed(const char *body, struct chat_part part)
+static struct chat_part trimmed(const struct chat_words *words, const char *body,
+                                struct chat_part part)
 {
+    if (!words->lines)
+        return part;
     if (part.begin < part.end && body[part.begin] == '\n')
         part.begin++;
     if (part.begin < part.end && body[part.end - 1] == '\n')
@@ -249,7 +288,7 @@ static void write_members(const struct chat_calls *calls, struct strbuf *out,
         write_key(out, scan, body, i);
         if (i + 1 == scan->num_parts)
             return;
-        struct chat_part value = trimmed(body, scan->parts[i + 1]);
+        struct chat_part value = trimmed(scan->words, body, scan->parts[i + 1]);
         write_value(calls, out, body + value.begin, value.end - value.begin,
                     kinds_of_key(scan, body, i, types));
     }
@@ -267,12 +306,14 @@ static void write_inner(struct strbuf *out, const char *text, size_t length)
 }
 
 /* Where the value body[begin..length], which is cut off, ends: without a part of its end. */
-static size_t begun_end(const char *body, size_t begin, size_t length)
+static size_t begun_end(const struct chat_words *words, const char *body, size_t begin,
+                        size_t length)
 {
-    static const char END[] = "\n</parameter>";
-    size_t size = sizeof END - 1;
+    char end[MOST_END];
+    size_t size =
+        (size_t)snprintf(end, sizeof end, "%s%s", words->lines ? "\n" : "", words->value_end);
     size = size < length - begin ? size : length - begin;
-    while (size > 0 && memcmp(body + length - size, END, size) != 0)
+    while (size > 0 && memcmp(body + length - size, end, size) != 0)
         size--;
     return length - size;
 }
@@ -283,15 +324,16 @@ static void write_begun(const struct chat_calls *calls, struct strbuf *out,
                         const struct chat_scan *scan, const char *body, size_t length,
                         const struct chat_types *types)
 {
-    size_t begin = scan->parts[scan->num_parts - 1].end + 1;
+    const struct chat_words *words = scan->words;
+    size_t begin = scan->value;
     unsigned kinds = kinds_of_key(scan, body, scan->num_parts - 1, types);
-    if (chat_calls_match(body, length, scan->at, PARAMETER_END) == CHAT_MATCH_WHOLE) {
-        struct chat_part value = trimmed(body, (struct chat_part){begin, scan->at});
+    if (chat_calls_match(body, length, scan->at, words->value_end) == CHAT_MATCH_WHOLE) {
+        struct chat_part value = trimmed(words, body, (struct chat_part){begin, scan->at});
         write_value(calls, out, body + value.begin, value.end - value.begin, kinds);
         return;
     }
-    begin += begin < length && body[begin] == '\n';
-    size_t end = begun_end(body, begin, length);
+    begin += words->lines && begin < length && body[begin] == '\n';
+    size_t end = begun_end(words, body, begin, length);
     if (kinds & CHAT_STRING)
         strbuf_puts(out, "\"");
     if (kinds & CHAT_STRING)
@@ -308,7 +350,7 @@ int chat_calls_xml_read_cut(struct chat_calls *calls, const struct chat_scan *sc
     if (scan->num_parts == 0)
         return 0;
     write_members(calls, &out, scan, body, types);
-    if (scan->num_parts % 2 == 0)
+    if (scan->phase == CONTENT)
         write_begun(calls, &out, scan, body, length, types);
     int result = out.failed ? -1
                             : chat_calls_add_cut(calls, body + name->begin, name->end - name->begin,
@@ -333,15 +375,15 @@ int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, 
 
 /* Telling. A value that can only be a string is told as it comes, others when they are whole. */
 
-/* Where the value of the last key begins, if its text is told as it comes; else SIZE_MAX. Begins to
- * tell it. */
+/* Where the value of a key begins, which is at body[begin], if its text is told as it comes; else
+ * SIZE_MAX. Begins to tell it. */
 static size_t begin_string(struct chat_scan *scan, const struct chat_reading *reading,
-                           const char *body, size_t length, size_t key, struct strbuf *out)
+                           const char *body, struct chat_part value, size_t key, struct strbuf *out)
 {
-    size_t begin = scan->parts[key].end + 1;
+    size_t begin = value.begin;
     if (kinds_of_key(scan, body, key, reading->types) != CHAT_STRING)
         return SIZE_MAX;
-    begin += begin < length && body[begin] == '\n';
+    begin += scan->words->lines && begin < value.end && body[begin] == '\n';
     if (scan->told >= begin)
         return scan->told;
     strbuf_puts(out, "\"");
@@ -352,8 +394,9 @@ static size_t begin_string(struct chat_scan *scan, const struct chat_reading *re
 static void tell_value(struct chat_scan *scan, const struct chat_reading *reading, const char *body,
                        size_t key, struct strbuf *out)
 {
-    struct chat_part value = trimmed(body, scan->parts[key + 1]);
-    size_t from = begin_string(scan, reading, body, value.end, key, out);
+    struct chat_part value = trimmed(scan->words, body, scan->parts[key + 1]);
+    struct chat_part written_as = {scan->parts[key + 1].begin, value.end};
+    size_t from = begin_string(scan, reading, body, written_as, key, out);
     if (from != SIZE_MAX) {
         write_inner(out, body + from, value.end > from ? value.end - from : 0);
         strbuf_puts(out, "\"");
@@ -378,9 +421,10 @@ static void tell_begun(struct chat_scan *scan, const struct chat_reading *readin
                        size_t length, struct strbuf *out)
 {
     size_t key = scan->num_parts - 1, end = scan->at;
-    if (scan->parts[key].end + 1 == length)
+    struct chat_part value = {scan->value, length};
+    if (scan->value == length)
         return;
-    size_t from = begin_string(scan, reading, body, length, key, out);
+    size_t from = begin_string(scan, reading, body, value, key, out);
     end -= end > 0 && body[end - 1] == '\n';
     while (end > 0 && end < length && (body[end] & 0xC0) == 0x80)
         end--;
@@ -429,13 +473,14 @@ int chat_calls_xml_cut(struct chat_scan *scan, const struct chat_reading *readin
     if (scan->phase != CONTENT)
         return 0;
     size_t key = scan->num_parts - 1, from, end = scan->at;
-    const struct chat_part value = {scan->parts[key].end + 1, end};
-    bool ended = chat_calls_match(body, length, scan->at, PARAMETER_END) == CHAT_MATCH_WHOLE;
-    from = begin_string(scan, reading, body, length, key, &out);
+    const struct chat_words *words = scan->words;
+    const struct chat_part value = {scan->value, end};
+    bool ended = chat_calls_match(body, length, scan->at, words->value_end) == CHAT_MATCH_WHOLE;
+    from = begin_string(scan, reading, body, (struct chat_part){scan->value, length}, key, &out);
     if (from == SIZE_MAX) {
         write_begun(reading->calls, &out, scan, body, length, reading->types);
     } else {
-        end = ended ? trimmed(body, value).end : begun_end(body, from, length);
+        end = ended ? trimmed(words, body, value).end : begun_end(words, body, from, length);
         write_inner(&out, body + from, end > from ? end - from : 0);
         strbuf_puts(&out, ended ? "\"" : "");
     }
@@ -450,13 +495,15 @@ static enum chat_scan_result step(struct chat_scan *scan, const char *body, size
 {
     switch (scan->phase) {
     case OPENING:
-        return go_on(take_word(scan, body, length, FUNCTION), scan, NAME);
+        return go_on(take_word(scan, body, length, scan->words->before), scan, NAME);
     case NAME:
-        return take_name(scan, body, length, BETWEEN);
+        return take_name(scan, body, length, scan->words->behind, BETWEEN);
     case BETWEEN:
         return between(scan, body, length);
     case KEY:
-        return take_name(scan, body, length, CONTENT);
+        return take_name(scan, body, length, scan->words->key_end, VALUE);
+    case VALUE:
+        return take_value(scan, body, length);
     default:
         return content(scan, body, length);
     }

@@ -234,23 +234,37 @@ json_t *chat_demand_tools(const json_t *fields, struct api_error *err)
 
 /* --- The demand --- */
 
+static json_t *words_of(const struct chat_words *words)
+{
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:b}", "section", words->section,
+                     "section_end", words->section_end, "before", words->before, "behind",
+                     words->behind, "key", words->key, "key_end", words->key_end, "value",
+                     words->value, "value_end", words->value_end, "end", words->end, "id",
+                     words->id, "counts", words->counts, "lines", words->lines);
+}
+
 static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list)
 {
-    static const enum schema_call_syntax SYNTAXES[] = {[CHAT_CALLS_JSON] = SCHEMA_CALL_JSON,
-                                                       [CHAT_CALLS_PYTHON] = SCHEMA_CALL_PYTHON,
-                                                       [CHAT_CALLS_XML] = SCHEMA_CALL_XML};
-    return json_pack("{s:i,s:s,s:s,s:b,s:b,s:i,s:O}", "syntax", (int)SYNTAXES[syntax->format],
-                     "open", syntax->calls.open, "close", syntax->calls.close, "list", syntax->list,
-                     "tool_names", syntax->tool_names, "most", one ? 1 : CHAT_DEMAND_MOST, "tools",
-                     list);
+    static const enum schema_call_syntax SYNTAXES[] = {[CHAT_KIND_JSON] = SCHEMA_CALL_JSON,
+                                                       [CHAT_KIND_PYTHON] = SCHEMA_CALL_PYTHON,
+                                                       [CHAT_KIND_XML] = SCHEMA_CALL_XML,
+                                                       [CHAT_KIND_NAMED] = SCHEMA_CALL_NAMED};
+    const struct chat_words *words = chat_words(syntax->format);
+    int most = one || syntax->single ? 1 : CHAT_DEMAND_MOST;
+    return json_pack("{s:i,s:s,s:s,s:b,s:b,s:b,s:b,s:o,s:i,s:O}", "syntax",
+                     (int)SYNTAXES[words->kind], "open", syntax->bare ? "" : syntax->calls.open,
+                     "close", syntax->bare ? "" : syntax->calls.close, "list", syntax->list,
+                     "tool_names", syntax->tool_names, "parameters", syntax->parameters, "exact",
+                     words->open != NULL, "words", words_of(words), "most", most, "tools", list);
 }
 
 static int demand_calls(char **calls, size_t *length, const json_t *tools, json_t *wanted,
                         const struct chat_syntax *syntax, bool one, struct api_error *err)
 {
     json_t *list = json_array(), *spec = NULL;
-    int result = list ? add_tools(list, tools, wanted, syntax->format == CHAT_CALLS_XML, err)
-                      : request_no_memory(err);
+    const struct chat_words *words = chat_words(syntax->format);
+    bool types = words->kind == CHAT_KIND_XML || *words->value_end; /* strings are text */
+    int result = list ? add_tools(list, tools, wanted, types, err) : request_no_memory(err);
     if (result == 0 && !(spec = calls_of(syntax, one, list)))
         result = request_no_memory(err);
     if (result == 0)

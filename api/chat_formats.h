@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The formats of tool calls: chat_calls_json.c, chat_calls_xml.c and chat_calls_python.c.
+/* The kinds of tool calls: chat_calls_json.c, chat_calls_named.c, chat_calls_xml.c and
+ * chat_calls_python.c. What they are spelled with is in reading->words, or scan->words.
  *
  * A scan returns CHAT_SCAN_CALL as soon as the body is complete, with scan->end. Where calls are
  * told in parts (chat_call.h) it tells what is certain. Else they are read when the body is
@@ -26,6 +27,14 @@ bool chat_calls_json_next(const char *body, size_t length, size_t *at, struct ch
                           struct chat_part *value);
 int chat_calls_json_read(struct chat_calls *calls, const char *body, size_t length);
 int chat_calls_json_read_cut(struct chat_calls *calls, const char *body, size_t length);
+/* Of this kind chat_calls_json_cut is good, too. */
+enum chat_scan_result chat_calls_named_scan(struct chat_scan *scan,
+                                            const struct chat_reading *reading, const char *body,
+                                            size_t length);
+int chat_calls_named_read(struct chat_calls *calls, const struct chat_words *words,
+                          const char *body, size_t length);
+int chat_calls_named_read_cut(struct chat_calls *calls, const struct chat_words *words,
+                              const char *body, size_t length);
 enum chat_scan_result chat_calls_xml_scan(struct chat_scan *scan,
                                           const struct chat_reading *reading, const char *body,
                                           size_t length);
@@ -36,9 +45,9 @@ int chat_calls_xml_read(struct chat_calls *calls, const struct chat_scan *scan, 
                         const struct chat_types *types);
 int chat_calls_xml_read_cut(struct chat_calls *calls, const struct chat_scan *scan,
                             const char *body, size_t length, const struct chat_types *types);
-/* chat_calls_find and chat_calls_alone of this format. */
-size_t chat_calls_xml_find(const char *text, size_t length, struct chat_part within,
-                           const struct chat_types *types, bool *whole);
+/* chat_calls_find and chat_calls_alone of this kind. */
+size_t chat_calls_xml_find(const struct chat_words *words, const char *text, size_t length,
+                           struct chat_part within, const struct chat_types *types, bool *whole);
 bool chat_calls_xml_alone(const struct chat_scan *scan, const char *body,
                           const struct chat_types *types);
 /* last: nothing comes behind body[length]. */
@@ -47,7 +56,9 @@ enum chat_scan_result chat_calls_python_scan(struct chat_scan *scan,
                                              size_t length, bool last);
 int chat_calls_python_cut(struct chat_scan *scan, const struct chat_reading *reading,
                           const char *body, size_t length);
-int chat_calls_python_read(struct chat_calls *calls, const char *body, size_t length);
-int chat_calls_python_read_cut(struct chat_calls *calls, const char *body, size_t length);
+int chat_calls_python_read(struct chat_calls *calls, const struct chat_words *words,
+                           const char *body, size_t length);
+int chat_calls_python_read_cut(struct chat_calls *calls, const struct chat_words *words,
+                               const char *body, size_t length);
 
 #endif

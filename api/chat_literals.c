@@ -53,6 +53,18 @@ struct chat_part chat_literals_name(struct chat_literals *r)
     return part;
 }
 
+struct chat_part chat_literals_key(struct chat_literals *r)
+{
+    if (!r->quote)
+        return chat_literals_name(r);
+    chat_literals_skip(r);
+    struct chat_part part = {r->at, r->at};
+    while (r->at < r->length && r->text[r->at] && !strchr(",:{}[]\"\n", r->text[r->at]))
+        r->at++;
+    part.end = chat_calls_trim(r->text, part.begin, r->at);
+    return part;
+}
+
 /* Strings. */
 
 static int hex(struct chat_literals *r, int digits)
@@ -135,6 +147,31 @@ static bool string(struct chat_literals *r)
     return true;
 }
 
+static bool quoted(const struct chat_literals *r)
+{
+    return r->quote && chat_calls_match(r->text, r->length, r->at, r->quote) == CHAT_MATCH_WHOLE;
+}
+
+/* A string between two of the quotes. Of one that is cut off, without a part of the second. */
+static bool quoted_string(struct chat_literals *r)
+{
+    size_t size = strlen(r->quote), begin = r->at + size;
+    const char *found = memmem(r->text + begin, r->length - begin, r->quote, size);
+    size_t end = found ? (size_t)(found - r->text) : r->length, part = end;
+    if (!found && !r->end)
+        return false;
+    while (!found && part > begin && end - part < size) {
+        part--;
+        if (chat_calls_match(r->text, r->length, part, r->quote) == CHAT_MATCH_BEGINS)
+            end = part;
+    }
+    strbuf_json_string(&r->out, r->text + begin, end - begin);
+    if (!found && r->end == CHAT_LITERALS_OPEN && !r->out.failed)
+        r->out.length--; /* the quote */
+    r->at = found ? end + size : r->length;
+    return true;
+}
+
 /* Values. */
 
 static bool word(struct chat_literals *r)
@@ -170,9 +207,18 @@ static bool number(struct chat_literals *r)
 static bool pair(struct chat_literals *r)
 {
     chat_literals_skip(r);
-    if (r->at == r->length || (r->text[r->at] != '"' && r->text[r->at] != '\''))
-        return false;
-    if (!string(r) || !chat_literals_take(r, ':'))
+    char byte = r->at < r->length ? r->text[r->at] : 0;
+    bool well = true;
+    if (byte == '"' || byte == '\'') {
+        well = string(r);
+    } else if (quoted(r)) {
+        well = quoted_string(r);
+    } else {
+        struct chat_part key = r->quote ? chat_literals_key(r) : (struct chat_part){0};
+        well = key.end > key.begin;
+        strbuf_json_string(&r->out, r->text + key.begin, key.end - key.begin);
+    }
+    if (!well || !chat_literals_take(r, ':'))
         return false;
     strbuf_puts(&r->out, ": ");
     return chat_literals_value(r);
@@ -218,6 +264,8 @@ bool chat_literals_value(struct chat_literals *r)
     char byte = r->at < r->length ? r->text[r->at] : 0;
     if (byte == '"' || byte == '\'')
         return string(r);
+    if (quoted(r))
+        return quoted_string(r);
     if (byte != '[' && byte != '{')
         return is_name(byte, true) ? word(r) : number(r);
     if (r->depth == CHAT_CALLS_DEPTH)

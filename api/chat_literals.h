@@ -18,6 +18,8 @@ struct chat_literals {
     const char *text; /* [length], UTF-8 */
     size_t length, at;
     enum chat_literals_end end;
+    const char *quote; /* of strings without escapes, where keys are without quotes; NULL: none */
+    char assign;       /* between an argument's key and its value */
     int depth;
     struct strbuf out;    /* JSON, but for what numbers say: whoever reads it looks at these */
     struct strbuf string; /* of the string that is being read */
@@ -34,6 +36,8 @@ void chat_literals_skip(struct chat_literals *reader);
 bool chat_literals_take(struct chat_literals *reader, char byte);
 /* A name behind white space: perhaps an empty one. */
 struct chat_part chat_literals_name(struct chat_literals *reader);
+/* The same of an argument's key: a name, or with `quote` all up to what follows it. */
+struct chat_part chat_literals_key(struct chat_literals *reader);
 /* Appends to `out` what `item` appends, up to `close`, with commas between and perhaps one at the
  * end. *closed: else the text has ended. False: `item` has failed, or there was no comma. */
 bool chat_literals_items(struct chat_literals *reader, char close,

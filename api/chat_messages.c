@@ -123,19 +123,39 @@ static json_t *load_arguments(const json_t *arguments, bool *whole, struct api_e
     return object;
 }
 
-static int take_arguments(json_t *function, bool broken, bool *whole, struct api_error *err)
+/* An object as the text that a model would have written. Takes it over. */
+static json_t *text_of(json_t *object, struct api_error *err)
+{
+    char *text = object ? json_dumps(object, 0) : NULL;
+    json_t *value = text ? json_string(text) : NULL;
+    free(text);
+    json_decref(object);
+    if (!value)
+        request_no_memory(err);
+    return value;
+}
+
+static int take_arguments(json_t *function, const struct chat_forms *forms, bool *whole,
+                          struct api_error *err)
 {
     json_t *arguments = json_object_get(function, "arguments");
     *whole = true;
-    if (json_is_object(arguments))
+    if (json_is_object(arguments) && !forms->texts)
         return 0;
-    json_t *object = load_arguments(arguments, whole, err);
+    json_t *object =
+        json_is_object(arguments) ? json_incref(arguments) : load_arguments(arguments, whole, err);
     if (!object && err->code != API_OK)
         return -1;
-    if (!object && broken)
+    if (object && forms->texts && *whole && json_is_string(arguments)) {
+        json_decref(object); /* as it was written */
+        return 0;
+    }
+    if (!object && (forms->broken || forms->texts))
         return 0;
     if (!object)
         object = json_pack("{s:O}", "arguments", arguments);
+    if (forms->texts)
+        object = text_of(object, err);
     return json_object_set_new(function, "arguments", object) ? request_no_memory(err) : 0;
 }
 
@@ -149,8 +169,8 @@ static int take_name(json_t *function, bool *whole, struct api_error *err)
     return json_object_set_new(function, "name", json_string("")) ? request_no_memory(err) : 0;
 }
 
-static int take_tool_calls(json_t *message, size_t index, bool broken, size_t *num_broken,
-                           struct api_error *err)
+static int take_tool_calls(json_t *message, size_t index, const struct chat_forms *forms,
+                           size_t *num_broken, struct api_error *err)
 {
     json_t *calls = json_object_get(message, "tool_calls");
     if (!calls)
@@ -162,7 +182,7 @@ static int take_tool_calls(json_t *message, size_t index, bool broken, size_t *n
         bool whole;
         if (!json_is_object(call) || !json_is_object(function))
             return wrong(err, index, "tool_calls: function", "an object", function);
-        if (take_arguments(function, broken, &whole, err) || take_name(function, &whole, err))
+        if (take_arguments(function, forms, &whole, err) || take_name(function, &whole, err))
             return -1;
         *num_broken += !whole;
     }
@@ -227,7 +247,7 @@ static int take_message(json_t *message, size_t index, const struct chat_forms *
     drop_nulls(message);
     return take_role(message, index, forms->developer, err) ||
                    take_content(message, index, forms->parts, err) ||
-                   take_tool_calls(message, index, forms->broken, broken, err) ||
+                   take_tool_calls(message, index, forms, broken, err) ||
                    take_reasoning(message, err) || fill_content(message, err)
                ? -1
                : 0;

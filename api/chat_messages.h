@@ -13,6 +13,7 @@
 struct chat_forms {
     bool parts;     /* contents that are lists of parts; else their texts are joined */
     bool developer; /* that role; else it is system, as clients of older models call it */
+    bool texts;     /* arguments of calls as JSON in a text; else objects */
     bool broken;    /* arguments of calls that are no object; else one is made around them */
 };
 

@@ -31,6 +31,7 @@ void chat_output_reset(struct chat_output *output)
 void chat_parser_clear(struct chat_parser *parser)
 {
     strbuf_clear(&parser->held);
+    strbuf_clear(&parser->ids);
     chat_scan_clear(&parser->scan);
 }
 
@@ -81,7 +82,7 @@ static void release_content(struct chat_parser *parser, size_t count, bool last,
     bool cut = is_cut(parser, last);
     if (count > 0) {
         parser->answered = !cut;
-        parser->after_call = parser->after_reasoning = false;
+        parser->after_call = parser->after_reasoning = parser->in_section = false;
     }
     release(parser, count, cut ? NULL : &output->content);
 }
@@ -106,22 +107,79 @@ static size_t find_marker(const struct chat_parser *parser, const char *marker, 
     return found ? (size_t)(found - text) : length - beginning_of(text, length, marker);
 }
 
-/* Where a call begins, at its marker or without one, or may begin at the end; *whole says which.
- * *body: of a whole one: where its body begins. */
-static size_t find_call(const struct chat_parser *parser, bool *whole, size_t *body)
+/* A call, or what may become the beginning of one at the end of the text. */
+struct found {
+    size_t at, body; /* where it begins, at its marker; and of a whole one what the marker opens */
+    bool whole;
+    bool bare;         /* struct chat_parser */
+    const char *close; /* likewise */
+};
+
+/* Behind the marker of what is around all calls, and with it. */
+static void find_section(const struct chat_parser *parser, const char *section, struct found *found)
+{
+    const char *text = bytes_of(parser), *open = parser->rules->syntax->calls.open;
+    size_t length = length_of(parser);
+    for (size_t from = parser->looked; from < found->at;) {
+        const char *begins = memmem(text + from, length - from, section, strlen(section));
+        size_t at = begins ? (size_t)(begins - text) : length - beginning_of(text, length, section);
+        size_t behind = begins ? chat_calls_skip(text, length, at + strlen(section)) : length;
+        enum chat_match match = chat_calls_match(text, length, behind, open);
+        if (at >= from && at < found->at && match != CHAT_MATCH_NO) {
+            found->at = at;
+            found->body = behind + strlen(open);
+            found->whole = begins && match == CHAT_MATCH_WHOLE;
+            found->bare = false;
+        }
+        if (!begins || match != CHAT_MATCH_NO)
+            return;
+        from = at + 1;
+    }
+}
+
+/* Of a format that has no markers: at the beginning of the content, or behind another, perhaps with
+ * a semicolon between. */
+static void find_bare(const struct chat_parser *parser, struct found *found)
+{
+    const char *text = bytes_of(parser);
+    size_t length = length_of(parser), at = chat_calls_skip(text, length, parser->spaces);
+    size_t body = at;
+    if (parser->answered || parser->refused)
+        return;
+    if (parser->after_call && at < length && text[at] == ';')
+        body = chat_calls_skip(text, length, at + 1);
+    char first = parser->rules->syntax->format == CHAT_CALLS_JSON ? '{' : '[';
+    if (at == length || (body < length && text[body] != first))
+        return;
+    *found =
+        (struct found){.at = at, .body = body, .whole = body < length, .bare = true, .close = ""};
+}
+
+/* The first call. Beside a format of the text there is none but at the beginning. */
+static struct found find_call(const struct chat_parser *parser)
 {
     const struct chat_syntax *syntax = parser->rules->syntax;
+    const char *section = chat_words(syntax->format)->section;
+    size_t length = length_of(parser);
+    struct found found = {.at = length, .close = syntax->calls.close};
     bool alone;
-    size_t at = find_marker(parser, syntax->calls.open, whole);
-    size_t bare =
-        chat_calls_find(syntax->format, bytes_of(parser), length_of(parser),
-                        (struct chat_part){parser->looked, at}, &parser->rules->types, &alone);
-    *body = at + strlen(syntax->calls.open);
-    if (bare >= at)
-        return at;
-    *whole = alone;
-    *body = bare;
-    return bare;
+    if (*syntax->calls.open)
+        found.at = find_marker(parser, syntax->calls.open, &found.whole);
+    found.body = found.at + strlen(syntax->calls.open);
+    found.bare = *section && !parser->in_section;
+    if (*section)
+        find_section(parser, section, &found);
+    size_t bare = chat_calls_find(syntax->format, bytes_of(parser), length,
+                                  (struct chat_part){parser->looked, found.at},
+                                  &parser->rules->types, &alone);
+    if (bare < found.at)
+        found = (struct found){.at = bare, .body = bare, .whole = alone, .close = found.close};
+    if (syntax->bare)
+        find_bare(parser, &found);
+    if (parser->rules->demand.offered &&
+        (parser->answered || found.at > chat_calls_skip(bytes_of(parser), length, parser->spaces)))
+        found = (struct found){.at = length};
+    return found;
 }
 
 /* The states. Each returns whether there is more to do with what is held. `last`: no more comes. */
@@ -174,6 +232,23 @@ static void drop_newlines(struct chat_parser *parser)
         release(parser, count, NULL);
 }
 
+/* What ends what is around all calls, behind one of them: it is no content. */
+static enum chat_match end_section(struct chat_parser *parser, bool last)
+{
+    const char *end = chat_words(parser->rules->syntax->format)->section_end;
+    size_t length = length_of(parser),
+           at = chat_calls_skip(bytes_of(parser), length, parser->spaces);
+    enum chat_match match = chat_calls_match(bytes_of(parser), length, at, end);
+    if (match == CHAT_MATCH_WHOLE) {
+        release(parser, at + strlen(end), NULL);
+        parser->in_section = false;
+    } else if (match == CHAT_MATCH_BEGINS) {
+        release(parser, last ? length : 0, NULL);
+        parser->spaces = last ? 0 : at;
+    }
+    return match;
+}
+
 /* White space before a call is no content, nor after one, unless it stands between two texts. */
 static bool in_content(struct chat_parser *parser, bool last, struct chat_output *output)
 {
@@ -183,11 +258,14 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
         release_content(parser, length_of(parser), last, output);
         return false;
     }
-    bool whole;
-    size_t body, at = find_call(parser, &whole, &body);
-    bool ends = last && !whole;
+    enum chat_match section =
+        parser->in_section && parser->after_call ? end_section(parser, last) : CHAT_MATCH_NO;
+    if (section != CHAT_MATCH_NO)
+        return section == CHAT_MATCH_WHOLE;
+    const struct found found = find_call(parser);
+    bool ends = last && !found.whole;
     size_t text_end =
-        chat_calls_trim(bytes_of(parser), parser->spaces, ends ? length_of(parser) : at);
+        chat_calls_trim(bytes_of(parser), parser->spaces, ends ? length_of(parser) : found.at);
     if (text_end == parser->spaces)
         text_end = 0; /* nothing but white space */
     size_t end = ends ? length_of(parser) : text_end;
@@ -197,12 +275,30 @@ static bool in_content(struct chat_parser *parser, bool last, struct chat_output
         release_content(parser, text_end > 0 ? drop_space(parser, end) : end, last, output);
     if (ends)
         return false;
-    parser->looked = parser->spaces = at - end;
-    if (!whole)
+    parser->looked = parser->spaces = found.at - end;
+    if (!found.whole)
         return false;
-    parser->body = body - end;
+    parser->body = found.body - end;
+    parser->bare = found.bare;
+    parser->close = found.close;
     parser->state = CALL;
     return true;
+}
+
+/* A model that writes an id again means another call: that one gets none. */
+static void check_id(struct chat_parser *parser, struct chat_call *call)
+{
+    struct strbuf id = {0};
+    strbuf_printf(&id, "\n%s\n", call->id);
+    const struct strbuf *ids = &parser->ids;
+    if (!id.failed && ids->length > 0 && memmem(ids->data, ids->length, id.data, id.length)) {
+        free(call->id);
+        call->id = NULL;
+    } else if (!id.failed) {
+        strbuf_append(&parser->ids, id.data, id.length);
+    }
+    parser->ids.failed |= id.failed;
+    strbuf_clear(&id);
 }
 
 /* Counts the calls that were added behind the first `before`, notes where they stand, and drops
@@ -217,6 +313,8 @@ static void count_calls(struct chat_parser *parser, size_t before, struct chat_o
             return;
         }
         parser->num_calls += calls->items[i].name != NULL;
+        if (calls->items[i].id)
+            check_id(parser, &calls->items[i]);
         calls->items[i].at = output->content.length;
     }
 }
@@ -227,17 +325,35 @@ static void take_no_call(struct chat_parser *parser, size_t used, bool last,
 {
     const struct chat_rules *rules = parser->rules;
     size_t before = output->calls.count;
+    parser->refused |= parser->bare;
     if (!is_cut(parser, last)) {
         release_content(parser, drop_space(parser, parser->body + used), last, output);
         return;
     }
-    output->failed |= chat_calls_read_cut(&output->calls, rules->syntax->format, &parser->scan,
+    output->failed |= chat_calls_read_cut(&output->calls, &parser->scan,
                                           bytes_of(parser) + parser->body, used, &rules->types) < 0;
     count_calls(parser, before, output);
     if (output->calls.count > before)
         output->calls.items[output->calls.count - 1].cut = true;
     parser->cut = true;
     release(parser, parser->body + used, NULL);
+}
+
+/* What comes next stands behind a call. */
+static void follow_call(struct chat_parser *parser)
+{
+    parser->after_call = true;
+    parser->after_reasoning = false;
+    parser->in_section = *chat_words(parser->rules->syntax->format)->section_end;
+}
+
+/* Whether a tool of the request has the name of each call from `first` on. */
+static bool are_known(const struct chat_calls *calls, size_t first, const struct chat_types *types)
+{
+    for (size_t i = first; i < calls->count; i++)
+        if (!chat_types_knows(types, calls->items[i].name, calls->items[i].name_length))
+            return false;
+    return true;
 }
 
 /* The call up to `used` bytes of its body, of which no text is left. */
@@ -248,17 +364,20 @@ static void take_call(struct chat_parser *parser, size_t used, bool last,
     size_t before = output->calls.count;
     output->calls.repeats =
         rules->demand.calls != NULL; /* no automaton knows which keys there were */
-    int read = chat_calls_read(&output->calls, rules->syntax->format, &parser->scan,
-                               bytes_of(parser) + parser->body, &rules->types);
+    int read = chat_calls_read(&output->calls, &parser->scan, bytes_of(parser) + parser->body,
+                               &rules->types);
     output->failed |= read < 0;
+    if (read > 0 && parser->bare && !are_known(&output->calls, before, &rules->types)) {
+        chat_calls_cut(&output->calls, before);
+        read = 0;
+    }
     if (read <= 0) {
         take_no_call(parser, used, last, output);
         return;
     }
     count_calls(parser, before, output);
     release(parser, parser->body + used, NULL);
-    parser->after_call = true;
-    parser->after_reasoning = false;
+    follow_call(parser);
 }
 
 /* The end of a body whose calls were told in parts. */
@@ -271,8 +390,7 @@ static void end_told(struct chat_parser *parser, const struct chat_reading *read
     output->failed |=
         chat_calls_told(&parser->scan, reading, bytes_of(parser) + parser->body, used, whole) < 0;
     release(parser, parser->body + used, NULL);
-    parser->after_call = true;
-    parser->after_reasoning = false;
+    follow_call(parser);
 }
 
 /* Looks for the end of the call in so many bytes of the text as it may have. */
@@ -298,15 +416,14 @@ static enum chat_scan_result scan_call(struct chat_parser *parser,
 static bool in_call(struct chat_parser *parser, bool last, struct chat_output *output)
 {
     const struct chat_syntax *syntax = parser->rules->syntax;
-    const struct chat_reading reading = {syntax->format, syntax->calls.close, &parser->rules->types,
-                                         &output->calls};
+    const struct chat_reading reading = {chat_words(syntax->format), parser->close, parser->bare,
+                                         &parser->rules->types, &output->calls};
     size_t used, before = output->calls.count;
     output->calls.repeats =
         parser->rules->demand.calls != NULL; /* no automaton knows which keys there were */
     enum chat_scan_result result = scan_call(parser, &reading, last, &used);
     if (result == CHAT_SCAN_TEXT &&
-        chat_calls_alone(syntax->format, &parser->scan, bytes_of(parser) + parser->body,
-                         &parser->rules->types)) {
+        chat_calls_alone(&parser->scan, bytes_of(parser) + parser->body, &parser->rules->types)) {
         result = CHAT_SCAN_CALL;
         used = parser->scan.end;
     }
@@ -344,7 +461,8 @@ static void run(struct chat_parser *parser, bool last, struct chat_output *outpu
         default:
             more = in_call(parser, last, output);
         }
-    output->failed |= parser->held.failed || output->content.failed || output->reasoning.failed;
+    output->failed |= parser->held.failed || parser->ids.failed || output->content.failed ||
+                      output->reasoning.failed;
 }
 
 void chat_parser_push(struct chat_parser *parser, const char *text, size_t length,

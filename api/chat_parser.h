@@ -30,12 +30,17 @@ struct chat_parser {
     size_t spaces;          /* so many bytes at the front are known to be white space */
     struct chat_scan scan;  /* of a call */
     size_t body;            /* where it begins */
+    const char *close;      /* the marker that ends it; "": none does */
+    bool bare;              /* it is one only if a tool of the request has its name */
+    bool refused;           /* what stood where a call without markers may was none */
+    bool in_section;        /* the end of what is around all calls may come */
     bool answered;          /* content has come */
     bool after_call;        /* nothing but white space has come since the last call */
     bool after_reasoning;   /* nothing but newlines since the reasoning */
     size_t num_begun;       /* calls so far */
     size_t num_calls;       /* those of them that are told */
     bool cut;               /* one of them is not whole */
+    struct strbuf ids;      /* of them, each between newlines */
     int64_t characters;     /* that have left `held` */
     int64_t reasoning_ends; /* characters of the text up to the end of its reasoning; 0: there is
                                none; INT64_MAX: it goes on */

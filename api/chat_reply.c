@@ -85,8 +85,8 @@ static void encode_reasoning(struct strbuf *buf, const struct reply_choice *choi
     encode_text(buf, "reasoning", choice->reasoning, choice->reasoning_length);
 }
 
-/* The id of a call is made of that of the reply and of its place there. In a delta it stands beside
- * the name only, as with OpenAI. */
+/* The id of a call is what the model wrote, or made of that of the reply and of its place there. In
+ * a delta it stands beside the name only, as with OpenAI. */
 static void encode_calls(struct strbuf *buf, const struct reply_head *head,
                          const struct reply_choice *choice, bool delta)
 {
@@ -98,9 +98,14 @@ static void encode_calls(struct strbuf *buf, const struct reply_head *head,
         strbuf_puts(buf, i ? ",{" : "{");
         if (delta)
             strbuf_printf(buf, "\"index\":%zu,", index);
-        if (call->name)
-            strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\",\"type\":\"function\",",
-                          name ? name + 1 : head->id, choice->index, index);
+        if (call->id) {
+            strbuf_puts(buf, "\"id\":");
+            strbuf_json_cstring(buf, call->id);
+        } else if (call->name) {
+            strbuf_printf(buf, "\"id\":\"call_%s_%d_%zu\"", name ? name + 1 : head->id,
+                          choice->index, index);
+        }
+        strbuf_puts(buf, call->name ? ",\"type\":\"function\"," : "");
         strbuf_puts(buf, "\"function\":{");
         if (call->name) {
             strbuf_puts(buf, "\"name\":");

@@ -90,7 +90,7 @@ static int take_types(struct chat_rules *rules, const json_t *fields, struct api
     struct api_error own = {0};
     if (chat_types_take(&rules->types, request_field(fields, "tools"), &own) == 0)
         return 0;
-    if (rules->syntax->format != CHAT_CALLS_XML && own.code != API_OUT_OF_MEMORY) {
+    if (chat_words(rules->syntax->format)->kind != CHAT_KIND_XML && own.code != API_OUT_OF_MEMORY) {
         chat_types_clear(&rules->types);
         return 0;
     }

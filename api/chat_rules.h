@@ -17,7 +17,8 @@ struct chat_rules {
     bool one_call;                    /* all calls but the first are dropped */
     bool hide_reasoning;              /* what is split off is not told */
     struct chat_types types;          /* of the request's tools */
-    int32_t kept[4];                  /* [num_kept]: special tokens that the text has: markers */
+    int32_t
+        kept[2 + CHAT_MOST_CALL_TOKENS]; /* [num_kept]: special tokens that the text has: markers */
     size_t num_kept;
     struct chat_demand demand;
 };

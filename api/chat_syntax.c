@@ -9,7 +9,8 @@
 #include <time.h>
 
 /* Words that no template has of its own. */
-static const char NAME[] = "qzname", THOUGHT[] = "qzthought", BROKEN[] = "qzbroken";
+static const char NAME[] = "qzname", ID[] = "call00000", ANSWER[] = "qzanswer",
+                  THOUGHT[] = "qzthought", BROKEN[] = "qzbroken";
 static const char QUESTION[] = "qzquestion";
 /* What a probe may take (struct jinja_limits). */
 enum { STEPS = 2 << 20, BYTES = 4 << 20 };
@@ -175,7 +176,7 @@ static void find_reasoning(struct chat_syntax *syntax, const struct jinja *templ
     struct chat_markers *markers = &syntax->reasoning;
     json_t *thought = json_pack("{s:s,s:s,s:s}", "reasoning_content", THOUGHT, "thinking", THOUGHT,
                                 "reasoning", THOUGHT);
-    struct rendered answer = render(template, chat, answered("qzanswer", thought), false, false);
+    struct rendered answer = render(template, chat, answered(ANSWER, thought), false, false);
     struct rendered prompt = render(template, chat, question(), false, true);
     if (!reasoning_of_answer(markers, &answer) && !reasoning_of_prompt(markers, &prompt)) {
         /* It only takes it out of what was answered, or tells the model to write it. */
@@ -185,6 +186,17 @@ static void find_reasoning(struct chat_syntax *syntax, const struct jinja *templ
     }
     free(answer.text);
     free(prompt.text);
+}
+
+static bool has_token(const struct tokenizer *tokenizer, const char *word)
+{
+    for (int32_t id = 0; id < tokenizer_size(tokenizer); id++) {
+        const char *content =
+            tokenizer_is_special(tokenizer, id) ? tokenizer_token_content(tokenizer, id) : NULL;
+        if (content && strcmp(content, word) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Calls. */
@@ -242,26 +254,103 @@ static bool in_answers(const struct rendered *plain, const char *marker)
            memmem(from, plain->length - (size_t)(from - plain->text), marker, strlen(marker));
 }
 
-static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *in,
-                            const struct rendered *plain)
+/* Takes the word, but for white space around it, behind white space. */
+static bool take_word(const struct rendered *in, size_t *at, const char *word)
 {
+    word = chat_calls_bare_word(word);
+    size_t size = chat_calls_trim(word, 0, strlen(word));
+    size_t begin = chat_calls_skip(in->text, in->length, *at);
+    if (in->length - begin < size || memcmp(in->text + begin, word, size) != 0)
+        return false;
+    *at = begin + size;
+    return true;
+}
+
+/* Whether a call is spelled with these words, all of them. */
+static bool is_spelled(const struct rendered *in, const struct chat_words *words)
+{
+    const char *name = words->counts ? ID : NAME; /* the id has the name, as clients return it */
+    const char *found = in->text ? memmem(in->text, in->length, name, strlen(name)) : NULL;
+    if (!words->open || !*words->open || !found)
+        return false;
+    size_t begin = (size_t)(found - in->text), at = begin + strlen(name);
+    bool id = *words->id && !words->counts;
+    return (words->counts || ends_with(in->text, &begin, words->before)) &&
+           ends_with(in->text, &begin, words->open) && (!id || take_word(in, &at, words->id)) &&
+           (!id || take_word(in, &at, ID)) && take_word(in, &at, words->behind) &&
+           (words->kind != CHAT_KIND_XML || take_word(in, &at, words->key));
+}
+
+static bool calls_of_table(struct chat_syntax *syntax, const struct rendered *in,
+                           const struct rendered *plain)
+{
+    for (int i = 0; i < CHAT_CALLS_COUNT; i++) {
+        const struct chat_words *words = chat_words((enum chat_calls_format)i);
+        if (!is_spelled(in, words) || in_answers(plain, words->open))
+            continue;
+        chat_syntax_take(syntax, (enum chat_calls_format)i);
+        return true;
+    }
+    return false;
+}
+
+/* Whether a call that begins at text[begin] stands where the content of an answer does. */
+static bool is_content(const struct rendered *in, size_t begin, const struct rendered *answer)
+{
+    enum { NEAR = 24 }; /* bytes before it */
+    const char *content =
+        answer->text ? memmem(answer->text, answer->length, ANSWER, sizeof ANSWER - 1) : NULL;
+    if (!content)
+        return false;
+    size_t other = chat_calls_trim(answer->text, 0, (size_t)(content - answer->text));
+    size_t end = chat_calls_trim(in->text, 0, begin), near = NEAR;
+    near = near > other ? other : near;
+    return near <= end && memcmp(in->text + end - near, answer->text + other - near, near) == 0;
+}
+
+/* Calls without markers. `tag`: what may stand around them, if the model knows it. */
+static bool calls_alone(struct chat_syntax *syntax, bool list, const struct jinja *template,
+                        const struct tokenizer *tokenizer)
+{
+    const struct chat_words *words = chat_words(syntax->format);
+    if (list != (syntax->format == CHAT_CALLS_PYTHON) || !*words->tag)
+        return false;
+    syntax->bare = true;
+    syntax->list = list;
+    syntax->calls = (struct chat_markers){0};
+    if (!jinja_mentions(template, words->tag) && !has_token(tokenizer, words->tag))
+        return true;
+    snprintf(syntax->calls.open, CHAT_MARKER_SIZE, "%s", words->tag);
+    snprintf(syntax->calls.close, CHAT_MARKER_SIZE, "%s", words->tag_end);
+    return true;
+}
+
+static bool calls_of_answer(struct chat_syntax *syntax, const struct rendered *in,
+                            const struct rendered *plain, const struct jinja *template,
+                            const struct tokenizer *tokenizer)
+{
+    static const char PARAMETERS[] = "\"parameters\"", ARGUMENTS[] = "\"arguments\"";
     const char *at = in->text ? memmem(in->text, in->length, NAME, strlen(NAME)) : NULL;
     size_t begin;
     if (!at)
         return false;
-    size_t position = (size_t)(at - in->text);
-    enum chat_calls_format format = format_around(in->text, position, &begin);
-    if (format == CHAT_CALLS_NONE ||
-        !marker_before(in->text, chat_calls_trim(in->text, 0, begin), syntax->calls.open) ||
+    size_t position = (size_t)(at - in->text), left = in->length - position;
+    syntax->format = format_around(in->text, position, &begin);
+    if (syntax->format == CHAT_CALLS_NONE)
+        return false;
+    bool list = in->text[begin] == '[';
+    const char *arguments = memmem(at, left, ARGUMENTS, sizeof ARGUMENTS - 1);
+    const char *parameters = memmem(at, left, PARAMETERS, sizeof PARAMETERS - 1);
+    syntax->tool_names = memmem(in->text + begin, position - begin, "\"tool_name\"", 11);
+    syntax->parameters = parameters && (!arguments || parameters < arguments);
+    if (is_content(in, begin, plain))
+        return calls_alone(syntax, list, template, tokenizer);
+    if (!marker_before(in->text, chat_calls_trim(in->text, 0, begin), syntax->calls.open) ||
         ends_something(syntax->calls.open) || in_answers(plain, syntax->calls.open))
         return false;
-    bool closed = mirror(syntax->calls.open, at, in->length - position, syntax->calls.close);
-    if (!closed && format != CHAT_CALLS_JSON)
-        return false;
-    syntax->format = format;
-    syntax->list = in->text[begin] == '[';
-    syntax->tool_names = memmem(in->text + begin, position - begin, "\"tool_name\"", 11);
-    return true;
+    syntax->list = list;
+    return mirror(syntax->calls.open, at, left, syntax->calls.close) ||
+           syntax->format == CHAT_CALLS_JSON;
 }
 
 /* What the template tells the model to write behind the marker that ends at text[at]. */
@@ -305,34 +394,64 @@ static bool calls_of_instructions(struct chat_syntax *syntax, const struct rende
 }
 
 /* A message's call with these arguments. */
-static json_t *call_with(json_t *arguments)
+static json_t *call_with(const char *id, json_t *arguments)
 {
-    return json_pack("{s:[{s:s,s:s,s:{s:s,s:o}}]}", "tool_calls", "id", "call00000", "type",
-                     "function", "function", "name", NAME, "arguments", arguments);
+    return json_pack("{s:[{s:s,s:s,s:{s:s,s:o}}]}", "tool_calls", "id", id, "type", "function",
+                     "function", "name", NAME, "arguments", arguments);
+}
+
+/* An answer with a call. Some templates take arguments as a text only. */
+static struct rendered called(const struct jinja *template, const struct chat_template *chat,
+                              const char *id, bool texts)
+{
+    json_t *arguments =
+        texts ? json_string("{\"qzkey\": \"qzvalue\"}") : json_pack("{s:s}", "qzkey", "qzvalue");
+    return render(template, chat, answered("", call_with(id, arguments)), true, false);
+}
+
+/* Whether it refuses an answer with two. */
+static bool takes_one(const struct jinja *template, const struct chat_template *chat, bool texts)
+{
+    json_t *arguments = texts ? json_string("{}") : json_object(), *more = call_with(ID, arguments);
+    json_t *calls = json_object_get(more, "tool_calls");
+    json_array_append(calls, json_array_get(calls, 0));
+    struct rendered two = render(template, chat, answered("", more), true, false);
+    bool result = !two.text;
+    free(two.text);
+    return result;
 }
 
 /* Whether it writes a call whose arguments are a text. Else it may refuse the chat for them. */
 static bool takes_broken(const struct jinja *template, const struct chat_template *chat)
 {
     struct rendered call =
-        render(template, chat, answered("", call_with(json_string(BROKEN))), true, false);
+        render(template, chat, answered("", call_with(ID, json_string(BROKEN))), true, false);
     bool result = holds(&call, BROKEN);
     free(call.text);
     return result;
 }
 
 static void find_calls(struct chat_syntax *syntax, const struct jinja *template,
-                       const struct chat_template *chat)
+                       const struct chat_template *chat, const struct tokenizer *tokenizer)
 {
-    json_t *call = call_with(json_pack("{s:s}", "qzkey", "qzvalue"));
-    struct rendered plain = render(template, chat, answered("qzanswer", NULL), false, true);
-    struct rendered answer = render(template, chat, answered("", call), true, false);
+    struct rendered plain = render(template, chat, answered(ANSWER, NULL), false, true);
+    struct rendered answer = called(template, chat, ID, false);
     struct rendered told = render(template, chat, question(), true, true);
-    if (!calls_of_answer(syntax, &answer, &plain) &&
+    if (!answer.text && (answer = called(template, chat, ID, true)).text)
+        syntax->texts = true;
+    if (!calls_of_table(syntax, &answer, &plain) &&
+        !calls_of_answer(syntax, &answer, &plain, template, tokenizer) &&
         !calls_of_instructions(syntax, &told, &plain)) {
         syntax->calls = (struct chat_markers){0};
         syntax->format = CHAT_CALLS_NONE;
+        syntax->tool_names = syntax->parameters = syntax->list = false;
     }
+    struct rendered other = called(template, chat, "qz_longer_than_nine", syntax->texts);
+    syntax->single = answer.text && takes_one(template, chat, syntax->texts);
+    syntax->ids = chat_words(syntax->format)->counts ? CHAT_IDS_COUNTED
+                  : answer.text && !other.text       ? CHAT_IDS_SHORT
+                                                     : CHAT_IDS_ANY;
+    free(other.text);
     free(plain.text);
     free(answer.text);
     free(told.text);
@@ -363,15 +482,37 @@ static enum chat_systems systems_of(const struct jinja *template, const struct c
 
 /* Tokens. */
 
-static size_t find_tokens(int32_t tokens[2], const struct chat_markers *markers,
-                          const struct tokenizer *tokenizer)
+/* Whether a special token has a part in a word. */
+static bool has_part(const char *word, const char *content)
+{
+    return (*content == '<' || *content == '[') && strlen(content) > 2 && strstr(word, content);
+}
+
+/* Those of the markers, and with `words` (or NULL) of a format's other words. */
+static size_t find_tokens(int32_t *tokens, size_t most, const struct chat_markers *markers,
+                          const struct chat_words *words, const struct tokenizer *tokenizer)
 {
     size_t count = 0;
-    for (int32_t id = 0; id < tokenizer_size(tokenizer) && count < 2; id++) {
+    for (int32_t id = 0; id < tokenizer_size(tokenizer) && count < most; id++) {
         const char *content =
             tokenizer_is_special(tokenizer, id) ? tokenizer_token_content(tokenizer, id) : NULL;
-        if (content && *content &&
-            (strcmp(content, markers->open) == 0 || strcmp(content, markers->close) == 0))
+        if (!content || !*content)
+            continue;
+        bool is = strcmp(content, markers->open) == 0 || strcmp(content, markers->close) == 0;
+        const char *const others[] = {markers->close,
+                                      words ? words->section : "",
+                                      words ? words->section_end : "",
+                                      words ? words->before : "",
+                                      words ? words->behind : "",
+                                      words ? words->key : "",
+                                      words ? words->key_end : "",
+                                      words ? words->value : "",
+                                      words ? words->value_end : "",
+                                      words ? words->end : "",
+                                      words ? words->id : ""};
+        for (size_t i = 0; words && i < sizeof others / sizeof *others && !is; i++)
+            is = has_part(others[i], content);
+        if (is)
             tokens[count++] = id;
     }
     return count;
@@ -398,21 +539,26 @@ void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
 {
     *syntax = (struct chat_syntax){0};
     find_reasoning(syntax, template, chat);
-    find_calls(syntax, template, chat);
+    find_calls(syntax, template, chat, tokenizer);
     syntax->broken = takes_broken(template, chat);
     syntax->systems = systems_of(template, chat);
     syntax->num_reasoning_tokens =
-        find_tokens(syntax->reasoning_tokens, &syntax->reasoning, tokenizer);
+        find_tokens(syntax->reasoning_tokens, 2, &syntax->reasoning, NULL, tokenizer);
     syntax->num_closing_tokens =
         spell(syntax->closing_tokens, CHAT_MARKER_SIZE, syntax->reasoning.close, tokenizer);
-    syntax->num_call_tokens = find_tokens(syntax->call_tokens, &syntax->calls, tokenizer);
+    syntax->num_call_tokens = find_tokens(syntax->call_tokens, CHAT_MOST_CALL_TOKENS,
+                                          &syntax->calls, chat_words(syntax->format), tokenizer);
+}
+
+void chat_syntax_take(struct chat_syntax *syntax, enum chat_calls_format format)
+{
+    const struct chat_words *words = chat_words(format);
+    syntax->format = format;
+    snprintf(syntax->calls.open, CHAT_MARKER_SIZE, "%s", words->open);
+    snprintf(syntax->calls.close, CHAT_MARKER_SIZE, "%s", words->close);
 }
 
 const char *chat_syntax_format(const struct chat_syntax *syntax)
 {
-    static const char *const NAMES[] = {[CHAT_CALLS_NONE] = "none",
-                                        [CHAT_CALLS_JSON] = "JSON",
-                                        [CHAT_CALLS_XML] = "XML",
-                                        [CHAT_CALLS_PYTHON] = "Python"};
-    return NAMES[syntax->format];
+    return chat_words(syntax->format)->title;
 }

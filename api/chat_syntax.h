@@ -8,9 +8,10 @@
 #define API_CHAT_SYNTAX_H
 
 #include "api/chat_call.h"
+#include "api/chat_ids.h"
 #include "engine/jinja/chat_template.h"
 
-enum { CHAT_MARKER_SIZE = 48 };
+enum { CHAT_MARKER_SIZE = 48, CHAT_MOST_CALL_TOKENS = 8 };
 
 /* Which messages of the system a template writes. */
 enum chat_systems { CHAT_SYSTEMS_NONE, CHAT_SYSTEMS_FIRST, CHAT_SYSTEMS_ALL };
@@ -24,12 +25,17 @@ struct chat_syntax {
     struct chat_markers reasoning;
     struct chat_markers calls;
     enum chat_calls_format format; /* of calls; CHAT_CALLS_NONE: they are not known */
+    bool bare;                     /* they are written without markers, where content begins */
     bool list;                     /* all calls stand in one list between two markers */
-    bool tool_names;               /* JSON: "tool_name" and "parameters", not name and arguments */
+    bool tool_names;               /* JSON: an object has a "tool_name", and no "name" */
+    bool parameters;               /* JSON: and "parameters", not "arguments" */
+    bool single;                   /* an answer has one call at most */
+    bool texts;                    /* arguments of past calls are JSON in a text */
+    enum chat_ids ids;             /* of past calls */
     bool broken;                   /* arguments of past calls may be a text */
     enum chat_systems systems;
     /* Markers that are special tokens, which texts are without otherwise. */
-    int32_t reasoning_tokens[2], call_tokens[2];
+    int32_t reasoning_tokens[2], call_tokens[CHAT_MOST_CALL_TOKENS];
     size_t num_reasoning_tokens, num_call_tokens;
     /* What reasoning's closing marker is, if it is to be written. */
     int32_t closing_tokens[CHAT_MARKER_SIZE];
@@ -40,7 +46,10 @@ struct chat_syntax {
 void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
                       const struct chat_template *chat, const struct tokenizer *tokenizer);
 
-/* "JSON", "XML", "Python", "none". */
+/* Takes a format that has markers of its own. */
+void chat_syntax_take(struct chat_syntax *syntax, enum chat_calls_format format);
+
+/* The title of its format. */
 const char *chat_syntax_format(const struct chat_syntax *syntax);
 
 #endif

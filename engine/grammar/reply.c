@@ -2,9 +2,8 @@
 #include "engine/grammar/reply.h"
 
 #include "engine/grammar/dfa_emit.h"
-#include "engine/grammar/grammar_vocabulary.h"
 #include "engine/grammar/json_rules.h"
-#include "engine/grammar/schema.h"
+#include "engine/grammar/marker.h"
 #include "engine/grammar/schema_value.h"
 #include "engine/text/buffer.h"
 #include "engine/text/unicode.h"
@@ -18,31 +17,7 @@ enum { MOST_DEPTH = 56 };
 
 static const char *text_of(const json_t *object, const char *key)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-/* --- Markers --- */
-
-/* The bytes of the special token that the marker is; false: it is none. */
-static bool special_of(const struct trie *trie, const char *marker, struct text_buffer *bytes,
-                       struct error *err)
-{
-    static const char lead = (char)VOCABULARY_SPECIAL;
-    return text_buffer_append(bytes, &lead, 1, err) == 0 &&
-           text_buffer_append(bytes, marker, strlen(marker), err) == 0 &&
-           trie_has(trie, bytes->data, bytes->length);
-}
-
-static void add_marker(struct builder *builder, const struct trie *trie, uint32_t from, uint32_t to,
-                       const char *marker)
-{
-    struct text_buffer bytes = {0};
-    if (special_of(trie, marker, &bytes, builder->err))
-        builder_text(builder, from, to, bytes.data, bytes.length);
-    else
-        builder_text(builder, from, to, marker, strlen(marker));
-    text_buffer_clear(&bytes);
+    return schema_call_word(object, key);
 }
 
 /* --- Reasoning --- */
@@ -90,17 +65,15 @@ static void cut(struct dfa *dfa, bool before)
 static void add_reasoning(struct builder *builder, const struct trie *trie, uint32_t from,
                           uint32_t to, const char *close)
 {
-    struct text_buffer bytes = {0};
     struct dfa dfa;
-    bool special = special_of(trie, close, &bytes, builder->err);
-    text_buffer_clear(&bytes);
+    bool special = marker_is_special(trie, close, builder->err);
     if (builder_failed(builder) || texts_up_to(&dfa, close, &builder->work, builder->err))
         return;
     cut(&dfa, special);
     uint32_t text_end = special ? builder_state(builder) : to;
     dfa_emit(builder, from, text_end, &dfa, DFA_UTF8);
     if (special)
-        add_marker(builder, trie, text_end, to, close);
+        marker_add(builder, trie, text_end, to, close);
     dfa_clear(&dfa);
 }
 
@@ -134,7 +107,7 @@ int reply_reasoning(struct builder *builder, const struct trie *trie, const json
         builder_jump(builder, rule.start, inside);
     } else {
         builder_jump(builder, rule.start, behind);
-        add_marker(builder, trie, rule.start, inside, text_of(reasoning, "open"));
+        marker_add(builder, trie, rule.start, inside, text_of(reasoning, "open"));
     }
     add_reasoning(builder, trie, inside, closed, text_of(reasoning, "close"));
     /* Line breaks between reasoning and content belong to neither. */
@@ -149,20 +122,48 @@ int reply_reasoning(struct builder *builder, const struct trie *trie, const json
 /* --- Calls --- */
 
 /* A tool's name as calls have it, with what ends it. */
-static int append_name(enum schema_call_syntax syntax, const json_t *tool, struct text_buffer *out,
+static int append_name(const struct schema_call *call, const json_t *tool, struct text_buffer *out,
                        struct error *err)
 {
-    const char *name = text_of(tool, "name");
-    if (!schema_call_name(syntax, name, strlen(name)))
+    const char *name = text_of(tool, "name"), *id = text_of(call->words, "id");
+    const char *behind = *id ? id : text_of(call->words, "behind");
+    bool ends_at_space = *behind == '\n';
+    if (!schema_call_name(call->syntax, name, strlen(name)) ||
+        (ends_at_space && strpbrk(name, " \t\r\n{")))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s.name: expected a name that this model's calls can have, got \"%.60s\"",
                          text_of(tool, "place"), name);
-    if (syntax == SCHEMA_CALL_JSON)
+    if (call->syntax == SCHEMA_CALL_JSON)
         return schema_value_string(name, strlen(name), false, out, err);
-    return text_buffer_append(out, name, strlen(name), err) ||
-                   text_buffer_append(out, syntax == SCHEMA_CALL_XML ? ">" : "(", 1, err)
-               ? -1
-               : 0;
+    if (text_buffer_append(out, name, strlen(name), err))
+        return -1;
+    /* A line may follow a name, or nothing. */
+    return call->syntax == SCHEMA_CALL_XML && ends_at_space
+               ? 0
+               : marker_append(call->trie, behind, out, err);
+}
+
+/* An id behind its word, and what follows it: a number, or nine letters and digits. */
+static uint32_t add_id(struct builder *builder, const struct schema_call *call, uint32_t from)
+{
+    enum { DIGITS = 4, LETTERS = 9 };
+    bool counts = json_is_true(json_object_get(call->words, "counts"));
+    uint32_t done = builder_state(builder), behind = builder_state(builder);
+    for (int i = 0; i < (counts ? DIGITS : LETTERS); i++) {
+        uint32_t next = builder_state(builder);
+        builder_range(builder, from, next, '0', '9', 0);
+        if (counts)
+            builder_jump(builder, next, done);
+        else
+            builder_range(builder, from, next, 'a', 'z', 0);
+        if (!counts)
+            builder_range(builder, from, next, 'A', 'Z', 0);
+        from = next;
+    }
+    if (!counts)
+        builder_jump(builder, from, done);
+    marker_add(builder, call->trie, done, behind, text_of(call->words, "behind"));
+    return behind;
 }
 
 int reply_name_tool(const struct reply_tools *tools, size_t index, struct error *err)
@@ -171,17 +172,18 @@ int reply_name_tool(const struct reply_tools *tools, size_t index, struct error 
 }
 
 /* The arguments of a tool, from behind its name to behind themselves. */
-static int add_arguments(struct builder *builder, enum schema_call_syntax syntax,
-                         const struct reply_tools *tools, size_t index, uint32_t from, uint32_t to)
+static int add_arguments(struct builder *builder, const struct reply_tools *tools, size_t index,
+                         uint32_t from, uint32_t to)
 {
     const json_t *tool = json_array_get(tools->list, index);
-    struct schema_call call = {syntax, json_object_get(tool, "types")};
+    struct schema_call call = tools->call;
     uint32_t arguments, at = from;
+    call.types = json_object_get(tool, "types");
     if (schema_compile_call(builder, json_object_get(tool, "parameters"), &call, &arguments))
         return reply_name_tool(tools, index, builder->err);
     tools->rules[index] = arguments;
-    if (syntax == SCHEMA_CALL_JSON) {
-        const char *key = tools->tool_names ? "\"parameters\"" : "\"arguments\"";
+    if (call.syntax == SCHEMA_CALL_JSON) {
+        const char *key = tools->parameters ? "\"parameters\"" : "\"arguments\"";
         uint32_t comma = builder_state(builder), begun = builder_state(builder);
         uint32_t named = builder_state(builder);
         at = builder_state(builder);
@@ -189,17 +191,18 @@ static int add_arguments(struct builder *builder, enum schema_call_syntax syntax
         json_rules_space(builder, comma, begun);
         builder_text(builder, begun, named, key, strlen(key));
         json_rules_colon(builder, named, at);
-    } else if (syntax == SCHEMA_CALL_XML) {
+    } else if (call.syntax == SCHEMA_CALL_XML) {
         at = builder_state(builder);
         json_rules_space(builder, from, at);
+    } else if (*text_of(call.words, "id")) {
+        at = add_id(builder, &call, from);
     }
     json_rules_call(builder, at, to, arguments);
     return builder_failed(builder) ? -1 : 0;
 }
 
 /* Names and arguments of all tools, from one state to another. */
-static int add_tools(struct builder *builder, enum schema_call_syntax syntax,
-                     struct reply_tools *tools, uint32_t from, uint32_t to)
+static int add_tools(struct builder *builder, struct reply_tools *tools, uint32_t from, uint32_t to)
 {
     size_t count = json_array_size(tools->list);
     struct text_buffer text = {0};
@@ -210,10 +213,10 @@ static int add_tools(struct builder *builder, enum schema_call_syntax syntax,
                      : error_set(builder->err, ERROR_NO_MEMORY, "no memory for %zu tools", count);
     for (size_t i = 0; i < count && !failed; i++) {
         size_t start = text.length;
-        failed = append_name(syntax, json_array_get(tools->list, i), &text, builder->err);
+        failed = append_name(&tools->call, json_array_get(tools->list, i), &text, builder->err);
         words[i].length = text.length - start;
         words[i].to = builder_state(builder);
-        failed = failed || add_arguments(builder, syntax, tools, i, words[i].to, to);
+        failed = failed || add_arguments(builder, tools, i, words[i].to, to);
     }
     const char *at = text.data;
     for (size_t i = 0; i < count && !failed; i++) {
@@ -233,15 +236,15 @@ static void add_word(struct builder *builder, uint32_t from, uint32_t to, const 
 }
 
 /* The rule of one call. */
-static int add_call(struct builder *builder, enum schema_call_syntax syntax,
-                    struct reply_tools *tools, uint32_t *call)
+static int add_call(struct builder *builder, struct reply_tools *tools, uint32_t *call)
 {
     *call = builder_rule(builder);
     uint32_t name = builder_state(builder), done = builder_state(builder);
     if (builder_failed(builder))
         return -1;
     const struct builder_rule rule = builder->rules[*call];
-    if (syntax == SCHEMA_CALL_JSON) {
+    const struct schema_call *how = &tools->call;
+    if (how->syntax == SCHEMA_CALL_JSON) {
         uint32_t open = builder_state(builder), key = builder_state(builder);
         uint32_t named = builder_state(builder), close = builder_state(builder);
         add_word(builder, rule.start, open, "{");
@@ -251,11 +254,10 @@ static int add_call(struct builder *builder, enum schema_call_syntax syntax,
         json_rules_space(builder, done, close);
         add_word(builder, close, rule.final, "}");
     } else {
-        bool xml = syntax == SCHEMA_CALL_XML;
-        add_word(builder, rule.start, name, xml ? "<function=" : "");
-        add_word(builder, done, rule.final, xml ? "</function>" : ")");
+        marker_add(builder, how->trie, rule.start, name, text_of(how->words, "before"));
+        marker_add(builder, how->trie, done, rule.final, text_of(how->words, "end"));
     }
-    return add_tools(builder, syntax, tools, name, done);
+    return add_tools(builder, tools, name, done);
 }
 
 /* One to `most` times the item, with this (of one byte, or none) and space between. */
@@ -275,7 +277,18 @@ static void repeat(struct builder *builder, uint32_t from, uint32_t to, uint32_t
     }
 }
 
-/* The rule of what stands between two markers, with these. */
+/* White space between words, where it may come. */
+static void add_space(struct builder *builder, uint32_t from, uint32_t to, const json_t *calls)
+{
+    if (json_is_true(json_object_get(calls, "exact")))
+        builder_jump(builder, from, to);
+    else
+        json_rules_space(builder, from, to);
+}
+
+/* The rule of what stands between two markers, with these. lines: calls in Python may stand on
+ * some.
+ */
 static uint32_t add_block(struct builder *builder, const struct trie *trie, const json_t *calls,
                           uint32_t call, size_t most)
 {
@@ -286,9 +299,11 @@ static uint32_t add_block(struct builder *builder, const struct trie *trie, cons
         return 0;
     const struct builder_rule rule = builder->rules[block];
     const char *marker = text_of(calls, "close");
-    bool python = json_integer_value(json_object_get(calls, "syntax")) == SCHEMA_CALL_PYTHON;
-    add_marker(builder, trie, rule.start, open, text_of(calls, "open"));
-    json_rules_space(builder, open, begun);
+    marker_add(builder, trie, rule.start, open, text_of(calls, "open"));
+    if (*text_of(calls, "open"))
+        add_space(builder, open, begun, calls);
+    else
+        builder_jump(builder, open, begun);
     if (json_is_true(json_object_get(calls, "list"))) {
         uint32_t bracket = builder_state(builder), first = builder_state(builder);
         uint32_t last = builder_state(builder), end = builder_state(builder);
@@ -298,11 +313,11 @@ static uint32_t add_block(struct builder *builder, const struct trie *trie, cons
         json_rules_space(builder, last, end);
         add_word(builder, end, done, "]");
     } else {
-        repeat(builder, begun, done, call, python ? "\n" : "", python ? most : 1);
+        repeat(builder, begun, done, call, "\n", most);
     }
     if (*marker) {
-        json_rules_space(builder, done, close);
-        add_marker(builder, trie, close, rule.final, marker);
+        add_space(builder, done, close, calls);
+        marker_add(builder, trie, close, rule.final, marker);
     } else {
         builder_jump(builder, done, rule.final);
     }
@@ -314,20 +329,37 @@ int reply_calls(struct builder *builder, const struct trie *trie, const json_t *
 {
     enum schema_call_syntax syntax =
         (enum schema_call_syntax)json_integer_value(json_object_get(calls, "syntax"));
+    const json_t *words = json_object_get(calls, "words");
+    bool exact = json_is_true(json_object_get(calls, "exact"));
     size_t most = (size_t)json_integer_value(json_object_get(calls, "most"));
-    bool together = json_is_true(json_object_get(calls, "list")) || syntax == SCHEMA_CALL_PYTHON;
+    bool together =
+        json_is_true(json_object_get(calls, "list")) || (syntax == SCHEMA_CALL_PYTHON && !exact);
     uint32_t call;
-    builder->tame = syntax != SCHEMA_CALL_JSON;
+    builder->tame = syntax == SCHEMA_CALL_PYTHON || syntax == SCHEMA_CALL_XML;
     builder->most_depth = MOST_DEPTH;
     tools->list = json_object_get(calls, "tools");
+    tools->call = (struct schema_call){.syntax = syntax, .words = words, .trie = trie};
     tools->tool_names = json_is_true(json_object_get(calls, "tool_names"));
-    if (add_call(builder, syntax, tools, &call))
+    tools->parameters = tools->tool_names || json_is_true(json_object_get(calls, "parameters"));
+    if (add_call(builder, tools, &call))
         return -1;
     uint32_t block = add_block(builder, trie, calls, call, together ? most : 1);
     *rule = builder_rule(builder);
     if (builder_failed(builder))
         return -1;
     const struct builder_rule whole = builder->rules[*rule];
-    repeat(builder, whole.start, whole.final, block, "", together ? 1 : most);
+    const char *section = text_of(words, "section");
+    uint32_t open = builder_state(builder), first = builder_state(builder);
+    uint32_t last = builder_state(builder), close = builder_state(builder);
+    marker_add(builder, trie, whole.start, open, section);
+    repeat(builder, first, last, block, "", together ? 1 : most);
+    marker_add(builder, trie, close, whole.final, text_of(words, "section_end"));
+    if (*section) {
+        json_rules_space(builder, open, first);
+        json_rules_space(builder, last, close);
+    } else {
+        builder_jump(builder, open, first);
+        builder_jump(builder, last, close);
+    }
     return builder_failed(builder) ? -1 : 0;
 }

@@ -4,27 +4,27 @@
  * The spec of GRAMMAR_REPLY is made by the API (chat_demand.h):
  *   reasoning   absent: the text has none. {open, close: markers; begun: the prompt has opened it,
  *               else the text may}
- *   calls       {syntax: of schema.h; open, close: markers, close may be ""; list: all calls stand
- *               in one list between them; tool_names: objects have "tool_name" and "parameters";
- *               most: so many calls at most; tools: a list of {place, name, parameters, types};
- *               types as in schema.h}
+ *   calls       {syntax: of schema.h; open, close: markers, which may be ""; list: all calls stand
+ * in one list between them; tool_names, parameters: objects have these keys, not "name" and
+ * "arguments"; words: as in api/chat_words.h; exact: no white space may come between words; most:
+ * so many calls at most; tools: a list of {place, name, parameters, types}; types as in schema.h}
  *   kind, spec  another constraint. With calls the text is either, and both have their bounds:
  *               they nest less deep, and in XML and Python no string has a marker.
  *
- * A marker that is a special token is that token; all others are text. */
+ * A special token in a marker or a word is that token; all else is text. */
 #ifndef ENGINE_GRAMMAR_REPLY_H
 #define ENGINE_GRAMMAR_REPLY_H
 
-#include "engine/grammar/builder.h"
-#include "engine/grammar/trie.h"
+#include "engine/grammar/schema.h"
 
 #include <jansson.h>
 
 /* The arguments of each tool, once calls are compiled: zero-initialise; free rules. */
 struct reply_tools {
-    const json_t *list; /* of the spec, borrowed */
-    bool tool_names;    /* JSON: the keys that Cohere has */
-    uint32_t *rules;    /* [its length] */
+    const json_t *list;          /* of the spec, borrowed */
+    struct schema_call call;     /* but for its types */
+    bool tool_names, parameters; /* JSON: these keys */
+    uint32_t *rules;             /* [its length] */
 };
 enum { REPLY_CALLS_AROUND = 3 }; /* a call, a block and all calls; reasoning is one more */
 

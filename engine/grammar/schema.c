@@ -312,7 +312,8 @@ static int compile_whole(struct schema_compiler *compiler, const struct schema_c
     const json_t *object = call ? schema_type_of(compiler, "object") : NULL;
     int failed = parts ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a schema");
     failed = failed || (call && !object) || read_whole(&compiler->document, object, parts);
-    if (!failed && call && call->syntax != SCHEMA_CALL_JSON) {
+    if (!failed && call &&
+        (call->syntax == SCHEMA_CALL_PYTHON || call->syntax == SCHEMA_CALL_XML)) {
         *root = builder_rule(compiler->builder);
         schema_arguments(compiler, parts, call, *root);
     } else if (!failed) {
@@ -326,9 +327,11 @@ static int compile(struct builder *builder, const json_t *spec, const struct sch
                    uint32_t *root)
 {
     struct arena arena = {0};
+    const char *text_end = call ? schema_call_word(call->words, "value_end") : "";
     struct schema_compiler compiler = {.document = {.root = spec,
                                                     .arena = &arena,
                                                     .work = &builder->work,
+                                                    .text_end = text_end,
                                                     .annotations = &builder->annotations,
                                                     .err = builder->err},
                                        .builder = builder,

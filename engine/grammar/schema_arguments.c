@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of calls that are not JSON. */
 #include "engine/grammar/json_rules.h"
+#include "engine/grammar/marker.h"
 #include "engine/grammar/schema.h"
 #include "engine/grammar/schema_members.h"
 
 #include <string.h>
 
-enum { MOST_NAME = 256 }; /* bytes, in XML */
+enum { MOST_NAME = 256 }; /* bytes, but in Python */
 
 const json_t *schema_types_of(struct schema_compiler *compiler, json_t *names)
 {
@@ -29,10 +30,25 @@ static bool is_letter(char byte)
     return byte == '_' || (lower >= 'a' && lower <= 'z');
 }
 
+/* What a name that stands before JSON cannot have, but for white space. */
+static const char BARRED[] = "<>[]{}\"`";
+
+const char *schema_call_word(const json_t *words, const char *key)
+{
+    const char *word = json_string_value(json_object_get(words, key));
+    return word ? word : "";
+}
+
 bool schema_call_name(enum schema_call_syntax syntax, const char *name, size_t length)
 {
     if (syntax == SCHEMA_CALL_JSON)
         return length > 0;
+    if (syntax == SCHEMA_CALL_NAMED) {
+        for (size_t i = 0; i < length; i++)
+            if ((unsigned char)name[i] <= ' ' || name[i] == 0x7F || strchr(BARRED, name[i]))
+                return false;
+        return length > 0 && length <= MOST_NAME;
+    }
     if (length == 0 || (syntax == SCHEMA_CALL_PYTHON && !is_letter(name[0])))
         return false;
     if (syntax == SCHEMA_CALL_XML)
@@ -51,7 +67,24 @@ struct arguments {
     const struct schema_call *call;
 };
 
-/* A value in XML. What is no string there is JSON. */
+/* A string as text, with what stands around it. */
+static void add_string(struct arguments *arguments, const struct schema_parts *value, uint32_t from,
+                       uint32_t to)
+{
+    struct schema_compiler *compiler = arguments->members.compiler;
+    struct builder *builder = compiler->builder;
+    const struct schema_call *call = arguments->call;
+    if (call->syntax == SCHEMA_CALL_XML) {
+        json_rules_call(builder, from, to, schema_rule(compiler, value));
+        return;
+    }
+    uint32_t text = builder_state(builder), end = builder_state(builder);
+    marker_add(builder, call->trie, from, text, schema_call_word(call->words, "value"));
+    json_rules_call(builder, text, end, schema_rule(compiler, value));
+    marker_add(builder, call->trie, end, to, schema_call_word(call->words, "value_end"));
+}
+
+/* A value where strings are text: what is none there is JSON. */
 static int add_text(struct arguments *arguments, const char *name, struct schema_parts *member,
                     uint32_t from, uint32_t to)
 {
@@ -73,12 +106,13 @@ static int add_text(struct arguments *arguments, const char *name, struct schema
         json_decref(others);
         return error_set(document->err, ERROR_NO_MEMORY, "no memory for a schema");
     }
-    bool apart = json_array_size(others) > 0;
+    bool any = json_array_size(others) > 0;
+    bool apart = any && arguments->call->syntax == SCHEMA_CALL_XML;
     type = schema_types_of(compiler, others);
     struct schema_parts value = *member;
     if (!type)
         return -1;
-    if (apart) {
+    if (any) {
         if (schema_parts_add(document, &value, type, place))
             return -1;
         json_rules_call(compiler->builder, from, to, schema_rule(compiler, &value));
@@ -90,11 +124,30 @@ static int add_text(struct arguments *arguments, const char *name, struct schema
     value.spelling = apart ? SCHEMA_AS_TEXT_APART : SCHEMA_AS_TEXT;
     if (!type || schema_parts_add(document, &value, type, place))
         return -1;
-    json_rules_call(compiler->builder, from, to, schema_rule(compiler, &value));
+    add_string(arguments, &value, from, to);
     return 0;
 }
 
-/* "key=value", or <parameter=key>, its value on lines of its own, </parameter>. */
+/* What stands between a key and its value: white space, if there are two words. */
+static void add_between(const struct schema_call *call, struct builder *builder, uint32_t from,
+                        uint32_t to)
+{
+    bool xml = call->syntax == SCHEMA_CALL_XML;
+    const char *value = schema_call_word(call->words, "value");
+    uint32_t ended = builder_state(builder), begun = builder_state(builder);
+    marker_add(builder, call->trie, from, ended, schema_call_word(call->words, "key_end"));
+    if (xml && *value)
+        json_rules_space(builder, ended, begun);
+    else
+        builder_jump(builder, ended, begun);
+    if (xml && *value)
+        marker_add(builder, call->trie, begun, to, value);
+    else
+        builder_text(builder, begun, to, "\n",
+                     json_is_true(json_object_get(call->words, "lines")) ? 1 : 0);
+}
+
+/* A key and its value, with the words around them. */
 static int add_argument(struct arguments *arguments, size_t index, uint32_t from, uint32_t to)
 {
     struct schema_compiler *compiler = arguments->members.compiler;
@@ -105,22 +158,25 @@ static int add_argument(struct arguments *arguments, size_t index, uint32_t from
         return -1;
     if (member.never)
         return 0;
-    bool xml = arguments->call->syntax == SCHEMA_CALL_XML;
+    const struct schema_call *call = arguments->call;
+    const char *value_end = schema_call_word(call->words, "value_end");
+    bool xml = call->syntax == SCHEMA_CALL_XML;
     uint32_t key = builder_state(builder), behind = builder_state(builder);
-    uint32_t value = builder_state(builder), close = builder_state(builder);
-    if (xml)
-        builder_text(builder, from, key, "<parameter=", strlen("<parameter="));
-    else
-        builder_jump(builder, from, key);
+    uint32_t value = builder_state(builder);
+    marker_add(builder, call->trie, from, key, schema_call_word(call->words, "key"));
     builder_text(builder, key, behind, name, strlen(name));
-    builder_text(builder, behind, value, xml ? ">\n" : "=", xml ? 2 : 1);
-    if (!xml) {
+    add_between(call, builder, behind, value);
+    if (!xml && !*value_end) {
         json_rules_call(builder, value, to, schema_rule(compiler, &member));
         return 0;
     }
-    static const char end[] = "\n</parameter>";
+    if (!xml)
+        return add_text(arguments, name, &member, value, to);
+    uint32_t close = builder_state(builder), line = builder_state(builder);
     uint32_t ended = builder_state(builder);
-    builder_text(builder, close, ended, end, sizeof end - 1);
+    builder_text(builder, close, line, "\n",
+                 json_is_true(json_object_get(call->words, "lines")) ? 1 : 0);
+    marker_add(builder, call->trie, line, ended, value_end);
     json_rules_space(builder, ended, to);
     return add_text(arguments, name, &member, value, close);
 }

@@ -31,6 +31,7 @@ struct schema_document {
     struct work *work;
     struct schema_patterns *patterns;   /* in schema_pattern.c */
     struct schema_resources *resources; /* in schema_reference.c */
+    const char *text_end;               /* what ends a string as text (schema_parts.h) */
     unsigned *annotations;              /* that its schemas have: a set (grammar.h) */
     struct error *err;
 };

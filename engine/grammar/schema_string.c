@@ -4,6 +4,8 @@
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_format.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What all patterns, formats and lengths accept. */
@@ -68,6 +70,16 @@ static int add_lengths(const struct schema_document *document, const struct sche
     return failed;
 }
 
+/* An expression of the word: each sign as a set of one. */
+static void put_word(char *out, size_t size, const char *word)
+{
+    size_t at = 0;
+    for (; *word && at + 4 < size; word++)
+        at += (size_t)snprintf(out + at, size - at, isalnum((unsigned char)*word) ? "%c" : "[%c]",
+                               *word);
+    out[at] = 0;
+}
+
 /* Its end's marker ends a text, wherever it stands; and what begins as other values do reads as one
  * of them. */
 const struct dfa *schema_text_barred(const struct schema_document *document,
@@ -75,12 +87,19 @@ const struct dfa *schema_text_barred(const struct schema_document *document,
 {
 #define ANY "[\\x00-\\u{10FFFF}]*"
 #define SPACE "[ \\t\\r\\n]*"
-    static const char end[] = ANY "</parameter>" ANY;
-    static const char apart[] = ANY "</parameter>" ANY "|" SPACE "[\\[{0-9-]" ANY "|" SPACE
-                                    "(null|None|true|True|false|False)" SPACE;
+    static const char others[] =
+        "|" SPACE "[\\[{0-9-]" ANY "|" SPACE "(null|None|true|True|false|False)" SPACE;
+    enum { MOST_WORD = 128 };
+    char word[MOST_WORD];
+    put_word(word, sizeof word, document->text_end);
+    size_t size = sizeof others + 2 * sizeof ANY + MOST_WORD;
+    char *barred = arena_alloc(document->arena, size, 1, document->err);
+    if (!barred)
+        return NULL;
+    snprintf(barred, size, ANY "%s" ANY "%s", word,
+             parts->spelling == SCHEMA_AS_TEXT ? "" : others);
 #undef ANY
 #undef SPACE
-    const char *barred = parts->spelling == SCHEMA_AS_TEXT ? end : apart;
     return schema_pattern(document, parts->items[0].place, "type", barred, strlen(barred), false);
 }
 

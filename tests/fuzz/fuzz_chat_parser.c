@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the reply of a chat, whole and in pieces: the parts are the same, nothing is lost,
- * and arguments are JSON objects. The first byte chooses format and rules, the second the pieces.
- */
+ * and arguments are JSON objects. The first byte chooses rules and one of the first four formats,
+ * the second the pieces and, by its upper half, others. */
 #include "api/chat_parser.h"
 #include "engine/text/unicode.h"
 
@@ -13,7 +13,21 @@ static const struct chat_syntax SYNTAXES[] = {
     {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", ""}, .format = CHAT_CALLS_JSON},
     {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", "</c>"}, .format = CHAT_CALLS_XML},
     {.reasoning = {"<t>", "</t>"}, .calls = {"<c>", "</c>"}, .format = CHAT_CALLS_PYTHON},
+    {.calls = {"<c>", ""}, .format = CHAT_CALLS_JSON, .bare = true},
+    {.calls = {"<c>", "</c>"}, .format = CHAT_CALLS_PYTHON, .bare = true},
 };
+enum { NUM_SYNTAXES = sizeof SYNTAXES / sizeof *SYNTAXES, PIECES = 16 };
+
+/* One of these, or of the formats of the table that have markers of their own. */
+static const struct chat_syntax *syntax_of(size_t number)
+{
+    static struct chat_syntax of_table;
+    number %= NUM_SYNTAXES + CHAT_CALLS_COUNT - CHAT_CALLS_GLM;
+    if (number < NUM_SYNTAXES)
+        return &SYNTAXES[number];
+    chat_syntax_take(&of_table, (enum chat_calls_format)(CHAT_CALLS_GLM + number - NUM_SYNTAXES));
+    return &of_table;
+}
 
 static const char TOOLS[] = "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
                             "{\"a\": {\"type\": [\"integer\", "
@@ -57,17 +71,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2 || utf8_valid_length((const char *)data + 2, size - 2) < size - 2)
         return 0; /* no text of a model */
-    struct chat_rules rules = {.syntax = &SYNTAXES[data[0] & 3],
-                               .reasoning = data[0] & 4,
+    size_t form = (data[0] & 3u) + 4u * (data[1] / PIECES);
+    struct chat_rules rules = {.syntax = syntax_of(form),
+                               .reasoning = (data[0] & 4) && form < 4,
                                .inside = (data[0] & 12) == 12,
                                .calls = data[0] & 16,
                                .one_call = data[0] & 32,
                                .demand.calls = data[0] & 64 ? demanded : NULL,
+                               .demand.offered = data[0] & 128 ? demanded : NULL,
                                .types = *types_of_tools()};
     const char *text = (const char *)data + 2;
     struct chat_output whole, cut;
     parse(&whole, &rules, text, size - 2, size);
-    parse(&cut, &rules, text, size - 2, 1 + data[1] % 16);
+    parse(&cut, &rules, text, size - 2, 1 + data[1] % PIECES);
     if (!same(&whole.content, &cut.content) || !same(&whole.reasoning, &cut.reasoning) ||
         whole.calls.count != cut.calls.count || (!rules.calls && whole.calls.count) ||
         (!rules.calls && !rules.reasoning && !rules.demand.calls &&

@@ -20,8 +20,31 @@ static const struct chat_syntax SYNTAXES[] = {
      .format = CHAT_CALLS_XML},
     {.calls = {"<|tool_call_start|>", "<|tool_call_end|>"}, .format = CHAT_CALLS_PYTHON},
     {.calls = {"<function_calls>", "</function_calls>"}, .format = CHAT_CALLS_PYTHON},
+    {.calls = {"<|python_tag|>", ""}, .format = CHAT_CALLS_JSON, .bare = true},
+    {.calls = {"<|python_start|>", "<|python_end|>"}, .format = CHAT_CALLS_PYTHON, .bare = true},
 };
-enum { HERMES, GRANITE, NEMOTRON, QWEN, LFM, OLMO, NUM_SYNTAXES };
+/* The first of these, then the formats of the table that have markers of their own. */
+enum { HERMES, GRANITE, NEMOTRON, QWEN, LFM, OLMO, LLAMA, LLAMA4, NUM_SYNTAXES };
+enum {
+    GLM = NUM_SYNTAXES,
+    MINIMAX,
+    GEMMA,
+    DEEPSEEK,
+    FENCED,
+    KIMI,
+    MISTRAL,
+    MISTRAL_IDS,
+};
+
+static inline const struct chat_syntax *syntax_of(int syntax)
+{
+    static struct chat_syntax of_table[CHAT_CALLS_COUNT];
+    if (syntax < NUM_SYNTAXES)
+        return &SYNTAXES[syntax];
+    struct chat_syntax *made = &of_table[syntax - NUM_SYNTAXES];
+    chat_syntax_take(made, (enum chat_calls_format)(CHAT_CALLS_GLM + syntax - NUM_SYNTAXES));
+    return made;
+}
 
 struct result {
     struct chat_output output;
@@ -52,6 +75,11 @@ static inline bool same_text(const struct strbuf *a, const struct strbuf *b)
     return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
 }
 
+static inline bool same_id(const struct chat_call *a, const struct chat_call *b)
+{
+    return a->id && b->id ? strcmp(a->id, b->id) == 0 : a->id == b->id;
+}
+
 static inline void check_same(const struct result *a, const struct result *b, const char *text,
                               size_t first, size_t piece)
 {
@@ -61,7 +89,8 @@ static inline void check_same(const struct result *a, const struct result *b, co
                 a->reasoning_ends == b->reasoning_ends;
     for (size_t i = 0; i < x->count && same; i++)
         same = strcmp(x->items[i].name, y->items[i].name) == 0 &&
-               strcmp(x->items[i].arguments, y->items[i].arguments) == 0;
+               strcmp(x->items[i].arguments, y->items[i].arguments) == 0 &&
+               x->items[i].cut == y->items[i].cut && same_id(&x->items[i], &y->items[i]);
     cr_assert(same, "differs when cut after %zu, then every %zu: %s", first, piece, text);
 }
 
@@ -111,7 +140,7 @@ static inline void expect(const struct chat_rules *rules, const char *text, cons
 /* Rules of a request with these tools. */
 static inline struct chat_rules rules_of(int syntax, const char *tools)
 {
-    struct chat_rules rules = {.syntax = &SYNTAXES[syntax], .calls = true};
+    struct chat_rules rules = {.syntax = syntax_of(syntax), .calls = true};
     struct api_error err = {0};
     json_t *list = json_loads(tools, 0, NULL);
     cr_assert(list);

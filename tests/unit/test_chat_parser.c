@@ -276,7 +276,7 @@ static void check_generated(int syntax, int number)
 
 Test(chat_parser, generated_replies_whole_and_cut_anywhere)
 {
-    for (int syntax = 0; syntax < NUM_SYNTAXES; syntax++)
+    for (int syntax = 0; syntax <= OLMO; syntax++)
         for (int number = 0; number < 50; number++)
             check_generated(syntax, number);
 }
@@ -388,7 +388,7 @@ Test(chat_parser, white_space_before_python_is_looked_at_once)
     static const char BODY[] = "          \n  [f(a=1)]";
     static const struct chat_types types;
     const struct chat_reading reading = {
-        .format = CHAT_CALLS_PYTHON, .close = "</c>", .types = &types};
+        .words = chat_words(CHAT_CALLS_PYTHON), .close = "</c>", .types = &types};
     struct chat_scan scan = {0};
     size_t used;
     for (size_t length = 0; length <= strcspn(BODY, "["); length++) {

@@ -106,6 +106,24 @@ Test(chat_parts, parts_add_up_to_the_whole)
          "f{\"s\": \"a, (b\", \"i\": 7}g{}f{\"l\": [1, {\"k\": \")\"}]}", "."},
         {OLMO, "<function_calls>\nf( s = \"x\" )\ng(a=None)\n</function_calls>",
          "f{\"s\": \"x\"}g{\"a\": null}", ""},
+        {LLAMA,
+         "{\"name\": \"f\", \"parameters\": {\"s\": \"x\", \"i\": \"5\"}}; {\"name\": \"g\"}",
+         "f{\"s\": \"x\", \"i\": 5}g{}", ""},
+        {LLAMA4, "[f(s='a]', i='7'), g()].", "f{\"s\": \"a]\", \"i\": 7}g{}", "."},
+        {GLM, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x\ny</arg_value>\n</tool_call>",
+         "f{\"s\": \"x\\ny\"}", ""},
+        {MINIMAX,
+         "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter "
+         "name=\"i\">5</parameter>\n</invoke>\n"
+         "<invoke name=\"g\"></invoke></minimax:tool_call>",
+         "f{\"i\": 5}g{}", ""},
+        {GEMMA, "<|tool_call>call:f{l:[<|\"|>]<|\"|>],s:<|\"|>}<|\"|>}<tool_call|>",
+         "f{\"l\": [\"]\"], \"s\": \"}\"}", ""},
+        {KIMI,
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+         "{\"i\": \"5\"}<|tool_call_end|><|tool_calls_section_end|>.",
+         "f{\"i\": 5}", "."},
+        {MISTRAL, "[TOOL_CALLS]f[ARGS]{\"s\": 5}[TOOL_CALLS]g[ARGS]{}", "f{\"s\": \"5\"}g{}", ""},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
         expect_parts(CASES[i].syntax, CASES[i].text, CASES[i].calls, CASES[i].content);
@@ -165,6 +183,8 @@ Test(chat_parts, parts_come_as_the_text_does)
          "f{\"s\": \"|one two t|hree four |five six s|even|\"|}"},
         {LFM, "<|tool_call_start|>[f(s='one two three', i=5)]<|tool_call_end|>",
          "f{|\"s\": \"one two three\"|, \"i\": 5}"},
+        {MISTRAL, "[TOOL_CALLS]f[ARGS]{\"s\": \"one two three four\"}",
+         "f{|\"s\": \"one |two three |four\"}"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct chat_rules rules = rules_of(CASES[i].syntax, TOOLS);
@@ -205,6 +225,13 @@ Test(chat_parts, long_calls_in_time_that_grows_with_them)
         {QWEN, X(P), "</b>", E "</function>\n</tool_call>"},
         {QWEN, X("<parameter=l>\n[1"), ", 12", "]" E "</function>\n</tool_call>"},
         {LFM, "<|tool_call_start|>[f(s='", "x, y", "')]<|tool_call_end|>"},
+        {LLAMA, "{\"name\": \"f\", \"parameters\": {\"s\": \"", "x \\n", "\"}}"},
+        {LLAMA4, "[f(s='", "x, y", "')]"},
+        {GLM, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>", "</b>",
+         "</arg_value>\n</tool_call>"},
+        {GEMMA, "<|tool_call>call:f{s:<|\"|>", "x, <y", "<|\"|>}<tool_call|>"},
+        {KIMI, "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"s\": \"", "x \\n",
+         "\"}<|tool_call_end|>"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct chat_rules rules = rules_of(CASES[i].syntax, TOOLS);

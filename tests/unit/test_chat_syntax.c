@@ -61,7 +61,18 @@ static const struct {
     {"smollm", "<think>", "</think>", CHAT_CALLS_JSON, "<tool_call>", "</tool_call>", false},
     {"mistral", "", "", CHAT_CALLS_JSON, "[TOOL_CALLS]", "", true},
     {"cohere", "", "", CHAT_CALLS_JSON, "<|START_ACTION|>", "<|END_ACTION|>", true},
-    {"llama", "", "", CHAT_CALLS_NONE, "", "", false},
+    {"llama", "", "", CHAT_CALLS_JSON, "", "", false},
+    {"llama4", "", "", CHAT_CALLS_PYTHON, "", "", true},
+    {"glm", "<think>", "</think>", CHAT_CALLS_GLM, "<tool_call>", "", false},
+    {"minimax", "<think>", "</think>", CHAT_CALLS_MINIMAX, "<invoke name=\"", "", false},
+    {"gemma", "", "", CHAT_CALLS_GEMMA, "<|tool_call>", "<tool_call|>", false},
+    {"deepseek", "<think>", "</think>", CHAT_CALLS_DEEPSEEK, "<｜tool▁call▁begin｜>",
+     "<｜tool▁call▁end｜>", false},
+    {"deepseek_fenced", "", "", CHAT_CALLS_DEEPSEEK_FENCED, "<｜tool▁call▁begin｜>",
+     "\n```<｜tool▁call▁end｜>", false},
+    {"kimi", "", "", CHAT_CALLS_KIMI, "<|tool_call_begin|>", "<|tool_call_end|>", false},
+    {"mistral_args", "", "", CHAT_CALLS_MISTRAL, "[TOOL_CALLS]", "", false},
+    {"mistral_ids", "", "", CHAT_CALLS_MISTRAL_IDS, "[TOOL_CALLS]", "", false},
 };
 
 Test(chat_syntax, of_the_families)
@@ -74,7 +85,14 @@ Test(chat_syntax, of_the_families)
         cr_assert_eq(file_read(path, 1 << 20, &text, &length, &err), 0, "%s", err.message);
         expect(text, FILES[i].think, FILES[i].think_end, FILES[i].format, FILES[i].call,
                FILES[i].call_end);
-        cr_assert_eq(find(text).list, FILES[i].list, "%s", FILES[i].name);
+        const struct chat_syntax syntax = find(text);
+        cr_assert_eq(syntax.list, FILES[i].list, "%s", FILES[i].name);
+        cr_assert_eq(syntax.bare, strncmp(FILES[i].name, "llama", 5) == 0, "%s", FILES[i].name);
+        cr_assert_eq(syntax.texts, strcmp(FILES[i].name, "deepseek") == 0, "%s", FILES[i].name);
+        cr_assert_eq(syntax.single, strcmp(FILES[i].name, "llama") == 0, "%s", FILES[i].name);
+        cr_assert_eq(syntax.parameters,
+                     strcmp(FILES[i].name, "llama") == 0 || strcmp(FILES[i].name, "cohere") == 0,
+                     "%s", FILES[i].name);
         free(text);
     }
 }
@@ -98,7 +116,7 @@ Test(chat_syntax, of_other_templates)
         EACH("</a> {{ m.reasoning_content }} <//a>"),
         EACH(CALL "<|call_end|>{\"name\": \"{{ f.name }}\"}<|/call_end|>{% endfor %}"),
         "{% if tools %}<callEnd>{\"name\": 1}</callEnd>{% endif %}",
-        /* Calls without markers, or with one that every answer has. */
+        /* Calls with a marker that every answer has, and which stand elsewhere than answers. */
         EACH(CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}"),
         EACH("<turn>" CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}</turn>"),
         /* In a form that is not known. */
@@ -132,6 +150,16 @@ Test(chat_syntax, of_other_templates)
            "<send_call>", "</send_call>");
     expect("{% if tools %}<CALL>\n<function=x></function></CALL>{% endif %}", "", "",
            CHAT_CALLS_XML, "<CALL>", "</CALL>");
+    /* Without markers, where answers stand; what may stand around them. */
+    expect(EACH("<turn>{{ m.content }}" CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}"), "", "",
+           CHAT_CALLS_JSON, "", "");
+    expect("{# <|python_tag|> #}{{ '' if 1 else '<|python_tag|>' }}" EACH(
+               "{{ m.content }}" CALL "{\"name\": \"{{ f.name }}\"}{% endfor %}"),
+           "", "", CHAT_CALLS_JSON, "<|python_tag|>", "");
+    expect(EACH("{{ m.content }}" CALL "[{\"name\": \"{{ f.name }}\"}]{% endfor %}"), "", "",
+           CHAT_CALLS_NONE, "", "");
+    expect(EACH("{{ m.content }}" CALL "{{ f.name }}(){% endfor %}"), "", "", CHAT_CALLS_NONE, "",
+           "");
 }
 
 /* Prompts. */

@@ -16,6 +16,26 @@ TestSuite(grammar_reply);
     "[{\"place\":\"tools[0].function\",\"name\":\"f\",\"parameters\":" ARGUMENTS \
     ",\"types\":{\"a\":[\"integer\"],\"b\":[\"string\"]}},"                      \
     "{\"place\":\"tools[1].function\",\"name\":\"fg\",\"parameters\":true,\"types\":{}}]"
+/* The syntaxes, with their words. */
+#define PYTHON "1,\"words\":{\"behind\":\"(\",\"key_end\":\"=\",\"end\":\")\"}"
+#define XML                                                                                        \
+    "2,\"words\":{\"before\":\"<function=\",\"behind\":\">\",\"key\":\"<parameter=\",\"key_end\":" \
+    "\">\",\"value_end\":\"</parameter>\",\"end\":\"</function>\",\"lines\":true}"
+#define GLM                                                                           \
+    "2,\"exact\":true,\"words\":{\"behind\":\"\\n\",\"key\":\"<k>\",\"key_end\":\"</" \
+    "k>\",\"value\":\""                                                               \
+    "<v>\",\"value_end\":\"</v>\",\"end\":\"</c>\"}"
+#define GEMMA                                                                              \
+    "1,\"exact\":true,\"words\":{\"before\":\"call:\",\"behind\":\"{\",\"key_end\":\":\"," \
+    "\"value\":"                                                                           \
+    "\"<|\\\"|>\",\"value_end\":\"<|\\\"|>\",\"end\":\"}\"}"
+#define NAMED \
+    "3,\"exact\":true,\"words\":{\"section\":\"<s>\",\"section_end\":\"</s>\",\"behind\":\"<a>\"}"
+#define KIMI                                                                              \
+    "3,\"exact\":true,\"words\":{\"before\":\"functions.\",\"id\":\":\",\"counts\":true," \
+    "\"behind\":"                                                                         \
+    "\"<a>\"}"
+#define MISTRAL "3,\"exact\":true,\"words\":{\"id\":\"[I]\",\"behind\":\"[A]\"}"
 #define CALLS(syntax, list, most)                                                         \
     "\"calls\":{\"syntax\":" syntax ",\"open\":\"<c>\",\"close\":\"</c>\",\"list\":" list \
     ",\"most\":" most ",\"tools\":" TOOLS "}"
@@ -38,13 +58,13 @@ static const struct grammar_case CASES[] = {
      "<c> [ {\"name\":\"fg\",\"arguments\":{}}, {\"name\":\"fg\",\"arguments\":{}} ] </c>",
      "<c>{\"name\":\"f\",\"arguments\":{\"a\":1}}</c>" S "<c>[]</c>" S
      "<c>[{\"name\":\"fg\",\"arguments\":{}}]</c><c>[{\"name\":\"fg\",\"arguments\":{}}]</c>"},
-    {"{" CALLS("1", "true", "2") "}",
+    {"{" CALLS(PYTHON, "true", "2") "}",
      "<c>[f(a=1)]</c>" S "<c>[f(a=1, b=\"x\\u003c\"), fg()]</c>" S "<c>[ fg() ]</c>",
      "<c>[f()]</c>" S "<c>[f(b=\"x\")]</c>" S "<c>[f(a=1,)]</c>" S "<c>[f(a=1, b=\"<\")]</c>" S
      "<c>[f(b=\"x\", a=1)]</c>" S "<c>f(a=1)</c>" S "<c>[fg(x=1)]</c>"},
-    {"{" CALLS("1", "false", "2") "}", "<c>f(a=1)</c>" S "<c>f(a=1)\nfg()</c>",
+    {"{" CALLS(PYTHON, "false", "2") "}", "<c>f(a=1)</c>" S "<c>f(a=1)\nfg()</c>",
      "<c>[f(a=1)]</c>" S "<c>f(a=1)fg()</c>" S "<c>fg()\nfg()\nfg()</c>"},
-    {"{" CALLS("2", "false", "2") "}",
+    {"{" CALLS(XML, "false", "2") "}",
      "<c>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</c>" S
      "<c><function=f><parameter=a>\n1\n</parameter><parameter=b>\n\"<1\n\n</parameter></function></"
      "c>" S "<c><function=fg></function></c>\n<c><function=fg></function></c>",
@@ -53,6 +73,32 @@ static const struct grammar_case CASES[] = {
      "<c><function=f><parameter=a>1</parameter></function></c>" S
      "<c><function=f><parameter=a>\n1\n</parameter><parameter=b>\n0123456789\n</parameter>"
      "</function></c>" S "<c><function=g></function></c>"},
+    {"{" CALLS(GLM, "false", "2") "}",
+     "<c>f\n<k>a</k>\n<v>1</v>\n</c></c>" S "<c>f<k>a</k><v>1</v><k>b</k><v>x<y</v></c></c>" S
+     "<c>fg</c></c>\n<c>fg\n</c></c>",
+     "<c>f\n</c></c>" S "<c>f\n<k>a</k>\n<v>\n1</v></c></c>" S "<c>f\n<k>b</k><v>x</v></c></c>" S
+     "<c>f\n<k>a</k><v>1</v><k>b</k><v></v></v></c></c>" S "<c>\nfg</c></c>"},
+    {"{" CALLS(GEMMA, "false", "2") "}",
+     "<c>call:f{a:1}</c>" S "<c>call:f{a:1, b:<|\"|>x\"<|y<|\"|>}</c><c>call:fg{}</c>",
+     "<c>call:f{a:1,b:\"x\"}</c>" S "<c>call:f{}</c>" S "<c>call:f{a:1}call:fg{}</c>" S
+     "<c>call:f{a:1,b:<|\"|>x<|\"|>y<|\"|>}</c>" S "<c>call:f{a:<|\"|>1<|\"|>}</c>"},
+    {"{" CALLS(NAMED, "false", "2") "}",
+     "<s><c>f<a>{\"a\":1}</c></s>" S "<s>\n<c>f<a>{\"a\":1,\"b\":\"</c>\"}</c><c>fg<a>{}</c>\n</s>",
+     "<c>f<a>{\"a\":1}</c>" S "<s></s>" S "<s><c>f<a>{}</c></s>" S "<s><c>f\n<a>{\"a\":1}</c></s>" S
+     "<s><c>f<a>{\"a\":1}</c></s><s><c>fg<a>{}</c></s>"},
+    {"{" CALLS(KIMI, "false", "2") "}",
+     "<c>functions.f:0<a>{\"a\":1}</c><c>functions.fg:12<a>{}</c>",
+     "<c>functions.f<a>{\"a\":1}</c>" S "<c>f:0<a>{\"a\":1}</c>" S
+     "<c>functions.f:12345<a>{\"a\":1}</c>" S "<c>functions.f:<a>{\"a\":1}</c>"},
+    {"{" CALLS(MISTRAL, "false", "2") "}", "<c>f[I]aZ3456789[A]{\"a\":1}</c>",
+     "<c>f[A]{\"a\":1}</c>" S "<c>f[I]aZ345678[A]{\"a\":1}</c>" S
+     "<c>f[I]aZ34567890[A]{\"a\":1}</c>"},
+    /* Without markers; keys of the other names. */
+    {"{\"calls\":{\"syntax\":0,\"open\":\"\",\"close\":\"\",\"parameters\":true,\"most\":1,"
+     "\"tools\":" TOOLS "}}",
+     "{\"name\": \"f\", \"parameters\": {\"a\": 1}}",
+     "{\"name\": \"f\", \"arguments\": {\"a\": 1}}" S
+     " {\"name\": \"f\", \"parameters\": {\"a\": 1}}"},
     {"{\"reasoning\":{\"open\":\"<t>\",\"close\":\"</t>\",\"begun\":true},\"kind\":3,"
      "\"spec\":[\"yes\",\"no\"]}",
      "</t>yes" S "hm <t> </ </</t>\n\nno" S "\n</t>\nyes",
@@ -63,7 +109,7 @@ static const struct grammar_case CASES[] = {
     {"{\"reasoning\":{\"open\":\"<t>\",\"close\":\"</t>\",\"begun\":false},\"kind\":0}",
      "{}" S "<t>{</t>{\"a\":1}", "[]" S "<t>{}"},
     /* No string of a form has the marker of a call, which would be read as one. */
-    {"{" CALLS("2", "false", "1") ",\"kind\":1,\"spec\":{\"type\":\"string\"}}",
+    {"{" CALLS(XML, "false", "1") ",\"kind\":1,\"spec\":{\"type\":\"string\"}}",
      "\"\\u003cc>\"" S "<c><function=fg></function></c>", "\"<c>\""},
 };
 
@@ -75,9 +121,10 @@ Test(grammar_reply, texts)
 /* XML has bare text: what reads as another type is no string where both may come. */
 Test(grammar_reply, values_in_xml)
 {
-#define ONE(schema, types)                                                                         \
-    "{\"calls\":{\"syntax\":2,\"open\":\"\",\"close\":\"\",\"list\":false,\"most\":1,\"tools\":[{" \
-    "\"place\":\"\",\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":" schema                  \
+#define ONE(schema, types)                                                        \
+    "{\"calls\":{\"syntax\":" XML                                                 \
+    ",\"open\":\"\",\"close\":\"\",\"list\":false,\"most\":1,\"tools\":[{"        \
+    "\"place\":\"\",\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":" schema \
     "},\"required\":[\"a\"]},\"types\":{\"a\":" types "}}]}}"
 #define TEXT(value) "<function=f><parameter=a>\n" value "\n</parameter></function>"
     static const struct grammar_case cases[] = {
