@@ -10,6 +10,8 @@ from responses_helpers import (CHAT, CUSTOM, FOUND, FUNCTION, PATCH, RESPONSES, 
                                said, streamed, text_of, thought, tool, user)
 from test_chat_tools import Reciting
 
+pytestmark = pytest.mark.builds("dev", "asan")  # TSan: the streams of test_messages.py
+
 
 SAME = [
     ({"input": "hi"}, [user("hi")]),

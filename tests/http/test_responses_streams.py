@@ -9,6 +9,8 @@ import pytest
 from harness import check_error, wait_until
 from responses_helpers import CUSTOM, RESPONSES, TEMPLATE, TOOL, events, gathered, said, streamed
 
+pytestmark = pytest.mark.builds("dev", "asan")  # TSan: the streams of test_messages.py
+
 
 def test_a_reply_is_kept(chat_server):
     body = {"input": "hi", "max_output_tokens": 6, "temperature": 0}

@@ -8,6 +8,8 @@ from responses_helpers import (CUSTOM, LARK, RESPONSES, SPACE, TOOL, bare, calls
                                custom, events, patch, said, streamed, text_of, user)
 from test_chat_tools import FORMATS, Conversation, Reciting
 
+pytestmark = pytest.mark.builds("dev", "asan")  # TSan: the streams of test_messages.py
+
 
 @pytest.mark.parametrize("ours, schema", [
     (custom("lark", LARK), {"description": f"Text of this Lark grammar:\n{LARK}",
