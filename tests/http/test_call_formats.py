@@ -101,13 +101,14 @@ FORMS = {
     "Gemma 4": (gemma, "gemma", dict.fromkeys(["<|tool_call>", "<tool_call|>", '<|"|>'], True)),
     "Gemma 4, text": (gemma, "gemma", {}),
     "DeepSeek V3.1": (deepseek, "deepseek", DEEPSEEK),
+    "DeepSeek V3.1, text": (deepseek, "deepseek", {}),
     "DeepSeek V3": (fenced, "deepseek_fenced", DEEPSEEK),
     "Kimi K2": (kimi, "kimi", dict.fromkeys(KIMI, True)),
     "Mistral v13": (mistral, "mistral_args", {"[TOOL_CALLS]": True, "[ARGS]": True}),
     "Mistral v11": (mistral_ids, "mistral_ids", dict.fromkeys(["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"], True)),
 }
 BARE = ("Llama 3", "Llama 4")  # without markers, so that text is not before a call
-TAME = ("Llama 4", "GLM", "MiniMax", "Gemma")  # whose JSON has no <: the model cannot recite that
+TAME = ("Llama 4", "GLM", "MiniMax", "Gemma")  # whose JSON has no <, which the model cannot recite then
 WEATHER = {"type": "object", "required": ["city", "days"], "additionalProperties": False, "properties": {
     "city": {"type": "string"}, "days": {"type": "integer", "maximum": 9}, "tags": {"type": "array"}}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}},
@@ -221,7 +222,7 @@ def test_a_marker_in_a_text_of_a_format_is_no_call(form):
     choice = ask(form, NUMBER + 3, tools=TOOLS, response_format=FORM, max_tokens=600)
     assert "tool_calls" not in choice["message"]
     assert choice["message"]["content"].startswith('{"a": "')
-    if not form.name.startswith(TAME):
+    if not form.name.startswith(TAME) and not any(FORMS[form.name][2].values()):
         assert choice["finish_reason"] == "stop"
         assert json.loads(choice["message"]["content"]) == {"a": FORMS[form.name][0]([("time", {})])}
 
