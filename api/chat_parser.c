@@ -166,7 +166,8 @@ static struct found find_call(const struct chat_parser *parser)
     if (*syntax->calls.open)
         found.at = find_marker(parser, syntax->calls.open, &found.whole);
     found.body = found.at + strlen(syntax->calls.open);
-    found.bare = *section && !parser->in_section;
+    size_t first = chat_calls_skip(bytes_of(parser), length, parser->spaces);
+    found.bare = *section && !(parser->in_section && found.at == first);
     if (*section)
         find_section(parser, section, &found);
     size_t bare = chat_calls_find(syntax->format, bytes_of(parser), length,
@@ -176,8 +177,7 @@ static struct found find_call(const struct chat_parser *parser)
         found = (struct found){.at = bare, .body = bare, .whole = alone, .close = found.close};
     if (syntax->bare)
         find_bare(parser, &found);
-    if (parser->rules->demand.offered &&
-        (parser->answered || found.at > chat_calls_skip(bytes_of(parser), length, parser->spaces)))
+    if (parser->rules->demand.offered && (parser->answered || found.at > first))
         found = (struct found){.at = length};
     return found;
 }

@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t form = (data[0] & 3u) + 4u * (data[1] / PIECES);
     struct chat_rules rules = {.syntax = syntax_of(form),
                                .reasoning = (data[0] & 4) && form < 4,
-                               .inside = (data[0] & 12) == 12,
+                               .inside = (data[0] & 12) == 12 && form < 4,
                                .calls = data[0] & 16,
                                .one_call = data[0] & 32,
                                .demand.calls = data[0] & 64 ? demanded : NULL,
