@@ -63,11 +63,14 @@ struct q4_block {
 _Static_assert(sizeof(struct q4_block) == PANEL * WEIGHTS_Q4_BYTES, "a block of a panel's rows");
 
 /* The same in six bits: w = (quant - 32) * factor * scale, with a factor for each half of the
- * inputs. Four bits of a quant lie as q4's; byte i of dword h has the upper two of inputs 16h + i,
- * 16h + 4 + i, 16h + 8 + i and 16h + 12 + i, the first in its lowest bits. */
+ * inputs. Four bits of a quant lie as q4's, behind the upper two of their half: byte i of those has
+ * them of the half's inputs i, 4 + i, 8 + i and 12 + i, the first in its lowest bits. All lie in
+ * the order in which they are multiplied. */
 struct q6_block {
-    uint8_t low[Q8_BLOCK / 8][PANEL][4];
-    uint8_t high[Q8_BLOCK / 16][PANEL][4];
+    struct q6_half {
+        uint8_t high[PANEL][4];
+        uint8_t low[Q8_BLOCK / 16][PANEL][4];
+    } halves[2];
     int8_t factors[2][PANEL];
     uint16_t scales[PANEL]; /* f16 */
 };
