@@ -187,6 +187,17 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
     return TOKEN_GROUP * (3 * m + 3 * rows) + d + m;
 }
 
+/* What multiplies: numbers of f32, pairs of bf16 or fours of bytes in vectors, or tiles of these.
+ */
+enum unit {
+    UNIT_FLOATS,
+    UNIT_PAIRS,
+    UNIT_BYTES,
+    UNIT_TILES_OF_PAIRS,
+    UNIT_TILES_OF_BYTES,
+    UNIT_COUNT
+};
+
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
@@ -221,13 +232,12 @@ struct kernels {
     /* Other windows: a whole span of one kv head. scratch: [QUERY_GROUP, value stride] */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
-    /* data: [count], a multiple of 8 vectors; then rounds of so many operations */
+    /* data: [count], a multiple of 8 vectors */
     float (*measure_read)(const float *data, size_t count);
-    float (*measure_multiply)(float factor, int64_t rounds);
-    int measure_round_operations;
-    /* the same of tiles, of bytes or of bf16; NULL: there are none */
-    float (*measure_tiles)(bool bytes, int64_t rounds);
-    int measure_tiles_operations; /* of a round with bf16; twice as many with bytes */
+    struct {
+        float (*measure)(int64_t rounds);
+        int operations;  /* of a round */
+    } units[UNIT_COUNT]; /* measure is NULL: there is none */
 };
 
 /* Whether products of a format take x in fixed point. */

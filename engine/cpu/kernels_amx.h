@@ -298,9 +298,8 @@ VNNI_INLINE void AMX(product_bytes)(const int digits, const enum weight_format f
 
 /* ---- all ---- */
 
-/* Four sums, as many as products have, in the making: rounds * TILES_ROUND_OPERATIONS operations of
- * bf16, twice as many of bytes. */
-static float AMX(measure_tiles)(bool bytes, int64_t rounds)
+/* Four sums, as many as products have, in the making. */
+INLINE float AMX(measure_tiles)(bool bytes, int64_t rounds)
 {
     float sums[TILE_HEIGHT][16];
     AMX_STATE state;
@@ -321,6 +320,16 @@ static float AMX(measure_tiles)(bool bytes, int64_t rounds)
     TILE(store)(&state, 0, sums, (int64_t)sizeof sums[0]);
     TILE(release)(&state);
     return sums[0][0];
+}
+
+static float AMX(measure_tile_pairs)(int64_t rounds)
+{
+    return AMX(measure_tiles)(false, rounds);
+}
+
+static float AMX(measure_tile_bytes)(int64_t rounds)
+{
+    return AMX(measure_tiles)(true, rounds);
 }
 
 VNNI static void AMX(kernel_product)(const struct product *p)
