@@ -301,11 +301,12 @@ VNNI_INLINE void end_row(const enum weight_format format, const int digits, cons
 {
     const int parts = block_parts(format);
     __m512 value[2] = {0};
+    if (parts > 1) {
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; half++)
-        if (parts > 1)
+        for (int half = 0; half < 2; half++)
             value[half] = part_value(format, digits, 1, p[1], w, half,
                                      part_value(format, digits, 0, p[0], w, half, value[half]));
+    }
     vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
     __asm__ volatile("" : "+v"(scales[0]), "+v"(scales[1]));
     vec minima[2] = {weight_minima(format, w, 0), weight_minima(format, w, 1)};
