@@ -113,8 +113,7 @@ static void fill_info(struct engine *engine)
     info->unit = tells ? engine->ops->unit(engine->backend, info->weights)
                  : info->weights == WEIGHTS_EXACT ? "f32"
                                                   : "tensor cores";
-    info->measured_unit =
-        tells ? engine->ops->measured_unit(engine->backend, info->weights) : "f32";
+    info->measured_unit = tells ? info->unit : "f32";
 }
 
 /* The memory for states: what was asked for, or what the device's has left. */

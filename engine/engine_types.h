@@ -75,9 +75,10 @@ struct engine_info {
     bool overlaps;                   /* engine_submit accepts a step while another runs */
     const char *device;              /* "cpu", "cuda" */
     const char *instruction_set;     /* as in the options; a GPU's name */
-    const char *refused_set;   /* why the processor's best instruction set is not taken, or NULL */
-    const char *unit;          /* what multiplies matrices: "AMX bf16", "AVX-512 VNNI", "f32" */
-    const char *measured_unit; /* whose operations engine_measure measures: "f32", "AMX bf16" */
+    const char *refused_set; /* why the processor's best instruction set is not taken, or NULL */
+    const char *unit;        /* what multiplies matrices: "AMX bf16", "AVX-512 VNNI", "f32" */
+    const char
+        *measured_unit; /* whose operations engine_measure measures: unit, or "f32" on a GPU */
 };
 
 struct engine_memory {                                  /* of the state budget, in bytes */

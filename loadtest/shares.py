@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Two shapes in turns: what share of memory's limit each one's generation reaches, and what share of
-the f32 peak its prompts, in one run. The difference says what a shape costs beside the other: a
-machine's memory changes its pace from minute to minute, and both meet the same."""
+the peak of what multiplies its prompts, in one run. The difference says what a shape costs beside the
+other: a machine's memory changes its pace from minute to minute, and both meet the same."""
 
 import argparse
 import json

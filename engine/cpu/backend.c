@@ -270,14 +270,9 @@ static const char *cpu_instruction_set(const struct backend *backend)
 
 static const char *cpu_unit(const struct backend *backend, enum weight_format weights)
 {
-    return instruction_set_unit(backend->kernels, weights, backend->activations);
-}
-
-/* Of units other than tiles f32 is what they are compared with. */
-static const char *cpu_measured_unit(const struct backend *backend, enum weight_format weights)
-{
-    const char *unit = cpu_unit(backend, weights);
-    return (backend->kernels->tiles >> weights & 1) != 0 ? unit : UNIT_F32;
+    const struct kernels *kernels = backend->kernels;
+    return instruction_set_unit_name(kernels,
+                                     instruction_set_unit(kernels, weights, backend->activations));
 }
 
 static int cpu_threads(const struct backend *backend)
@@ -343,7 +338,6 @@ const struct ops cpu_ops = {
     .status = cpu_status,
     .instruction_set = cpu_instruction_set,
     .unit = cpu_unit,
-    .measured_unit = cpu_measured_unit,
     .threads = cpu_threads,
     .prepare = cpu_prepare,
     .state_memory = cpu_state_memory,

@@ -45,12 +45,9 @@ bool instruction_set_rounds(const struct kernels *kernels, enum weight_format we
 /* Whether AMX is taken where it is `there`, the system `refused` it (an errno, or 0), and it agrees
  * with its emulation. refusal [size]: why it is not although it is there, or empty. */
 bool instruction_set_amx_runs(bool there, int refused, bool agrees, char *refusal, size_t size);
-#define UNIT_F32 "f32"
-#define UNIT_TILES_OF_BF16 "AMX bf16"
-#define UNIT_TILES_OF_BYTES "AMX int8"
-/* What multiplies with weights of a format (cpu_ops.unit). */
-const char *instruction_set_unit(const struct kernels *, enum weight_format,
-                                 enum activation_format);
+/* What multiplies with weights of a format, and what that is called (cpu_ops.unit). */
+enum unit instruction_set_unit(const struct kernels *, enum weight_format, enum activation_format);
+const char *instruction_set_unit_name(const struct kernels *, enum unit);
 /* tiles_check.c: whether both give the same bits in products with bf16, f16 and q8. */
 bool tiles_agree(const struct kernels *, const struct kernels *);
 

@@ -150,23 +150,34 @@ const struct kernels *instruction_set_choose(const char *name, struct error *err
     return NULL;
 }
 
-const char *instruction_set_unit(const struct kernels *kernels, enum weight_format weights,
-                                 enum activation_format activations)
+enum unit instruction_set_unit(const struct kernels *kernels, enum weight_format weights,
+                               enum activation_format activations)
 {
     const bool fixed = fixes_inputs(kernels, weights);
     if ((kernels->tiles >> weights & 1) != 0)
-        return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_BF16;
-#if defined(__aarch64__)
-    const bool matrices = kernels == kernels_neonmm;
-    const char *integers = matrices ? "NEON I8MM" : "NEON dot product", *pairs = "NEON BF16";
-#else
-    const char *integers = "AVX-512 VNNI", *pairs = "AVX-512 BF16";
-#endif
+        return fixed ? UNIT_TILES_OF_BYTES : UNIT_TILES_OF_PAIRS;
     if (fixed)
-        return integers;
+        return UNIT_BYTES;
     const bool rounds =
         weight_format_has(weights, HAS_WIDE_EXPONENT) && activations == ACTIVATIONS_16BIT;
-    return rounds ? pairs : UNIT_F32;
+    return rounds ? UNIT_PAIRS : UNIT_FLOATS;
+}
+
+const char *instruction_set_unit_name(const struct kernels *kernels, enum unit unit)
+{
+#if defined(__aarch64__)
+    const char *pairs = "NEON BF16",
+               *bytes = kernels == kernels_neonmm ? "NEON I8MM" : "NEON dot product";
+#else
+    const char *pairs = "AVX-512 BF16", *bytes = "AVX-512 VNNI";
+    (void)kernels;
+#endif
+    const char *const names[UNIT_COUNT] = {[UNIT_FLOATS] = "f32",
+                                           [UNIT_PAIRS] = pairs,
+                                           [UNIT_BYTES] = bytes,
+                                           [UNIT_TILES_OF_PAIRS] = "AMX bf16",
+                                           [UNIT_TILES_OF_BYTES] = "AMX int8"};
+    return names[unit];
 }
 
 const char *cpu_refused_set(void)

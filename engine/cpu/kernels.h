@@ -63,11 +63,14 @@ struct q4_block {
 _Static_assert(sizeof(struct q4_block) == PANEL * WEIGHTS_Q4_BYTES, "a block of a panel's rows");
 
 /* The same in six bits: w = (quant - 32) * factor * scale, with a factor for each half of the
- * inputs. Four bits of a quant lie as q4's; byte i of dword h has the upper two of inputs 16h + i,
- * 16h + 4 + i, 16h + 8 + i and 16h + 12 + i, the first in its lowest bits. */
+ * inputs. Four bits of a quant lie as q4's, behind the upper two of their half: byte i of those has
+ * them of the half's inputs i, 4 + i, 8 + i and 12 + i, the first in its lowest bits. All lie in
+ * the order in which they are multiplied. */
 struct q6_block {
-    uint8_t low[Q8_BLOCK / 8][PANEL][4];
-    uint8_t high[Q8_BLOCK / 16][PANEL][4];
+    struct q6_half {
+        uint8_t high[PANEL][4];
+        uint8_t low[Q8_BLOCK / 16][PANEL][4];
+    } halves[2];
     int8_t factors[2][PANEL];
     uint16_t scales[PANEL]; /* f16 */
 };
@@ -184,6 +187,17 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
     return TOKEN_GROUP * (3 * m + 3 * rows) + d + m;
 }
 
+/* What multiplies: numbers of f32, pairs of bf16 or fours of bytes in vectors, or tiles of these.
+ */
+enum unit {
+    UNIT_FLOATS,
+    UNIT_PAIRS,
+    UNIT_BYTES,
+    UNIT_TILES_OF_PAIRS,
+    UNIT_TILES_OF_BYTES,
+    UNIT_COUNT
+};
+
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
@@ -218,13 +232,12 @@ struct kernels {
     /* Other windows: a whole span of one kv head. scratch: [QUERY_GROUP, value stride] */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
-    /* data: [count], a multiple of 8 vectors; then rounds of so many operations */
+    /* data: [count], a multiple of 8 vectors */
     float (*measure_read)(const float *data, size_t count);
-    float (*measure_multiply)(float factor, int64_t rounds);
-    int measure_round_operations;
-    /* the same of tiles, of bytes or of bf16; NULL: there are none */
-    float (*measure_tiles)(bool bytes, int64_t rounds);
-    int measure_tiles_operations; /* of a round with bf16; twice as many with bytes */
+    struct {
+        float (*measure)(int64_t rounds);
+        int operations;  /* of a round */
+    } units[UNIT_COUNT]; /* measure is NULL: there is none */
 };
 
 /* Whether products of a format take x in fixed point. */

@@ -179,12 +179,12 @@ INLINE void AMX(multiply_bytes)(AMX_STATE *state, const enum weight_format forma
     (void)state;
     if (format == WEIGHTS_Q4) {
         for (int four = 0; four < 8; four++) {
-            const __m512i group = _mm512_loadu_si512(group_dwords(w, four / 2) + half * 16);
+            const __m512i group = _mm512_loadu_si512(group_dwords(format, w, four / 2) + half * 16);
             _mm512_store_si512(quants[four], four_quants(format, group, none, four));
         }
         TILE(load)(state, 6, quants, line);
     } else {
-        TILE(load)(state, 6, group_dwords(w, 0) + half * 16, 2 * line);
+        TILE(load)(state, 6, group_dwords(format, w, 0) + half * 16, 2 * line);
     }
     TILE(load)(state, 3, x, row);
     TILE(zero)(state, 0);
@@ -210,7 +210,6 @@ VNNI_INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits
                                const int32_t *x, const byte_sums sums, const unsigned char *w,
                                vec scales, int half, vec sum)
 {
-    const unsigned char *minima = w + half * 16 * sizeof(uint16_t);
     __m512i p[MOST_DIGITS][2];
     start_sums(format, digits, m, 0, p, x + i);
 #pragma GCC unroll 3
@@ -219,7 +218,7 @@ VNNI_INLINE vec AMX(end_bytes)(const enum weight_format format, const int digits
     if (has_wide(format, digits))
         p[0][0] = add_wide(p[0][0], format, m, x + i, w, half);
     const __m512 value = part_value(format, digits, 0, p, w, 0, _mm512_setzero_ps());
-    return end_block(format, m, value, x + i, minima, scales, 0, sum);
+    return end_block(format, m, value, x + i, scales, weight_minima(format, w, half), sum);
 }
 
 /* sums [m][32], of which 16 columns, (+)= x * the blocks of a panel from w on, of which every other
@@ -299,9 +298,8 @@ VNNI_INLINE void AMX(product_bytes)(const int digits, const enum weight_format f
 
 /* ---- all ---- */
 
-/* Four sums, as many as products have, in the making: rounds * TILES_ROUND_OPERATIONS operations of
- * bf16, twice as many of bytes. */
-static float AMX(measure_tiles)(bool bytes, int64_t rounds)
+/* Four sums, as many as products have, in the making. */
+INLINE float AMX(measure_tiles)(bool bytes, int64_t rounds)
 {
     float sums[TILE_HEIGHT][16];
     AMX_STATE state;
@@ -322,6 +320,16 @@ static float AMX(measure_tiles)(bool bytes, int64_t rounds)
     TILE(store)(&state, 0, sums, (int64_t)sizeof sums[0]);
     TILE(release)(&state);
     return sums[0][0];
+}
+
+static float AMX(measure_tile_pairs)(int64_t rounds)
+{
+    return AMX(measure_tiles)(false, rounds);
+}
+
+static float AMX(measure_tile_bytes)(int64_t rounds)
+{
+    return AMX(measure_tiles)(true, rounds);
 }
 
 VNNI static void AMX(kernel_product)(const struct product *p)

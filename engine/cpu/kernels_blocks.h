@@ -46,10 +46,11 @@ static inline __attribute__((always_inline)) int group_inputs(const enum weight_
 
 typedef const uint8_t (*quad_bytes)[4];
 
-static inline __attribute__((always_inline)) quad_bytes group_dwords(const unsigned char *block,
-                                                                     int group)
+static inline __attribute__((always_inline)) quad_bytes
+group_dwords(const enum weight_format format, const unsigned char *block, int group)
 {
-    return (quad_bytes)(block + (size_t)group * PANEL * sizeof(int32_t));
+    const size_t before = format == WEIGHTS_Q6 ? (size_t)group / 2 + 1 : 0; /* q6's upper bits */
+    return (quad_bytes)(block + ((size_t)group + before) * PANEL * sizeof(int32_t));
 }
 
 /* LANES quants of input i of a group. */
@@ -61,7 +62,7 @@ static inline __attribute__((always_inline)) vec load_quants(const enum weight_f
     const void *w = block;
     if (format == WEIGHTS_Q6)
         return q6_quants(w, group, column, i);
-    quad_bytes dwords = group_dwords(block, group) + column;
+    quad_bytes dwords = group_dwords(format, block, group) + column;
     return format == WEIGHTS_Q4 ? q4_quants(dwords, i) : q8_quants(dwords, i);
 }
 

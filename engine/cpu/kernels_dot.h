@@ -22,7 +22,7 @@ INLINE int8x16_t dot_quants(const enum weight_format format, const unsigned char
                             int column)
 {
     const int parts = group_inputs(format) / 4;
-    const uint8x16_t bytes = vld1q_u8(group_dwords(block, four / parts)[column]);
+    const uint8x16_t bytes = vld1q_u8(group_dwords(format, block, four / parts)[column]);
     if (format != WEIGHTS_Q4)
         return vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(128)));
     return vreinterpretq_s8_u8(four % parts == 0 ? vandq_u8(bytes, vdupq_n_u8(15))

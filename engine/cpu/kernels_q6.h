@@ -14,8 +14,8 @@ q6_quants(const struct q6_block *block, const int eights, int column, const int 
     const int half = eights / 2, four = eights % 2 * 2 + i / 4; /* of the half's */
     vec_ints low, high;
     bytes factors;
-    memcpy(&low, block->low[eights][column], sizeof low);
-    memcpy(&high, block->high[half][column], sizeof high);
+    memcpy(&low, block->halves[half].low[eights % 2][column], sizeof low);
+    memcpy(&high, block->halves[half].high[column], sizeof high);
     memcpy(&factors, block->factors[half] + column, sizeof factors);
     low = low >> (i < 4 ? 8 * i : 8 * (i - 4) + 4) & 15;
     high = high >> (8 * (i % 4) + 2 * four) & 3;

@@ -44,8 +44,12 @@ INLINE int parts_of(enum activation_format activations)
             function(MOST_PARTS, __VA_ARGS__);    \
     }
 
-/* Of a round of measure_tiles: four products of 16 x 16 x 32. */
+/* Of a round of measure_tile_pairs: four products of 16 x 16 x 32. Those of bytes are twice as
+ * deep. */
 enum { TILES_ROUND_OPERATIONS = 4 * 2 * TILE_HEIGHT * 16 * 32 };
+#define MEASURED_TILES(name)                                                           \
+    .units[UNIT_TILES_OF_PAIRS] = {measure_tile_pairs_##name, TILES_ROUND_OPERATIONS}, \
+    .units[UNIT_TILES_OF_BYTES] = {measure_tile_bytes_##name, 2 * TILES_ROUND_OPERATIONS}
 
 /* ---- x ---- */
 

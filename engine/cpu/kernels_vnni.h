@@ -48,6 +48,13 @@ static void kernel_arrange_vnni(const struct weight *weight, const float *x, int
 #define FACTORS_VALUE 0x1p-7f
 #define FACTORS_SCALE 0x1p7f
 
+/* What lies in memory is loaded when it is wanted, and stored at once: compilers would keep it from
+ * one use to the next, out of the registers that sums need. */
+INLINE void use_memory(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
 /* Of 16 outputs of a block. */
 INLINE vec weight_scales(const enum weight_format format, const unsigned char *block, int half)
 {
@@ -61,10 +68,13 @@ INLINE vec weight_scales(const enum weight_format format, const unsigned char *b
     return loaded;
 }
 
-INLINE vec weight_minima(const unsigned char *block, int half)
+/* 0 in formats that have none. */
+INLINE vec weight_minima(const enum weight_format format, const unsigned char *block, int half)
 {
-    return vec_load_f16(((const struct q4_block *)(const void *)block)->minima + half * 16) *
-           vec_set(MINIMA_SCALE);
+    const void *w = block;
+    if (!weight_format_minimum(format))
+        return vec_set(0.0f);
+    return vec_load_f16(((const struct q4_block *)w)->minima + half * 16) * vec_set(MINIMA_SCALE);
 }
 
 /* A dword of x as a number, for every output. */
@@ -99,7 +109,7 @@ INLINE __m512i upper_dwords(const enum weight_format format, const unsigned char
 {
     const void *block = w;
     return format == WEIGHTS_Q6
-               ? _mm512_loadu_si512(((const struct q6_block *)block)->high[part][half * 16])
+               ? _mm512_loadu_si512(((const struct q6_block *)block)->halves[part].high[half * 16])
                : _mm512_setzero_si512();
 }
 
@@ -138,23 +148,18 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *
     return sum;
 }
 
-/* What the second digits of the wide four give to 16 outputs of one of m rows. */
-VNNI_INLINE __m512i wide_sum(const enum weight_format format, const int m, const int32_t *x,
-                             const unsigned char *w, int half)
+/* sum += what the second digits of the wide four give to 16 outputs of one of m rows. */
+VNNI_INLINE __m512i add_wide(__m512i sum, const enum weight_format format, const int m,
+                             const int32_t *x, const unsigned char *w, int half)
 {
     const int32_t *wide = x + fixed_wide(m);
     __m512i four = _mm512_loadu_si512(w + wide[0] + half * LINE);
     if (format == WEIGHTS_Q4)
         four = _mm512_and_si512(four, _mm512_set1_epi32(wide[2 * m]));
     const __m512i value = multiply_four(_mm512_setzero_si512(), four, wide + m);
-    return format == WEIGHTS_Q4 ? _mm512_sllv_epi32(value, _mm512_set1_epi32(wide[3 * m]))
-                                : _mm512_slli_epi32(value, 8);
-}
-
-VNNI_INLINE __m512i add_wide(__m512i sum, const enum weight_format format, const int m,
-                             const int32_t *x, const unsigned char *w, int half)
-{
-    return _mm512_add_epi32(sum, wide_sum(format, m, x, w, half));
+    return _mm512_add_epi32(sum, format == WEIGHTS_Q4
+                                     ? _mm512_sllv_epi32(value, _mm512_set1_epi32(wide[3 * m]))
+                                     : _mm512_slli_epi32(value, 8));
 }
 
 /* q6's factors of 16 outputs of a part. */
@@ -194,10 +199,10 @@ INLINE vec end_half(const int m, const int part, __m512i value, const int32_t *x
 
 /* 16 outputs' sums after a block of one of m rows of x, of the value of its parts. */
 INLINE vec end_block(const enum weight_format format, const int m, __m512 value, const int32_t *x,
-                     const unsigned char *w, vec scales, int half, vec sum)
+                     vec scales, vec minima, vec sum)
 {
     if (weight_format_minimum(format))
-        sum = vec_fma(weight_minima(w, half), input_number(x + m), sum);
+        sum = vec_fma(minima, input_number(x + m), sum);
     return vec_fma(value, scales * input_number(x), sum);
 }
 
@@ -218,12 +223,13 @@ INLINE void ask_block(const unsigned char *w, int line)
 enum { GROUP_LINES = PANEL * sizeof(int32_t) / LINE };
 
 /* A group's dwords of 32 outputs, loaded once and in order. */
-INLINE void load_group(const unsigned char *w, int group, __m512i dwords[2])
+INLINE void load_group(const enum weight_format format, const unsigned char *w, int group,
+                       __m512i dwords[2])
 {
     ask_block(w, 2 * group);
     ask_block(w, 2 * group + 1);
-    dwords[0] = _mm512_loadu_si512(group_dwords(w, group));
-    dwords[1] = _mm512_loadu_si512(group_dwords(w, group) + 16);
+    dwords[0] = _mm512_loadu_si512(group_dwords(format, w, group));
+    dwords[1] = _mm512_loadu_si512(group_dwords(format, w, group) + 16);
     __asm__ volatile("" : "+v"(dwords[0]), "+v"(dwords[1]));
 }
 
@@ -232,12 +238,14 @@ VNNI_INLINE void multiply_row(const enum weight_format format, const int digits,
                               const int32_t *x, const unsigned char *w, __m512i p[MOST_DIGITS][2])
 {
     const int fours = group_inputs(format) / 4, groups = 8 / fours, parts = block_parts(format);
-    const __m512i uppers[2] = {upper_dwords(format, w, part, 0), upper_dwords(format, w, part, 1)};
+    __m512i uppers[2] = {upper_dwords(format, w, part, 0), upper_dwords(format, w, part, 1)};
+    if (format == WEIGHTS_Q6)
+        __asm__ volatile("" : "+v"(uppers[0]), "+v"(uppers[1])); /* before what lies behind */
     const int end = (part + 1) * groups / parts; /* not in the loop: sanitizers add checks to it */
 #pragma GCC unroll 8
     for (int group = part * groups / parts; group < end; group++) {
         __m512i dwords[2];
-        load_group(w, group, dwords);
+        load_group(format, w, group, dwords);
 #pragma GCC unroll 2
         for (int four = group * fours; four < (group + 1) * fours; four++)
 #pragma GCC unroll 2
@@ -247,11 +255,6 @@ VNNI_INLINE void multiply_row(const enum weight_format format, const int digits,
                 for (int d = 0; d < digits; d++)
                     p[d][half] = multiply_four(p[d][half], quants, x + fixed_four(1, d, four));
             }
-    }
-    if (has_wide(format, digits)) {
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            p[0][half] = add_wide(p[0][half], format, 1, x, w, half);
     }
 }
 
@@ -267,7 +270,7 @@ VNNI_INLINE void multiply_row_q4(const int digits, const int32_t *x, const unsig
 #pragma GCC unroll 4
     for (int group = 0; group < 4; group++) {
         __m512i dwords[2];
-        load_group(w, group, dwords);
+        load_group(WEIGHTS_Q4, w, group, dwords);
 #pragma GCC unroll 6
         for (int i = 0; i < 2 * digits; i++) {
             const int d = i / 2, half = i % 2;
@@ -283,44 +286,66 @@ VNNI_INLINE void multiply_row_q4(const int digits, const int32_t *x, const unsig
             _mm512_add_epi32(p[i / 2][i % 2], _mm512_srai_epi32(uppers[i / 2][i % 2], 4));
 }
 
-/* Adds a block to the sums of one row. Such a row waits for memory, so it prefetches (what that
- * gives: loadtest/FIGURES.md, "Kernels"). */
+/* The ends of vnni_row, of the sums of a block's parts. */
+VNNI_INLINE void end_halves(const int32_t *x, const unsigned char *w, __m512i p[2][MOST_DIGITS][2],
+                            struct row *row)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        row->sums[i % 2] = end_half(1, i / 2, p[i / 2][0][i % 2], x, half_scales(w, i / 2, i % 2),
+                                    row->sums[i % 2]);
+}
+
+VNNI_INLINE void end_row(const enum weight_format format, const int digits, const int32_t *x,
+                         const unsigned char *w, __m512i p[2][MOST_DIGITS][2], struct row *row)
+{
+    const int parts = block_parts(format);
+    __m512 value[2] = {0};
+    if (parts > 1) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            value[half] = part_value(format, digits, 1, p[1], w, half,
+                                     part_value(format, digits, 0, p[0], w, half, value[half]));
+    }
+    vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
+    __asm__ volatile("" : "+v"(scales[0]), "+v"(scales[1]));
+    vec minima[2] = {weight_minima(format, w, 0), weight_minima(format, w, 1)};
+    __asm__ volatile("" : "+v"(minima[0]), "+v"(minima[1]));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        if (has_wide(format, digits))
+            p[0][0][half] = add_wide(p[0][0][half], format, 1, x, w, half);
+        if (parts == 1)
+            value[half] = part_value(format, digits, 0, p[0], w, half, value[half]);
+        row->sums[half] =
+            end_block(format, 1, value[half], x, scales[half], minima[half], row->sums[half]);
+    }
+}
+
+/* Adds a block to the sums of one row. Such a row waits for memory, so it prefetches, and takes
+ * each line for the first time in the order in which they lie: a Zen 4 foresees that, and little
+ * else (loadtest/FIGURES.md, "Kernels"). */
 VNNI_INLINE void vnni_row(const enum weight_format format, const int digits, const int32_t *x,
                           const unsigned char *w, struct row *row)
 {
-    const int groups = 32 / group_inputs(format), parts = block_parts(format);
-    __m512 value[2] = {0};
+    __m512i p[2][MOST_DIGITS][2];
 #pragma GCC unroll 8
-    for (int line = groups * GROUP_LINES; line < (int)row_bytes(format) / LINE; line++)
+    for (int line = 32 / group_inputs(format) * GROUP_LINES; line < (int)row_bytes(format) / LINE;
+         line++)
         ask_block(w, line); /* its upper bits and scales */
 #pragma GCC unroll 2
-    for (int part = 0; part < parts; part++) {
-        __m512i p[MOST_DIGITS][2];
-        start_sums(format, digits, 1, part, p, x);
-        if (format == WEIGHTS_Q4) {
-            if (digits == 1) {
-#pragma GCC unroll 2
-                for (int half = 0; half < 2; half++)
-                    p[0][half] = wide_sum(format, 1, x, w, half);
-            }
-            multiply_row_q4(digits, x, w, p);
-        } else {
-            multiply_row(format, digits, part, x, w, p);
-        }
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            if (has_halves(format, digits))
-                row->sums[half] =
-                    end_half(1, part, p[0][half], x, half_scales(w, part, half), row->sums[half]);
-            else
-                value[half] = part_value(format, digits, part, p, w, half, value[half]);
+    for (int part = 0; part < block_parts(format); part++) {
+        start_sums(format, digits, 1, part, p[part], x);
+        if (format == WEIGHTS_Q4)
+            multiply_row_q4(digits, x, w, p[part]);
+        else
+            multiply_row(format, digits, part, x, w, p[part]);
     }
-    if (!has_halves(format, digits)) {
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            row->sums[half] = end_block(format, 1, value[half], x, w,
-                                        weight_scales(format, w, half), half, row->sums[half]);
-    }
+    use_memory();
+    if (has_halves(format, digits))
+        end_halves(x, w, p, row);
+    else
+        end_row(format, digits, x, w, p, row);
 }
 
 /* One row, whose panels come in pairs. */
@@ -353,6 +378,7 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
 {
     const int fours = group_inputs(format) / 4, parts = block_parts(format);
     const vec scales[2] = {weight_scales(format, w, 0), weight_scales(format, w, 1)};
+    const vec minima[2] = {weight_minima(format, w, 0), weight_minima(format, w, 1)};
     __m512 values[FIXED_ROWS][2];
 #pragma GCC unroll 2
     for (int part = 0; part < parts; part++) {
@@ -365,7 +391,7 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
         const int end = (part + 1) * 8 / parts;
 #pragma GCC unroll 8
         for (int four = part * 8 / parts; four < end; four++) {
-            const uint8_t(*group)[4] = group_dwords(w, four / fours);
+            const uint8_t(*group)[4] = group_dwords(format, w, four / fours);
             __m512i low = four_quants(format, _mm512_loadu_si512(group), uppers[0], four);
             __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), uppers[1], four);
 #pragma GCC unroll 12
@@ -404,20 +430,13 @@ VNNI_INLINE void vnni_block(const enum weight_format format, const int digits, c
             for (int half = 0; half < 2; half++) {
                 float *sum = sums + i * PANEL + half * 16;
                 vec start = first ? vec_set(0.0f) : vec_load(sum);
-                vec_store(sum, end_block(format, m, values[i][half], x + i, w, scales[half], half,
-                                         start));
+                vec_store(sum, end_block(format, m, values[i][half], x + i, scales[half],
+                                         minima[half], start));
             }
     }
 }
 
-/* What lies in memory is loaded when it is wanted, and stored at once: compilers would keep it from
- * one use to the next, out of the registers that sums need. */
-INLINE void use_memory(void)
-{
-    __asm__ volatile("" ::: "memory");
-}
-
-/* sum += w * input, in this order, for the same reason. */
+/* sum += w * input, in this order, as use_memory has it. */
 VNNI_INLINE __m512i multiply_input(__m512i sum, __m512i w, __m512i input)
 {
     __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(input));
@@ -437,7 +456,7 @@ VNNI_INLINE void multiply_digit(const enum weight_format format, const int digit
     use_memory();
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
-        const uint8_t(*group)[4] = group_dwords(w, four / fours);
+        const uint8_t(*group)[4] = group_dwords(format, w, four / fours);
         __m512i low = four_quants(format, _mm512_loadu_si512(group), upper, four);
         __m512i high = four_quants(format, _mm512_loadu_si512(group + 16), upper, four);
 #pragma GCC unroll 12
@@ -480,9 +499,7 @@ VNNI_INLINE void vnni_digits(const enum weight_format format, const int digits, 
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         use_memory();
-        vec scales = weight_scales(format, w, half), least = vec_set(0.0f);
-        if (minima)
-            least = weight_minima(w, half);
+        vec scales = weight_scales(format, w, half), least = weight_minima(format, w, half);
         __asm__ volatile("" : "+v"(scales), "+v"(least)); /* loaded once */
 #pragma GCC unroll 12
         for (int i = 0; i < m; i++) {

@@ -4,7 +4,6 @@
 #include "engine/cpu/device.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     PIECE_BYTES = 1 << 18, /* of a task */
@@ -19,7 +18,8 @@ static const double ENOUGH_SECONDS = 0.1;
 struct measure_job {
     const struct kernels *kernels;
     const char *memory;
-    bool bytes; /* tiles of them */
+    enum unit unit;
+    int64_t rounds; /* of it */
 };
 
 static void read_task(void *context, int task, int thread)
@@ -34,16 +34,7 @@ static void read_task(void *context, int task, int thread)
 static void multiply_task(void *context, int task, int thread)
 {
     const struct measure_job *job = context;
-    volatile float used = job->kernels->measure_multiply(0.5f, ROUNDS);
-    (void)used;
-    (void)task;
-    (void)thread;
-}
-
-static void tiles_task(void *context, int task, int thread)
-{
-    const struct measure_job *job = context;
-    volatile float used = job->kernels->measure_tiles(job->bytes, TILE_ROUNDS);
+    volatile float used = job->kernels->units[job->unit].measure(job->rounds);
     (void)used;
     (void)task;
     (void)thread;
@@ -68,13 +59,11 @@ void cpu_measure(struct backend *backend, const void *memory, size_t bytes, doub
                  double *operations)
 {
     const struct kernels *kernels = backend->kernels;
-    struct measure_job job = {kernels, memory, fixes_inputs(kernels, backend->weights)};
+    const enum unit unit = instruction_set_unit(kernels, backend->weights, backend->activations);
+    const bool tiles = unit == UNIT_TILES_OF_PAIRS || unit == UNIT_TILES_OF_BYTES;
+    struct measure_job job = {kernels, memory, unit, tiles ? TILE_ROUNDS : ROUNDS};
     int pieces = (int)(bytes / PIECE_BYTES), threads = threads_count(backend->threads);
     *read_bytes = (double)pieces * PIECE_BYTES / fastest(backend, &job, read_task, pieces);
-    if (strcmp(cpu_ops.measured_unit(backend, backend->weights), UNIT_F32) == 0)
-        *operations = (double)threads * ROUNDS * (double)kernels->measure_round_operations /
-                      fastest(backend, &job, multiply_task, threads);
-    else
-        *operations = (double)threads * TILE_ROUNDS * (double)kernels->measure_tiles_operations *
-                      (job.bytes ? 2 : 1) / fastest(backend, &job, tiles_task, threads);
+    *operations = (double)threads * (double)job.rounds * kernels->units[unit].operations /
+                  fastest(backend, &job, multiply_task, threads);
 }

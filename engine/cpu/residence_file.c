@@ -17,7 +17,7 @@
 
 /* PAGE: of every system that the engine runs on, or some of its pages. LAYOUT: of struct weight;
  * another one where that changes. */
-enum { PAGE = 65536, LAYOUT = 1 };
+enum { PAGE = 65536, LAYOUT = 2 };
 static const char MAGIC[8] = "reglapak";
 
 struct file_header {

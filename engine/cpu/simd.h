@@ -17,9 +17,7 @@
     .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .conv = kernel_conv,            \
     .angles = kernel_angles, .positions = kernel_positions, .recurrence = kernel_recurrence,    \
     .append = kernel_append, .attention = attention_kernel, .segments = kernel_segments,        \
-    .window = kernel_window, .measure_read = kernel_measure_read,                               \
-    .measure_multiply = kernel_measure_multiply,                                                \
-    .measure_round_operations = MEASURE_ROUND_OPERATIONS
+    .window = kernel_window, .measure_read = kernel_measure_read, MEASURED_UNITS
 
 #define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fixes_x)                     \
     {                                                                                           \

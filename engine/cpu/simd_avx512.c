@@ -32,14 +32,11 @@ const struct kernels *const kernels_avx512vnni = &vnni;
 
 static const struct kernels amx = {KERNELS_MEMBERS("amx", kernel_product_amx, kernel_arrange_tiles,
                                                    kernel_attention_amx, VNNI_FORMATS),
-                                   .tiles = TILE_FORMATS | PART_FORMATS,
-                                   .measure_tiles = measure_tiles_amx,
-                                   .measure_tiles_operations = TILES_ROUND_OPERATIONS};
+                                   .tiles = TILE_FORMATS | PART_FORMATS, MEASURED_TILES(amx)};
 static const struct kernels emulated = {
     KERNELS_MEMBERS("amx_emulated", kernel_product_emulated, kernel_arrange_tiles,
                     kernel_attention_emulated, VNNI_FORMATS),
-    .tiles = TILE_FORMATS | PART_FORMATS, .measure_tiles = measure_tiles_emulated,
-    .measure_tiles_operations = TILES_ROUND_OPERATIONS};
+    .tiles = TILE_FORMATS | PART_FORMATS, MEASURED_TILES(emulated)};
 const struct kernels *const kernels_amx = &amx;
 const struct kernels *const kernels_amx_emulated = &emulated;
 #endif

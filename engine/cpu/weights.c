@@ -88,12 +88,14 @@ static void pack_q6(void *to, const struct quantized_integers *w)
             quants[i] = (uint8_t)(32 + w[j].quants[i]);
         for (int i = 0; i < 16; i++) {
             const uint8_t *pair = &quants[i / 4 * 8 + i % 4];
-            block->low[i / 4][j][i % 4] = (uint8_t)((pair[0] & 15) | pair[4] << 4);
+            block->halves[i / 8].low[i / 4 % 2][j][i % 4] =
+                (uint8_t)((pair[0] & 15) | pair[4] << 4);
         }
         for (int i = 0; i < 8; i++) {
             const uint8_t *fours = &quants[i / 4 * 16 + i % 4];
-            block->high[i / 4][j][i % 4] = (uint8_t)(fours[0] >> 4 | fours[4] >> 4 << 2 |
-                                                     fours[8] >> 4 << 4 | fours[12] >> 4 << 6);
+            block->halves[i / 4].high[j][i % 4] =
+                (uint8_t)(fours[0] >> 4 | fours[4] >> 4 << 2 | fours[8] >> 4 << 4 |
+                          fours[12] >> 4 << 6);
         }
     }
 }

@@ -366,10 +366,9 @@ struct ops {
     /* 0, or -1 with what failed on the device. A failed device stays failed until it is closed. */
     int (*status)(struct backend *, struct error *);
     const char *(*instruction_set)(const struct backend *);
-    /* What multiplies matrices with the weights of a format, not auto: "AMX bf16"; and what the
-     * operations of `measure` are then those of. NULL: this device does not tell. */
+    /* What multiplies matrices with the weights of a format, not auto: "AMX bf16". NULL: this
+     * device does not tell. */
     const char *(*unit)(const struct backend *, enum weight_format);
-    const char *(*measured_unit)(const struct backend *, enum weight_format);
     int (*threads)(const struct backend *);
     int (*prepare)(struct backend *, const struct ops_limits *, struct error *);
 
@@ -436,9 +435,9 @@ struct ops {
     double (*busy_seconds)(const struct backend *);
 
     /* Measures the device's peaks per second, the best of some tries of milliseconds: bytes read in
-     * a stream from memory that has been written, and operations of measured_unit, else of f32 (a
-     * multiply-add is two). Call
-     * it between steps. */
+     * a stream from memory that has been written, and operations of what multiplies most
+     * matrices, or of f32 where the device does not tell (a multiply-add is two). Call it between
+     * steps. */
     void (*measure)(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                     double *operations);
     /* From now on adds the seconds of operations to seconds [PROFILE_SECONDS], borrowed. NULL:

@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds llama.cpp for loadtest/peers.py, and `turns`, which runs it beside our engine, in
-# build/peers: from the sdist of llama-cpp-python, which carries the whole of it, pinned below. Ten
+# Builds llama.cpp for loadtest/peers.py, `turns`, which runs it beside our engine, and `divergence`,
+# in build/peers: from the sdist of llama-cpp-python, which carries the whole of it, pinned below. Ten
 # minutes and more on two cores; goes on where it was stopped.
-# Usage: loadtest/llama/build.sh [server]     server: llama-server, too, for load.py --peer
+# Usage: loadtest/llama/build.sh [server] [perplexity]
+#   server: llama-server, too, for load.py --peer; perplexity: llama-perplexity, for divergence.py
 # Environment: REGLA_BUILD (build/release): where our libraries are; JOBS: compilers at once;
 #   LLAMA_SOURCE: a checkout of ik_llama.cpp (or of llama.cpp) to build instead, with no programs but
-#   `turns`, in build/peers-NAME, NAME being the checkout's folder's; CFLAGS, CXXFLAGS: as CMake takes
+#   ours, in build/peers-NAME, NAME being the checkout's folder's; CFLAGS, CXXFLAGS: as CMake takes
 #   them when the folder is new. Where the processor has AMX and the kernel forbids it (llama.cpp dies
 #   of SIGSEGV at ldtilecfg), give both -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
 set -euo pipefail
@@ -15,11 +16,14 @@ cd "$(dirname "$0")/../.."
 version=0.3.36
 sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 package=llama_cpp_python-$version
-case ${1:-}${LLAMA_SOURCE:+ of a checkout} in "" | " of a checkout" | server) ;; *)
-    echo "usage: loadtest/llama/build.sh [server], or LLAMA_SOURCE=folder loadtest/llama/build.sh" >&2
-    exit 2
-    ;;
-esac
+more=()
+for program in "$@"; do
+    case $program${LLAMA_SOURCE:+ of a checkout} in server | perplexity) more+=("llama-$program") ;; *)
+        echo "usage: loadtest/llama/build.sh [server] [perplexity], or LLAMA_SOURCE=folder loadtest/llama/build.sh" >&2
+        exit 2
+        ;;
+    esac
+done
 regla=$(cd "${REGLA_BUILD:-build/release}" && pwd)
 root=$PWD
 if [ -n "${LLAMA_SOURCE:-}" ]; then
@@ -33,7 +37,7 @@ else
     folder=$root/build/peers
     source=$folder/$package/vendor/llama.cpp
     name=$package
-    programs=(llama-bench llama-batched-bench)
+    programs=(llama-bench llama-batched-bench "${more[@]}")
 fi
 
 unpack() {
@@ -65,22 +69,23 @@ build_llama() {
     cmake --build llama -j "${JOBS:-$(nproc)}" --target "$@"
 }
 
-build_turns() {
-    local file objects=() flags=()
+build_ours() {
+    local file flags=()
     if [ -d "$source/ggml/src/iqk" ]; then
         flags+=(-DPEER_IK)
     fi
-    for file in turns peer; do
+    for file in peer turns divergence; do
         cc -c -O2 -Wall -Wextra -std=gnu11 "${flags[@]}" \
             -I"$root" -I"$source/include" -I"$source/ggml/include" \
             "$root/loadtest/llama/$file.c" -o "$file.o"
-        objects+=("$file.o")
     done
-    # shellcheck disable=SC2046  # a list
-    c++ -o bin/turns "${objects[@]}" "$regla"/libregla_{bench,engine}.a \
-        llama/src/libllama.a -Wl,--start-group llama/ggml/src/libggml*.a -Wl,--end-group \
-        -fopenmp -lpthread -ldl -lm \
-        $(pkg-config --libs jansson libpcre2-8 libutf8proc)
+    for file in turns divergence; do
+        # shellcheck disable=SC2046  # a list
+        c++ -o "bin/$file" "$file.o" peer.o "$regla"/libregla_{bench,engine}.a \
+            llama/src/libllama.a -Wl,--start-group llama/ggml/src/libggml*.a -Wl,--end-group \
+            -fopenmp -lpthread -ldl -lm \
+            $(pkg-config --libs jansson libpcre2-8 libutf8proc)
+    done
 }
 
 mkdir -p "$folder/bin"
@@ -89,13 +94,9 @@ if [ -z "${LLAMA_SOURCE:-}" ]; then
     unpack
 fi
 build_llama llama "${programs[@]}"
-build_turns
+build_ours
 for program in "${programs[@]}"; do
     ln -sf "../llama/bin/$program" "bin/$program"
 done
 ln -sfn "$source" source
 echo "$name" >name
-if [ "${1:-}" = server ]; then
-    build_llama llama-server
-    ln -sf ../llama/bin/llama-server bin/llama-server
-fi

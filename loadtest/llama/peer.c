@@ -9,8 +9,6 @@
 #include <ggml-cpu.h>
 #endif
 
-enum { BATCH = 2048 }; /* llama-bench's default */
-
 static void quiet(enum ggml_log_level level, const char *text, void *context)
 {
     (void)context;
@@ -114,7 +112,7 @@ static int open_context(struct peer *peer, const struct peer_options *options, s
 {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = (uint32_t)(options->texts * options->length);
-    params.n_batch = BATCH;
+    params.n_batch = PEER_BATCH;
     params.n_seq_max = (uint32_t)options->texts;
     params.n_threads = params.n_threads_batch = options->threads;
     params.type_k = params.type_v = kv_type(options->kv);
@@ -127,7 +125,7 @@ static int open_context(struct peer *peer, const struct peer_options *options, s
 
 int peer_open(struct peer *peer, const struct peer_options *options, struct error *err)
 {
-    *peer = (struct peer){.room = BATCH, .texts = options->texts, .random = 1};
+    *peer = (struct peer){.texts = options->texts, .random = 1};
     llama_log_set(quiet, NULL);
     llama_backend_init();
     struct llama_model_params params = llama_model_default_params();
@@ -137,7 +135,7 @@ int peer_open(struct peer *peer, const struct peer_options *options, struct erro
     if (peer->model == NULL)
         return error_set(err, ERROR_IO, "%s: llama.cpp cannot load it", options->path);
     peer->vocab_size = llama_vocab_n_tokens(llama_model_get_vocab(peer->model));
-    peer->batch = llama_batch_init(peer->room, 0, 1);
+    peer->batch = llama_batch_init(PEER_BATCH, 0, 1);
     return open_context(peer, options, err);
 }
 
@@ -193,7 +191,7 @@ int peer_fill(struct peer *peer, int tokens, struct error *err)
 {
     for (int text = 0; text < peer->texts; text++)
         for (int done = 0; done < tokens;) {
-            int count = tokens - done < peer->room ? tokens - done : peer->room;
+            int count = tokens - done < PEER_BATCH ? tokens - done : PEER_BATCH;
             for (int i = 0; i < count; i++)
                 put(peer, text, peer->at + done + i, any_token(peer), i == count - 1);
             if (decode(peer, err) != 0)
@@ -230,6 +228,22 @@ int peer_read(struct peer *peer, const int *ids, int count, struct error *err)
     return decode(peer, err);
 }
 
+int peer_read_ids(const char *path, int *ids, int count, int vocab_size, struct error *err)
+{
+    FILE *file = fopen(path, "r");
+    int read = 0;
+    if (file == NULL)
+        return error_set(err, ERROR_IO, "%s: cannot open", path);
+    while (read < count && fscanf(file, "%d", &ids[read]) == 1 && ids[read] >= 0 &&
+           ids[read] < vocab_size)
+        read++;
+    fclose(file);
+    return read == count ? 0
+                         : error_set(err, ERROR_INVALID,
+                                     "%s: expected %d ids below %d, got another at number %d", path,
+                                     count, vocab_size, read + 1);
+}
+
 int peer_quantize(const char *from, const char *to, const char *type, struct error *err)
 {
     static const struct {
@@ -238,7 +252,8 @@ int peer_quantize(const char *from, const char *to, const char *type, struct err
     } types[] = {
         {"Q4_0", LLAMA_FTYPE_MOSTLY_Q4_0},       {"Q4_1", LLAMA_FTYPE_MOSTLY_Q4_1},
         {"Q4_K_S", LLAMA_FTYPE_MOSTLY_Q4_K_S},   {"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M},
-        {"Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K},       {"IQ4_NL", LLAMA_FTYPE_MOSTLY_IQ4_NL},
+        {"Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K},       {"Q8_0", LLAMA_FTYPE_MOSTLY_Q8_0},
+        {"IQ4_NL", LLAMA_FTYPE_MOSTLY_IQ4_NL},
 #ifdef PEER_IK
         {"IQ4_KS", LLAMA_FTYPE_MOSTLY_IQ4_KS},   {"Q4_0_R8", LLAMA_FTYPE_MOSTLY_Q4_0_R8},
         {"Q4_K_R4", LLAMA_FTYPE_MOSTLY_Q4_K_R4},

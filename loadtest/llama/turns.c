@@ -197,25 +197,14 @@ static void print_difference(const struct difference *all, const struct turns *t
            (unsigned long long)llama_model_size(turns->peer.model));
 }
 
-/* Reads ids [count] from the file, or makes random ones without it. */
-static int read_ids(const char *path, int *ids, int count, int vocab_size, struct error *err)
+/* The first ids [count] of a file, or random ones without it. */
+static int find_ids(const char *path, int *ids, int count, int vocab_size, struct error *err)
 {
-    FILE *file = path ? fopen(path, "r") : NULL;
-    int read = 0;
-    if (path && !file)
-        return error_set(err, ERROR_IO, "%s: cannot open", path);
-    for (; read < count; read++) {
-        if (!path)
-            ids[read] = (int)((unsigned)(read + 1) * 2654435761u % (unsigned)vocab_size);
-        else if (fscanf(file, "%d", &ids[read]) != 1 || ids[read] < 0 || ids[read] >= vocab_size)
-            break;
-    }
-    if (file)
-        fclose(file);
-    return read == count ? 0
-                         : error_set(err, ERROR_INVALID,
-                                     "%s: expected %d ids below %d, got another at number %d", path,
-                                     count, vocab_size, read + 1);
+    if (path != NULL)
+        return peer_read_ids(path, ids, count, vocab_size, err);
+    for (int i = 0; i < count; i++)
+        ids[i] = (int)((unsigned)(i + 1) * 2654435761u % (unsigned)vocab_size);
+    return 0;
 }
 
 /* Both read the ids step by step. */
@@ -250,7 +239,7 @@ static int same(struct turns *turns, const char *path, struct error *err)
     int result = -1;
     if (ids == NULL)
         error_set(err, ERROR_NO_MEMORY, "no memory for %d tokens", count);
-    else if (read_ids(path, ids, count, vocab_size, err) == 0 &&
+    else if (find_ids(path, ids, count, vocab_size, err) == 0 &&
              state_create(&state, turns->engine, count, err) == 0)
         result = compare(turns, state, ids, count, err);
     state_free(state);
