@@ -200,7 +200,8 @@ static const struct option ITEMS[] = {
      "are read; 0: 512"},
     {"max-step-ms", OPTION_INTEGER, FIELD(max_step_ms), "ms", "0", 0, 60000, NULL,
      "longest time in ms that a step should take while prompts are read, since other requests wait "
-     "for it; 0: twice the time of a step without prompts, at least 10"},
+     "for it; 0: twice the time of a step without prompts, at least 10, and up to 200 while one "
+     "prompt is all there is"},
     {"prefill-chunk", OPTION_INTEGER, FIELD(prefill_chunk), "tokens", "0", 0, 65536, NULL,
      "most tokens of one prompt in a step; 0: as many as the step has room for"},
     {"request-timeout", OPTION_SECONDS, FIELD(request_timeout), "seconds", "30", 0.1, 86400, NULL,
