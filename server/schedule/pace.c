@@ -9,8 +9,8 @@
 /* Without --max-step-ms a step with prompts may take so long, even if that is more than twice one
  * without them. */
 static const double SMOOTH_S = 0.01;
-/* Where one prompt is all there is, each step may take twice as long as the last, up to that: a
- * step of few tokens costs more a token, and nobody waits for it but who comes meanwhile. */
+/* Where one prompt is all there is, a step may take as long as that has been so, up to that: a step
+ * of few tokens costs more a token, and nobody waits for it but who comes meanwhile. */
 static const double ALONE_S = 0.2;
 /* How much a new measurement counts, and how many times slower than expected it may be. */
 static const double NEW = 0.2, MOST_SLOWER = 4;
@@ -108,18 +108,11 @@ double pace_prompt_seconds(const struct pace *pace, double from, double to)
     return pace->seconds_per_operation * (pace->token * (to - from) + pace->position * before);
 }
 
-/* Without --max-step-ms. */
-static double most_seconds(const struct pace *pace, int alone)
+struct plan_time pace_plan(const struct pace *pace, double alone_s)
 {
-    double most = fmax(2 * pace->decode_s, SMOOTH_S);
-    for (; alone > 0 && most < ALONE_S; alone--)
-        most = fmin(2 * most, ALONE_S);
-    return most;
-}
-
-struct plan_time pace_plan(const struct pace *pace, int alone)
-{
-    double most = pace->max_step_s > 0 ? pace->max_step_s : most_seconds(pace, alone);
+    double most = pace->max_step_s;
+    if (most == 0)
+        most = fmax(fmax(2 * pace->decode_s, SMOOTH_S), fmin(alone_s, ALONE_S));
     double left = most - pace->decode_s;
     return (struct plan_time){.token = pace->seconds_per_operation * pace->token,
                               .position = pace->seconds_per_operation * pace->position,

@@ -30,9 +30,9 @@ int pace_time(struct pace *pace, pace_timer *timer, void *context, int count, st
 /* Seconds of a prompt's tokens [from, to), beside the steps' own time. */
 double pace_prompt_seconds(const struct pace *pace, double from, double to);
 
-/* What prompts cost, and may cost in the next step. alone: of so many steps in a row before it one
- * prompt was all. */
-struct plan_time pace_plan(const struct pace *pace, int alone);
+/* What prompts cost, and may cost in the next step. alone_s: for so long it has been one prompt, or
+ * nothing, that ran; 0: there is more. */
+struct plan_time pace_plan(const struct pace *pace, double alone_s);
 
 /* A step has taken so long; prompt_s: of it, by pace_prompt_seconds; 0: it held no prompt. */
 void pace_learn(struct pace *pace, double step_s, double prompt_s);
