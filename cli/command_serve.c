@@ -36,7 +36,7 @@ struct serve_options {
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk, max_step_ms;
     bool prefix_cache;
-    int64_t checkpoint_interval, host_state_memory, disk_state, session_quota;
+    int64_t checkpoint_interval, host_state_memory, disk_state, save_state_bytes, session_quota;
     int64_t max_state_bytes, idempotency_memory;
     const char *state_dir, *store, *session_durability;
     struct store_tls store_tls;
@@ -179,14 +179,17 @@ static const struct option ITEMS[] = {
      "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
     {"disk-state", OPTION_BYTES, FIELD(disk_state), "bytes", "16G", 0, 1e18, NULL,
      "most bytes of the files in --state-dir"},
+    {"save-state-bytes", OPTION_BYTES, FIELD(save_state_bytes), "bytes", "16M", 0, 1e18, NULL,
+     "the largest state of a session or response that is written to --state-dir or --store after "
+     "each of its requests; what is not written is computed again after a crash, and on another "
+     "server of the store"},
     {"session-ttl", OPTION_SECONDS, FIELD(session_ttl), "seconds", "0", 0, 1e9, NULL,
      "a session that is not used for so long is deleted; 0: never"},
     {"response-ttl", OPTION_SECONDS, FIELD(response_ttl), "seconds", "86400", 0, 1e9, NULL,
      "a response of /v1/responses that is not used for so long is deleted; 0: never"},
     {"session-quota", OPTION_BYTES, FIELD(session_quota), "bytes", "0", 0, 1e18, NULL,
      "most bytes of the sessions of one API key; its responses, the least recently used first, "
-     "make "
-     "room; 0: no limit"},
+     "make room; 0: no limit"},
     {"max-state-bytes", OPTION_BYTES, FIELD(max_state_bytes), "bytes", "256M", 1024, 1e12, NULL,
      "largest state file that may be imported; larger ones are refused with 413"},
     {"idempotency-memory", OPTION_BYTES, FIELD(idempotency_memory), "bytes", "auto", 0, 1e15, NULL,
@@ -197,7 +200,8 @@ static const struct option ITEMS[] = {
      "are read; 0: 512"},
     {"max-step-ms", OPTION_INTEGER, FIELD(max_step_ms), "ms", "0", 0, 60000, NULL,
      "longest time in ms that a step should take while prompts are read, since other requests wait "
-     "for it; 0: twice the time of a step without prompts, at least 10"},
+     "for it; 0: twice the time of a step without prompts, at least 10, and up to 200 while one "
+     "prompt is all there is"},
     {"prefill-chunk", OPTION_INTEGER, FIELD(prefill_chunk), "tokens", "0", 0, 65536, NULL,
      "most tokens of one prompt in a step; 0: as many as the step has room for"},
     {"request-timeout", OPTION_SECONDS, FIELD(request_timeout), "seconds", "30", 0.1, 86400, NULL,
@@ -424,6 +428,7 @@ static struct server_options server_options(const struct serve_options *options)
                        options->store != NULL && strcmp(options->store_states, "off") == 0,
                    .share_prefixes = options->share_prefixes,
                    .disk_bytes = options->disk_state,
+                   .soon_bytes = options->save_state_bytes,
                    .keeps_files = getenv(SESSIONS_SERVER_KEEPS_FILES) != NULL,
                    .session_ttl_s = options->session_ttl,
                    .response_ttl_s = options->response_ttl,

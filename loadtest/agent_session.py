@@ -1,41 +1,36 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A coding agent's session on a hybrid, by /v1/messages: a long system text and tools, results of
-tools, a line of billing that changes with each request, a message of role system in each turn; beside
-it requests for a title and two subagents. What each turn computes of its prompt, and when its first
-token comes. With --peer llama-server gets the same requests, with the line of billing and without.
+"""A coding agent's session on a hybrid: a long system text and tools, results of tools, messages of the
+system, in four parts:
 
-A turn may compute what is new in it and one interval of checkpoints; its first token may take 1.2
-times what `regla bench` reads as many tokens in, at that depth, right after the session."""
+  messages    by /v1/messages, each turn sent whole, with a line of billing that changes; beside it
+              requests for a title and two subagents. The first tokens of some turns are compared with
+              what `regla bench` reads as many tokens in, at that depth, right after the session
+  responses   by previous_response_id: what is new alone. Then branches off an early turn
+  killed      the same with --state-dir, and kill -9 before some turns and branches
+  store       the same with two servers of one Redis, which take turns
+
+A turn may compute what is new in it and one interval of checkpoints, and its first token may take 1.2
+times what bench says. With --peer llama-server gets the requests of `messages`, with the line of billing
+and without. Status 1: something was more. `killed` and `store` wait until the state of the turn before is
+written (--save-state-bytes)."""
 
 import argparse
-import contextlib
 import json
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+import agent_kept
 import agent_model
-import httpx
+from agent_servers import Ours, Theirs
+from agent_words import tell, turn_size, words
 from measure import ROOT, Failure, find_binary, machine, median, run
-
-import harness
 
 TOKENIZER = ROOT / "models" / "smollm2-135m-instruct" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 MOST_TIMES = 1.2
 TITLES, SUBAGENTS = (1, 11, 21), (7, 17)  # after which turns
-REPLY_TOKENS = 16
-REQUEST_SECONDS = 3600
-WORDS = ("file line error test build cache server token state model parse write read open close index value "
-         "branch commit merge result failed passed expected got order thread queue memory header request "
-         "reply stream event folder name type list count number begin end change").split()
-
-
-def words(source, count):
-    return " ".join(source.choice(WORDS) for _ in range(count))
 
 
 def tool(source, name):
@@ -83,84 +78,14 @@ class Agent:
         return measured
 
 
-class Ours:
-    name = "regla"
-
-    def __init__(self, options, binary, folder):
-        harness.BINARY, harness.START_SECONDS = binary, 600
-        self.server = harness.Server(folder / "server.log", options.model, threads=0,
-                                     checkpoint_interval=options.interval)
-
-    def ask(self, body):
-        return ask(self.server.url, self.server.model_id, body)
-
-    def stop(self):
-        self.server.stop()
-
-
-class Theirs:
-    name = "llama-server"
-
-    def __init__(self, options, folder):
-        self.port = harness.unused_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = open(folder / "peer.log", "wb")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [options.peer, "-m", options.model, "--host", "127.0.0.1", "--port", str(self.port), "--jinja",
-             "-c", str(2 * options.tokens), *options.peer_flag], stdout=self.log, stderr=subprocess.STDOUT)
-        harness.wait_until(self._is_ready, "llama-server is ready", 600)
-
-    def _is_ready(self):
-        if self.process.poll() is not None:
-            raise Failure(f"{self.process.args[0]} exited {self.process.returncode}")
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/health", timeout=5).status_code == 200
-        return False
-
-    def ask(self, body):
-        return ask(self.url, "model", body)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
-        self.log.close()
-
-
-def ask(url, model, body):
-    """{prompt, computed: tokens; first: seconds; text} of a streamed message."""
-    body = {"model": model, "max_tokens": REPLY_TOKENS, "temperature": 0, "stream": True, **body}
-    began, first, usage, text = time.monotonic(), None, {}, ""
-    with httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=REQUEST_SECONDS, trust_env=False,
-                      headers={"anthropic-version": "2023-06-01"}) as reply:
-        if reply.status_code != 200:
-            raise Failure(f"{url}: {reply.status_code} {reply.read().decode()[:400]}")
-        for line in reply.iter_lines():
-            if not line.startswith("data: {"):
-                continue
-            event = json.loads(line.removeprefix("data: "))
-            if event["type"] == "error":
-                raise Failure(f"{url}: {event}")
-            usage |= {key: value for key, value in
-                      (event.get("message") or event).get("usage", {}).items() if value is not None}
-            if event["type"] in ("content_block_delta", "message_delta") and first is None:
-                first = time.monotonic() - began
-            text += event.get("delta", {}).get("text", "")
-    computed = usage["input_tokens"] + usage.get("cache_creation_input_tokens", 0)
-    return {"prompt": computed + usage.get("cache_read_input_tokens", 0), "computed": computed,
-            "first": first, "text": text}
-
-
 def session(server, options, billing):
     """The turns, each a dictionary."""
     source = random.Random(options.seed)
     agent = Agent(server, source, 1500, 8, billing)
     turns = []
     for number in range(options.turns):
-        left = (options.tokens - agent.before) / (options.turns - number)
-        turns.append(agent.turn(max(20, int(left * 0.75) - 60)))
-        turns[-1] |= {"turn": number + 1, "server": server.name}
-        print(json.dumps({key: round(value, 3) if isinstance(value, float) else value
-                          for key, value in turns[-1].items()}), flush=True)
+        turns.append(agent.turn(turn_size(options, agent.before, number)))
+        tell(server, number, turns[-1])
         if number in TITLES:
             Agent(server, source, 40, 0, billing).turn(0)
         if number in SUBAGENTS:
@@ -178,28 +103,29 @@ def pace(binary, options, turn):
     return found["results"][0]["tokens_per_second"]
 
 
-def check(binary, options, turns):
-    """Whether no turn but the first computes too much, and the first token of some comes in time."""
-    later = turns[1:]
-    over = max(turn["computed"] - turn["new"] for turn in later)
-    picked = later[:: max(1, len(later) // options.checked)][: options.checked]
+def in_time(binary, options, turns):
+    """Whether the first token of some turns comes in time."""
+    picked = turns[:: max(1, len(turns) // options.checked)][: options.checked]
     ratios = [turn["first"] * pace(binary, options, turn) / turn["computed"] for turn in picked]
-    print(json.dumps({"most_beyond_new": over, "interval": options.interval,
-                      "first_token_over_bench": [round(ratio, 3) for ratio in ratios],
-                      "median": round(median(ratios), 3)}), flush=True)
-    return over <= options.interval and median(ratios) <= MOST_TIMES
+    print("  first token over bench:", *(f"{ratio:.3f}" for ratio in ratios),
+          f"median {median(ratios):.3f}", flush=True)
+    return median(ratios) <= MOST_TIMES
 
 
-def summary(turns):
-    later = turns[1:]
-    print(json.dumps({"server": turns[0]["server"], "turns": len(turns), "prompt": turns[-1]["prompt"],
-                      "computed": sum(turn["computed"] for turn in later),
-                      "new": sum(turn["new"] for turn in later),
-                      "first_token_s": {"median": round(median([turn["first"] for turn in later]), 3),
-                                        "most": round(max(turn["first"] for turn in later), 3)}}), flush=True)
+def row(options, part, turns, bounded=True):
+    """A line of the table; whether no turn computes too much."""
+    beyond = max(turn["computed"] - turn["new"] for turn in turns)
+    well = beyond <= options.interval
+    firsts = [turn["first"] for turn in turns]
+    print(f"{part:<38} {len(turns):>5} {max(turn['prompt'] for turn in turns):>7} "
+          f"{sum(turn['new'] for turn in turns):>7} {sum(turn['computed'] for turn in turns):>8} "
+          f"{beyond:>6} {median(firsts):>8.3f} {max(firsts):>8.3f}  "
+          f"{'-' if not bounded else 'held' if well else 'BROKEN'}", flush=True)
+    return well or not bounded
 
 
-def measure(options, binary, folder):
+def messages(options, binary, folder):
+    """The same requests to ours and to the other: whether all is well with ours."""
     servers = [(lambda: Ours(options, binary, folder), True)]
     if options.peer:
         servers += [(lambda: Theirs(options, folder), True), (lambda: Theirs(options, folder), False)]
@@ -207,13 +133,23 @@ def measure(options, binary, folder):
     for start, billing in servers:
         server = start()
         try:
-            turns = session(server, options, billing)
+            turns = session(server, options, billing)[1:]
         finally:
             server.stop()
-        print(f"{server.name}{'' if billing else ', without the line of billing'}:", file=sys.stderr)
-        summary(turns)
-        if isinstance(server, Ours):
-            well = check(binary, options, turns)
+        ours = isinstance(server, Ours)
+        name = f"messages, {server.name}{'' if billing else ', no billing'}"
+        well = row(options, name, turns, bounded=ours) and well
+        well = (not ours or in_time(binary, options, turns)) and well
+    return well
+
+
+def measure(options, binary, folder):
+    print(f"{'':<38} turns  prompt     new computed beyond  first s     most  "
+          f"bound: new and {options.interval}", flush=True)
+    well = "messages" not in options.parts or messages(options, binary, folder)
+    for part in filter(None, map(agent_kept.PARTS.get, options.parts)):
+        for title, turns in part(options, binary, folder):
+            well = row(options, title, turns) and well
     return well
 
 
@@ -225,10 +161,16 @@ def main():
                         help="a GGUF file with a chat template; made if it is not there (%(default)s)")
     parser.add_argument("--peer", help="llama-server's program, such as build/peers/bin/llama-server")
     parser.add_argument("--peer-flag", action="append", default=[], help="one of its flags; may come again")
+    parser.add_argument("--parts", default="messages,responses,killed,store",
+                        type=lambda names: names.split(","), help="some of them (%(default)s)")
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--tokens", type=int, default=20000, help="of the last prompt, about")
     parser.add_argument("--interval", type=int, default=512, help="of checkpoints")
     parser.add_argument("--checked", type=int, default=5, help="turns whose time is compared with bench's")
+    parser.add_argument("--branch", type=int, default=10, help="the turn that branches go off")
+    parser.add_argument("--branches", type=int, default=50)
+    parser.add_argument("--every", type=int, default=5, help="turns from one crash, or move, to the next")
+    parser.add_argument("--save-state-bytes", default="1G", help="of `killed` and `store` (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     try:

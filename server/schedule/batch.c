@@ -304,7 +304,10 @@ static void make_plan(struct batch *batch, struct step *step)
     }
     for (size_t i = 0; i < batch->num_aside; i++)
         stop_for(batch, batch->aside[i]);
-    const struct plan_time time = pace_plan(&batch->pace);
+    const bool alone = batch->num_running == 1 && batch->rows[0].prefill > 0;
+    if (!alone && batch->num_running > 0)
+        batch->shared_s = now;
+    const struct plan_time time = pace_plan(&batch->pace, now - batch->shared_s);
     plan_step(batch->rows, batch->num_running, &batch->limits, &time, &batch->turn);
     int32_t *tokens = step->tokens;
     step->num_spans = 0;

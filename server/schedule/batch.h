@@ -42,6 +42,7 @@ struct batch {
     struct plan_turn turn;
     size_t mask_row; /* whose mask is made first in the next turn */
     struct pace pace;
+    double shared_s;      /* clock_seconds() of the last step that was not of one prompt alone */
     struct step steps[2]; /* the second is used where steps overlap */
     int failed_steps;
     int generated; /* tokens, since the results of the last step began to be taken */

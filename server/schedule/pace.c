@@ -9,6 +9,9 @@
 /* Without --max-step-ms a step with prompts may take so long, even if that is more than twice one
  * without them. */
 static const double SMOOTH_S = 0.01;
+/* Where one prompt is all there is, a step may take as long as that has been so, up to that: a step
+ * of few tokens costs more a token, and nobody waits for it but who comes meanwhile. */
+static const double ALONE_S = 0.2;
 /* How much a new measurement counts, and how many times slower than expected it may be. */
 static const double NEW = 0.2, MOST_SLOWER = 4;
 /* Of a prompt, at the start: so many that their operations take the time, and not the weights' way
@@ -105,11 +108,11 @@ double pace_prompt_seconds(const struct pace *pace, double from, double to)
     return pace->seconds_per_operation * (pace->token * (to - from) + pace->position * before);
 }
 
-struct plan_time pace_plan(const struct pace *pace)
+struct plan_time pace_plan(const struct pace *pace, double alone_s)
 {
-    double most = pace->max_step_s, smooth = 2 * pace->decode_s;
+    double most = pace->max_step_s;
     if (most == 0)
-        most = smooth > SMOOTH_S ? smooth : SMOOTH_S;
+        most = fmax(fmax(2 * pace->decode_s, SMOOTH_S), fmin(alone_s, ALONE_S));
     double left = most - pace->decode_s;
     return (struct plan_time){.token = pace->seconds_per_operation * pace->token,
                               .position = pace->seconds_per_operation * pace->position,

@@ -9,9 +9,10 @@
 #include "server/schedule/plan.h"
 
 struct pace {
-    double max_step_s;            /* of a step; 0: twice one without prompts, at least 10 ms */
-    double token, position;       /* operations of a prompt's token, and more for each before it */
-    double decode_s;              /* a step without prompts takes so long */
+    double max_step_s;      /* of a step; 0: twice one without prompts, at least 10 ms, and more
+                               for a prompt that is alone */
+    double token, position; /* operations of a prompt's token, and more for each before it */
+    double decode_s;        /* a step without prompts takes so long */
     double seconds_per_operation; /* of prompts */
 };
 
@@ -29,8 +30,9 @@ int pace_time(struct pace *pace, pace_timer *timer, void *context, int count, st
 /* Seconds of a prompt's tokens [from, to), beside the steps' own time. */
 double pace_prompt_seconds(const struct pace *pace, double from, double to);
 
-/* What prompts cost, and may cost in the next step. */
-struct plan_time pace_plan(const struct pace *pace);
+/* What prompts cost, and may cost in the next step. alone_s: for so long it has been one prompt, or
+ * nothing, that ran; 0: there is more. */
+struct plan_time pace_plan(const struct pace *pace, double alone_s);
 
 /* A step has taken so long; prompt_s: of it, by pace_prompt_seconds; 0: it held no prompt. */
 void pace_learn(struct pace *pace, double step_s, double prompt_s);

@@ -8,7 +8,6 @@
 
 /* Cutting chunks of prompts more often than once in so many tokens would slow them down. */
 enum { LEAST_INTERVAL = 512, MOST_INTERVAL = 4096 };
-enum { MOST_WRITTEN_SOON = 16 << 20 };
 
 struct state_tree {
     struct tiers tiers;
@@ -433,6 +432,12 @@ static void add_holds(struct state_tree *tree, struct token_node *node, int coun
     }
 }
 
+static bool is_written_soon(const struct state_tree *tree, const struct checkpoint *checkpoint)
+{
+    return (int64_t)state_image_bytes(tree->tiers.engine, checkpoint->position) <=
+           tree->options.soon_bytes;
+}
+
 /* The deepest state of a session is soon on disk, unless it is so large that writing it after every
  * request would be felt: then when it leaves the device, or at the end. */
 static void want_deepest(struct state_tree *tree, struct token_node *node)
@@ -441,8 +446,7 @@ static void want_deepest(struct state_tree *tree, struct token_node *node)
         struct checkpoint *checkpoint = node->value;
         if (!checkpoint || checkpoint->tier == TIER_NONE)
             continue;
-        if (checkpoint->tier != TIER_DISK &&
-            state_image_bytes(tree->tiers.engine, checkpoint->position) <= MOST_WRITTEN_SOON)
+        if (checkpoint->tier != TIER_DISK && is_written_soon(tree, checkpoint))
             want_file(tree, checkpoint, true);
         return;
     }
@@ -458,9 +462,7 @@ int64_t state_tree_soon_stored(struct state_tree *tree, struct space *space, con
     for (; node->parent; node = node->parent) {
         const struct checkpoint *checkpoint = node->value;
         if (checkpoint && checkpoint->tier != TIER_NONE)
-            return state_image_bytes(tree->tiers.engine, checkpoint->position) <= MOST_WRITTEN_SOON
-                       ? checkpoint->position
-                       : 0;
+            return is_written_soon(tree, checkpoint) ? checkpoint->position : 0;
     }
     return 0;
 }

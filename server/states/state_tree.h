@@ -30,6 +30,7 @@ struct state_tree_options {
     int64_t host_budget_bytes;
     int64_t interval_tokens; /* 0: from the model */
     struct store *store;     /* NULL: no disk */
+    int64_t soon_bytes;      /* the largest state of a session that is written after each request */
     int64_t files_bytes;     /* of memory, for states on their way to and from disk; 0: any */
     int64_t texts_bytes;     /* for tokens, and what hangs on them; 0: any */
 };

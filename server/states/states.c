@@ -38,6 +38,7 @@ static void open_memory(struct opening *opening)
                                          .host_budget_bytes = options->host_bytes,
                                          .interval_tokens = options->interval_tokens,
                                          .store = options->local_states ? NULL : service->store,
+                                         .soon_bytes = options->soon_bytes,
                                          .files_bytes = options->files_bytes,
                                          .texts_bytes = options->texts_bytes};
     if (opening->result || service->sessions)

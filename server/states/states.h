@@ -10,6 +10,7 @@
 struct states_options {
     bool reuse; /* of prompts' prefixes */
     int64_t interval_tokens, host_bytes;
+    int64_t soon_bytes;     /* state_tree_options */
     int64_t files_bytes;    /* of states on their way to and from files; 0: any */
     int64_t texts_bytes;    /* of the tokens of sessions and checkpoints; 0: any */
     int64_t database_bytes; /* store_options */

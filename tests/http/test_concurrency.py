@@ -148,6 +148,25 @@ def test_small_requests_beside_a_million_ids(server_factory):
         assert server.metric("regla_engine_steps_total") > steps  # it goes on
 
 
+@pytest.mark.builds("dev")
+@pytest.mark.skipif(shipped_model() is None, reason="no shipped model")
+def test_a_prompt_that_is_alone_is_read_in_longer_steps(server_factory):
+    """Without a limit that is asked for, which holds for it too. Beside another text it does not get them."""
+    def steps(beside, **flags):
+        server = server_factory(model=shipped_model(), **flags)
+        with server.connect() as connection:
+            if beside:
+                harness.begin_stream(connection)
+            before = server.metric("regla_engine_steps_total")
+            ids = [n % 4000 for n in range(0, 17_500, 7)]
+            server.complete(prompt=ids, max_tokens=1)
+            return server.metric("regla_engine_steps_total") - before
+
+    alone = steps(beside=False)
+    assert 2 * alone < steps(beside=False, max_step_ms=10)
+    assert 2 * alone < steps(beside=True)
+
+
 def test_requests_join_and_leave(server):
     """Short requests finish while a long one runs."""
     with server.connect() as connection:

@@ -38,6 +38,29 @@ wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not install
 pytestmark = [pytest.mark.builds("dev"), pytest.mark.long]  # the tools of loadtest/, in Python
 
 
+def test_an_agents_session(tmp_path):
+    """By previous_response_id, after kill -9, on another server. Status 1 where a turn computes too
+    much, as where no state was written before the crash."""
+    for file in (GOLDEN / "hybrid_regla").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}")
+
+    def session(parts, *more):
+        ended = subprocess.run(
+            [sys.executable, LOADTEST / "agent_session.py", "--binary", BINARY, "--model", tmp_path,
+             "--parts", parts, "--turns", "4", "--tokens", "9000",
+             "--branch", "2", "--branches", "3", "--every", "2", *more],
+            capture_output=True, text=True, timeout=300)
+        return ended.returncode, ended.stdout, ended.stderr
+    status, table, told = session("responses,killed,store")
+    assert status == 0, told
+    assert table.count(" held\n") == 5 and "BROKEN" not in table, table
+    status, table, told = session("killed", "--save-state-bytes", "1K")
+    assert status == 1 and table.count(" BROKEN\n") == 2, (table, told)
+
+
 NO_MATPLOTLIB = "no plots: the Python package matplotlib is missing; `make load-deps` installs it\n"
 
 

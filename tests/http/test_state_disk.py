@@ -10,7 +10,7 @@ import time
 import pytest
 
 from harness import GOLDEN, check_error, wait_until
-from session_helpers import GREEDY, Session, cold, position, put, same
+from session_helpers import GREEDY, Session, cached, cold, position, put, same
 from stress_helpers import (Oracle, check_rest, in_pool, kill, model_of, session_rows, size,
                             some_ids)
 
@@ -255,6 +255,27 @@ def test_a_session_too_large_for_the_disk_keeps_no_other_from_it(server_factory,
     server = server_factory(model=GOLDEN / "regla", state_dir=tmp_path / "state")
     listed = {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]}
     assert listed == {f"s{number}": 10 for number in range(12) if number % 6}
+
+
+def test_a_large_state_is_not_written_after_each_request(server_factory, tmp_path):
+    """--save-state-bytes: after a crash its session is computed again."""
+    flags = {"model": MODEL, "state_dir": tmp_path / "state"}
+    model = model_of(server_factory(model=MODEL))
+    page = 64 * model["kv_bytes_per_token"]
+    lengths = {"long": 150, "short": 40}
+    for most, written in ((model["state_bytes_per_text"] + page, ["short"]), ("16M", ["long", "short"])):
+        server = server_factory(**flags, save_state_bytes=most)
+        for name, length in lengths.items():
+            server.complete(prompt=[length] * length, session_id=f"{name}-{most}", max_tokens=0)
+        wait_until(lambda server=server, written=written: server.get("/v1/state").json()["store"][
+            "checkpoint_files"] >= len(written), "files of states")
+        kill(server)
+        server = server_factory(**flags)
+        for name, length in lengths.items():
+            reply = server.complete(prompt=[8], session_id=f"{name}-{most}", max_tokens=1, **GREEDY)
+            assert cached(reply) == (length if name in written else 0), (most, name)
+        kill(server)
+        shutil.rmtree(tmp_path / "state")
 
 
 @pytest.mark.long

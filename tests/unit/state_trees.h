@@ -95,8 +95,10 @@ static inline void open_tree_on(double device, double host, int tokens, const ch
     engine_close(engine);
     options.state_memory_bytes = (size_t)(device * (double)one);
     cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s", err.message);
-    tree_options = (struct state_tree_options){
-        .reuse = true, .host_budget_bytes = (int64_t)(host * (double)one), .interval_tokens = 64};
+    tree_options = (struct state_tree_options){.reuse = true,
+                                               .host_budget_bytes = (int64_t)(host * (double)one),
+                                               .interval_tokens = 64,
+                                               .soon_bytes = 16 << 20};
     tree = NULL;
     store = NULL;
     if (directory)

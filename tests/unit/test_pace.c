@@ -30,7 +30,7 @@ static double read_prompt(struct pace *pace, int64_t end, double *last)
     int step = 0;
     for (int64_t at = 0; at < end; step++) {
         struct plan_row rows[2] = {{.prefill = end - at, .position = at}, {0}};
-        const struct plan_time time = pace_plan(pace);
+        const struct plan_time time = pace_plan(pace, 0);
         plan_step(rows, 2, &limits, &time, &turn);
         double took = step_seconds((double)at, rows[0].tokens);
         pace_learn(pace, took,
@@ -69,9 +69,24 @@ Test(pace, a_slow_step_is_no_reason_to_stop_prompts)
 {
     struct pace pace = of_model(1e-9);
     pace.decode_s = 0.2;
-    cr_assert_float_eq(pace_plan(&pace).most, 0.2, 1e-9);
+    cr_assert_float_eq(pace_plan(&pace, 0).most, 0.2, 1e-9);
     pace.max_step_s = 0.1; /* which no step can keep */
-    cr_assert_float_eq(pace_plan(&pace).most, 0.025, 1e-9);
+    cr_assert_float_eq(pace_plan(&pace, 0).most, 0.025, 1e-9);
+}
+
+/* As long as it has been alone, up to 0.2 s. */
+Test(pace, a_prompt_that_is_alone_gets_longer_steps)
+{
+    struct pace pace = of_model(1e-9);
+    cr_assert_float_eq(pace_plan(&pace, 0).most, 0.01 - pace.decode_s, 1e-9);
+    cr_assert_float_eq(pace_plan(&pace, 0.005).most, 0.01 - pace.decode_s, 1e-9);
+    cr_assert_float_eq(pace_plan(&pace, 0.05).most, 0.05 - pace.decode_s, 1e-9);
+    cr_assert_float_eq(pace_plan(&pace, 1000).most, 0.2 - pace.decode_s, 1e-9);
+    pace.decode_s = 0.3; /* slow as it is */
+    cr_assert_float_eq(pace_plan(&pace, 1000).most, 0.3, 1e-9);
+    pace.max_step_s = 0.05;
+    pace.decode_s = 0.01;
+    cr_assert_float_eq(pace_plan(&pace, 1000).most, 0.04, 1e-9);
 }
 
 Test(pace, a_stall_is_forgotten)
@@ -119,7 +134,7 @@ Test(pace, what_else_runs_at_the_start_does_not_count)
         struct pace pace = of_model(0);
         cr_assert_eq(pace_time(&pace, take_step, &machine, 32, &err), 0);
         cr_assert_float_eq(pace.decode_s, 1.1e-4, 1e-9, "%d times", times);
-        cr_assert_float_eq(pace_plan(&pace).token, 31e-5 / 32, 1e-9, "%d times", times);
+        cr_assert_float_eq(pace_plan(&pace, 0).token, 31e-5 / 32, 1e-9, "%d times", times);
     }
 }
 
@@ -130,7 +145,7 @@ Test(pace, a_step_of_many_tokens_is_never_wholly_one_of_one)
     struct error err = ERROR_INIT;
     struct pace pace = of_model(0);
     cr_assert_eq(pace_time(&pace, take_step, &machine, 32, &err), 0);
-    cr_assert_float_eq(pace_plan(&pace).token, 1e-2 / 2 / 32, 1e-7);
+    cr_assert_float_eq(pace_plan(&pace, 0).token, 1e-2 / 2 / 32, 1e-7);
 }
 
 Test(pace, the_start_is_not_held_up)
@@ -160,7 +175,7 @@ Test(pace, a_text_that_has_no_room_is_timed_shorter)
         }
         cr_assert_eq(result, 0);
         cr_assert(machine.most <= room && 2 * machine.most > room, "%d of %d", machine.most, room);
-        cr_assert(pace_plan(&pace).token >= 0.5e-5 && pace_plan(&pace).token < 12e-5);
+        cr_assert(pace_plan(&pace, 0).token >= 0.5e-5 && pace_plan(&pace, 0).token < 12e-5);
     }
 }
 
