@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses the body of POST /v1/completions into a validated struct.
  *
- * completion_parse checks everything that needs no tokenizer (api.md, the table of fields).
+ * completion_parse checks everything that needs no tokenizer: parameter_table.c has the fields.
  * completion_check_length checks what needs the prompt's tokens. */
 #ifndef API_COMPLETION_H
 #define API_COMPLETION_H
 
 #include "api/completion_request.h"
 #include "api/errors.h"
-#include "engine/model/author_sampling.h"
 
 #include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* Parses body [length] and overwrites *request. On 0 the caller frees its members with
  * completion_request_clear. On -1 *err is set, and there is nothing to free. */
@@ -22,19 +23,12 @@ int completion_parse_fields(struct completion_request *request, const json_t *fi
 /* Puts limits->session_id among the fields that were read, where they name no session. */
 int completion_take_session(json_t *fields, const struct completion_limits *limits,
                             struct api_error *err);
-
-/* What holds where a request says nothing: what the model's author says, else the API. */
-double completion_default(const struct author_sampling *author, enum author_parameter parameter);
+void completion_request_clear(struct completion_request *request);
 
 /* Checks session_tokens + prompt_tokens + max_tokens against the limits; prompt_tokens are those of
  * one prompt, after truncation. Too many: 400 context_length_exceeded, which names the numbers. */
 int completion_check_length(const struct completion_request *request, int64_t session_tokens,
                             int64_t prompt_tokens, const struct completion_limits *limits,
                             struct api_error *err);
-
-enum { REQUEST_ID_SIZE = 129 };
-/* Whether a request id may be logged and sent back in a header: it is 1 to 128 printable ASCII
- * bytes without spaces. */
-bool request_id_valid(const char *text, size_t length);
 
 #endif

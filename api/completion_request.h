@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a completion asks for, and what that is checked against. */
+/* What a body of POST /v1/completions asks for, once it is read, and what it is held against. */
 #ifndef API_COMPLETION_REQUEST_H
 #define API_COMPLETION_REQUEST_H
 
 #include "api/constraint.h"
+#include "engine/model/author_sampling.h"
 #include "engine/ops/sampler.h"
 #include "engine/text/buffer.h"
 
@@ -11,7 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct author_sampling;
 struct reply_warnings;
 struct responses_echo;
 struct chat_rules;
@@ -34,15 +34,16 @@ struct completion_string {
 
 /* Most of bad_words in a request: each is looked for at every token. */
 enum { COMPLETION_MOST_BAD_WORDS = 1024 };
+#define COMPLETION_MOST_TOKENS (INT64_C(1) << 53) /* so that sums of token counts fit */
 
 struct completion_request {
     struct completion_prompt *prompts; /* [num_prompts] */
     size_t num_prompts;                /* >= 1 */
-    int64_t max_tokens;                /* 0..2^53, so that sums of token counts fit */
+    int64_t max_tokens;                /* 0..COMPLETION_MOST_TOKENS */
     bool max_tokens_fit;               /* so many as fit, from min_tokens */
     bool any_length;                   /* no max_tokens was given; then they fit */
     int64_t min_tokens;                /* >= 0, <= max_tokens */
-    int n, best_of;                    /* 1..128, best_of >= n */
+    int n, best_of;                    /* best_of >= n >= 1 */
     bool stream;
     bool include_usage;          /* a last frame with the usage */
     bool continuous_usage_stats; /* usage on every frame */
@@ -110,7 +111,5 @@ struct completion_limits {
     const char *session_id; /* of the request's X-Session-Id, valid; NULL: it has none */
     struct reply_warnings *warnings; /* where those of the request go; NULL: nowhere */
 };
-
-void completion_request_clear(struct completion_request *request);
 
 #endif

@@ -15,22 +15,12 @@ static void encode_context(struct strbuf *buf, int64_t context)
 
 static void encode_params(struct strbuf *buf, const struct author_sampling *sampling)
 {
-    static const struct {
-        const char *name;
-        enum author_parameter parameter;
-    } numbers[] = {
-        {"temperature", AUTHOR_TEMPERATURE},
-        {"top_k", AUTHOR_TOP_K},
-        {"top_p", AUTHOR_TOP_P},
-        {"min_p", AUTHOR_MIN_P},
-        {"typical_p", AUTHOR_TYPICAL_P},
-        {"repeat_penalty", AUTHOR_REPETITION_PENALTY},
-    };
     strbuf_puts(buf, "\"params\":{");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        strbuf_printf(buf, "\"%s\":%.9g,", numbers[i].name,
-                      completion_default(sampling, numbers[i].parameter));
-    strbuf_puts(buf, "\"presence_penalty\":0,\"frequency_penalty\":0}");
+    for (int i = 0; i < SAMPLING_COUNT; i++)
+        strbuf_printf(buf, "%s\"%s\":%.9g", i > 0 ? "," : "",
+                      i == SAMPLING_repetition_penalty ? "repeat_penalty" : sampling_rows[i].name,
+                      author_sampling_value(sampling, (enum sampling_number)i));
+    strbuf_puts(buf, "}");
 }
 
 static void encode_text(struct strbuf *buf, const char *name, const char *text)

@@ -8,11 +8,10 @@ static void encode_sampling(struct strbuf *buf, const struct author_sampling *sa
 {
     const char *comma = "";
     strbuf_puts(buf, "{");
-    for (int i = 0; sampling && i < AUTHOR_PARAMETERS; i++) {
+    for (int i = 0; sampling && i < SAMPLING_COUNT; i++) {
         if (!sampling->said[i])
             continue;
-        strbuf_printf(buf, "%s\"%s\":%.9g", comma, author_sampling_name((enum author_parameter)i),
-                      sampling->values[i]);
+        strbuf_printf(buf, "%s\"%s\":%.9g", comma, sampling_rows[i].name, sampling->values[i]);
         comma = ",";
     }
     strbuf_puts(buf, "}");

@@ -55,6 +55,27 @@ static const char *text_of(const struct warnings *list, size_t i)
     return list ? warnings_at(list, i) : NULL;
 }
 
+void reply_warnings_unknown(struct reply_warnings *warnings, const char *name)
+{
+    reply_warnings_add(warnings, WARNING_FIELD, "%.60s: no field that is known here; it is ignored",
+                       name);
+}
+
+void reply_warnings_others(struct reply_warnings *warnings, const json_t *fields,
+                           const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i] && !json_is_null(value))
+            reply_warnings_unknown(warnings, key);
+    }
+}
+
 const char *reply_warnings_first(const struct reply_warnings *warnings)
 {
     return warnings ? text_of(warnings->texts, 0) : NULL;

@@ -7,6 +7,8 @@
 
 #include "api/strbuf.h"
 
+#include <jansson.h>
+
 struct warnings;
 
 enum warning_kind {
@@ -35,6 +37,11 @@ void reply_warnings_add(struct reply_warnings *warnings, enum warning_kind kind,
 /* The same of what clients say with each request: the reply's header has it, and the log once. */
 void reply_warnings_note(struct reply_warnings *warnings, enum warning_kind kind,
                          const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Of a field of this name, which nobody knows. */
+void reply_warnings_unknown(struct reply_warnings *warnings, const char *name);
+/* Of fields that are none of `known`, which NULL ends. */
+void reply_warnings_others(struct reply_warnings *warnings, const json_t *fields,
+                           const char *const *known);
 
 /* The first sentence; NULL: there is none. */
 const char *reply_warnings_first(const struct reply_warnings *warnings);

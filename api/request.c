@@ -491,3 +491,13 @@ int request_copy_text(const json_t *string, char **text, size_t *length, struct 
     *length = bytes;
     return 0;
 }
+
+bool request_id_valid(const char *text, size_t length)
+{
+    if (length == 0 || length > 128)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] <= ' ' || text[i] >= 0x7F)
+            return false;
+    return true;
+}

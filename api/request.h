@@ -9,6 +9,8 @@
 #include "api/errors.h"
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Whom to ask for the memory of JSON that is being read, beyond some of each thread: in steps,
@@ -71,6 +73,11 @@ bool request_names_model(const char *const *names, size_t count, const char *nam
 /* Checks `model`: 404 unless it is absent, empty, or a name of the model. */
 int request_model(const json_t *fields, const char *const *names, size_t count,
                   struct api_error *err);
+
+enum { REQUEST_ID_SIZE = 129 };
+/* Whether a request id may be logged and sent back in a header: it is 1 to 128 printable ASCII
+ * bytes without spaces. */
+bool request_id_valid(const char *text, size_t length);
 
 int request_wrong_type(struct api_error *err, const char *name, const char *expected,
                        const json_t *got);

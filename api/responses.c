@@ -354,9 +354,9 @@ static int echo_reasoning(json_t *members, const struct translation *to)
                                          "summary", request_field(given, "summary")));
 }
 
-static json_t *default_of(const struct translation *to, enum author_parameter parameter)
+static json_t *default_of(const struct translation *to, enum sampling_number number)
 {
-    return json_real(completion_default(to->limits->sampling, parameter));
+    return json_real(author_sampling_value(to->limits->sampling, number));
 }
 
 /* Those that are told only if they are what their type says: they are not looked at otherwise. */
@@ -384,8 +384,8 @@ static json_t *members_of(const struct reading *reading)
         !echo_harmless(members, to) && !echo(members, to, "instructions", json_null()) &&
         !echo(members, to, "user", json_null()) && !echo(members, to, "metadata", json_object()) &&
         !echo(members, to, "parallel_tool_calls", json_true()) &&
-        !echo(members, to, "temperature", default_of(to, AUTHOR_TEMPERATURE)) &&
-        !echo(members, to, "top_p", default_of(to, AUTHOR_TOP_P)) &&
+        !echo(members, to, "temperature", default_of(to, SAMPLING_temperature)) &&
+        !echo(members, to, "top_p", default_of(to, SAMPLING_top_p)) &&
         !echo(members, to, "tool_choice", json_string("auto")) &&
         !echo(members, to, "top_logprobs", json_integer(0)) &&
         !echo(members, to, "truncation", json_string("disabled")) && !echo_text(members, to) &&

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/sessions.h"
 
-#include "api/parameters.h"
 #include "api/request.h"
 
 #include <stdlib.h>
@@ -142,7 +141,7 @@ int fork_parse(const char *body, size_t length, char *id, size_t id_size,
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    parameters_warn(fields, KNOWN, warnings);
+    reply_warnings_others(warnings, fields, KNOWN);
     char *text = NULL;
     size_t bytes = 0;
     int result = request_text(fields, "id", &text, &bytes, err);
@@ -165,7 +164,7 @@ int rewind_parse(const char *body, size_t length, int64_t *position,
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    parameters_warn(fields, KNOWN, warnings);
+    reply_warnings_others(warnings, fields, KNOWN);
     *position = -1;
     int result = request_int(fields, "position", 0, INT64_MAX, position, err);
     if (result == 0 && *position < 0)

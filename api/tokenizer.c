@@ -3,7 +3,6 @@
 
 #include "api/chat.h"
 #include "api/chat_rules.h"
-#include "api/parameters.h"
 #include "api/reply_warnings.h"
 #include "api/request.h"
 
@@ -57,7 +56,7 @@ static int parse_tokenize_fields(const json_t *fields, size_t length,
                                         NULL};
     if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
-    parameters_warn(fields, KNOWN, limits->warnings);
+    reply_warnings_others(limits->warnings, fields, KNOWN);
     if (parse_tokenize_text(fields, length, request, limits, err) != 0 ||
         request_salt(fields, &request->cache_salt, &request->cache_salt_length, err) != 0 ||
         request_bool(fields, "add_special_tokens", &request->add_special_tokens, err) != 0 ||
@@ -132,7 +131,7 @@ static int parse_detokenize_fields(const json_t *fields, struct detokenize_reque
     static const char *const KNOWN[] = {"model", "tokens", NULL};
     if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
-    parameters_warn(fields, KNOWN, limits->warnings);
+    reply_warnings_others(limits->warnings, fields, KNOWN);
     const json_t *tokens = request_field(fields, "tokens");
     if (!tokens)
         return api_error_set(err, API_MISSING_PARAMETER, "tokens", "tokens is required");

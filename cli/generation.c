@@ -192,34 +192,32 @@ int64_t generation_limit(const struct generation *g, size_t count)
                : limit;
 }
 
-/* A parameter: as given, else as the model's author says. Where he says anything, the others are
- * neutral; else they are the command's own. */
-static double pick(const struct generation *g, enum author_parameter parameter, double given,
-                   double own, double neutral)
+/* Where neither the flags nor the model's author say anything. */
+static double own_number(enum sampling_number number)
 {
-    if (!isnan(given))
-        return given;
-    return author_sampling_says(&g->author) ? author_sampling_value(&g->author, parameter, neutral)
-                                            : own;
+    return number == SAMPLING_temperature ? 0.8
+           : number == SAMPLING_top_p     ? 0.95
+                                          : sampling_rows[number].usual;
+}
+
+/* As given, else as the model's author says. Where he says anything, the others are usual. */
+static double number_of(const struct generation *g, enum sampling_number number)
+{
+    const union generation_number given = g->options->numbers[number];
+    if (sampling_rows[number].whole && given.whole != INT64_MIN)
+        return (double)given.whole;
+    if (!sampling_rows[number].whole && !isnan(given.real))
+        return given.real;
+    return author_sampling_says(&g->author) ? author_sampling_value(&g->author, number)
+                                            : own_number(number);
 }
 
 static struct sampling sampling_of(const struct generation *g, int32_t choice)
 {
-    const struct generation_options *options = g->options;
-    const double top_k = options->top_k == INT64_MIN ? (double)NAN : (double)options->top_k;
-    return (struct sampling){
-        .temperature = (float)pick(g, AUTHOR_TEMPERATURE, options->temperature, 0.8, 1),
-        .top_p = (float)pick(g, AUTHOR_TOP_P, options->top_p, 0.95, 1),
-        .min_p = (float)pick(g, AUTHOR_MIN_P, options->min_p, 0, 0),
-        .typical_p = (float)pick(g, AUTHOR_TYPICAL_P, (double)NAN, 1, 1),
-        .top_k = (int32_t)pick(g, AUTHOR_TOP_K, top_k, 0, 0),
-        .presence_penalty = (float)options->presence_penalty,
-        .frequency_penalty = (float)options->frequency_penalty,
-        .repetition_penalty =
-            (float)pick(g, AUTHOR_REPETITION_PENALTY, options->repetition_penalty, 1, 1),
-        .seed = g->seed,
-        .choice = choice,
-        .masked = g->form != NULL};
+    struct sampling sampling = {.seed = g->seed, .choice = choice, .masked = g->form != NULL};
+    for (int i = 0; i < SAMPLING_COUNT; i++)
+        sampling_set(&sampling, (enum sampling_number)i, number_of(g, (enum sampling_number)i));
+    return sampling;
 }
 
 int generation_begin(struct generation *g, const int32_t *prompt, size_t count, int32_t choice,

@@ -15,14 +15,17 @@
 #include <signal.h>
 
 struct generation_options {
-    int64_t max_tokens, top_k, seed;                      /* top_k INT64_MIN: not given */
-    double temperature, top_p, min_p, repetition_penalty; /* NAN: not given */
-    double presence_penalty, frequency_penalty;
+    int64_t max_tokens, seed;
+    union generation_number {
+        double real;   /* NAN: not given */
+        int64_t whole; /* of integers; INT64_MIN: not given */
+    } numbers[SAMPLING_COUNT];
     const char *generation_config;
     struct option_list stop;
     bool ignore_eos;
 };
 
+#define GENERATION_AT(type, name) offsetof(type, generation.numbers[SAMPLING_##name])
 /* Entries of an options table; `type` is the command's struct, whose member `generation` this is;
  * `most`: max_tokens by default, a string. */
 #define GENERATION_OPTIONS(type, most)                                                           \
@@ -31,7 +34,7 @@ struct generation_options {
      1e9,          NULL,           "most tokens to generate"},                                   \
         {"temperature",                                                                          \
          OPTION_NUMBER,                                                                          \
-         offsetof(type, generation.temperature),                                                 \
+         GENERATION_AT(type, temperature),                                                       \
          "NUMBER",                                                                               \
          "auto",                                                                                 \
          0,                                                                                      \
@@ -41,7 +44,7 @@ struct generation_options {
          "else 0.8"},                                                                            \
         {"top-p",                                                                                \
          OPTION_NUMBER,                                                                          \
-         offsetof(type, generation.top_p),                                                       \
+         GENERATION_AT(type, top_p),                                                             \
          "NUMBER",                                                                               \
          "auto",                                                                                 \
          1e-6,                                                                                   \
@@ -51,7 +54,7 @@ struct generation_options {
          "model's author says, else 0.95"},                                                      \
         {"top-k",                                                                                \
          OPTION_INTEGER,                                                                         \
-         offsetof(type, generation.top_k),                                                       \
+         GENERATION_AT(type, top_k),                                                             \
          "tokens",                                                                               \
          "auto",                                                                                 \
          -1,                                                                                     \
@@ -61,7 +64,7 @@ struct generation_options {
          "says, else 0"},                                                                        \
         {"min-p",                                                                                \
          OPTION_NUMBER,                                                                          \
-         offsetof(type, generation.min_p),                                                       \
+         GENERATION_AT(type, min_p),                                                             \
          "NUMBER",                                                                               \
          "auto",                                                                                 \
          0,                                                                                      \
@@ -69,9 +72,19 @@ struct generation_options {
          NULL,                                                                                   \
          "draw no token that is less likely than this share of the likeliest; auto: as the "     \
          "model's author says, else 0"},                                                         \
+        {"typical-p",                                                                            \
+         OPTION_NUMBER,                                                                          \
+         GENERATION_AT(type, typical_p),                                                         \
+         "NUMBER",                                                                               \
+         "auto",                                                                                 \
+         1e-6,                                                                                   \
+         1,                                                                                      \
+         NULL,                                                                                   \
+         "draw from the most typical tokens that have this probability together; 1: from all; "  \
+         "auto: as the model's author says, else 1"},                                            \
         {"presence-penalty",                                                                     \
          OPTION_NUMBER,                                                                          \
-         offsetof(type, generation.presence_penalty),                                            \
+         GENERATION_AT(type, presence_penalty),                                                  \
          "NUMBER",                                                                               \
          "0",                                                                                    \
          -2,                                                                                     \
@@ -80,7 +93,7 @@ struct generation_options {
          "subtracted from the logit of every token generated before"},                           \
         {"frequency-penalty",                                                                    \
          OPTION_NUMBER,                                                                          \
-         offsetof(type, generation.frequency_penalty),                                           \
+         GENERATION_AT(type, frequency_penalty),                                                 \
          "NUMBER",                                                                               \
          "0",                                                                                    \
          -2,                                                                                     \
@@ -89,7 +102,7 @@ struct generation_options {
          "the same, for each time it was generated"},                                            \
         {"repetition-penalty",                                                                   \
          OPTION_NUMBER,                                                                          \
-         offsetof(type, generation.repetition_penalty),                                          \
+         GENERATION_AT(type, repetition_penalty),                                                \
          "NUMBER",                                                                               \
          "auto",                                                                                 \
          1e-6,                                                                                   \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regla: one program, several commands. */
-#include "api/parameters.h"
+#include "api/parameter_documents.h"
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/manual.h"
@@ -45,9 +45,11 @@ static int run_help(int argc, char **argv)
         return 2;
     }
     if (strcmp(argv[0], "--parameters") == 0 && argc == 1) {
-        parameters_print(stdout);
+        parameter_documents_markdown(stdout);
         return 0;
     }
+    if (strcmp(argv[0], "--schemas") == 0 && argc == 1)
+        return parameter_documents_schemas(stdout) ? 1 : 0;
     if (strcmp(argv[0], "--completion") == 0) {
         if (argc == 2 && strcmp(argv[1], "bash") == 0) {
             completion_print(stdout);

@@ -14,11 +14,6 @@ static const struct gguf_row rows[] = {
     {"general.type", GGUF_REFUSED, "model"},
     {"general.quantization_version", GGUF_REFUSED, "0|1|2"},
     {"general.alignment", GGUF_READ, NULL},
-    {"general.sampling.temp", GGUF_READ, NULL},
-    {"general.sampling.top_k", GGUF_READ, NULL},
-    {"general.sampling.top_p", GGUF_READ, NULL},
-    {"general.sampling.min_p", GGUF_READ, NULL},
-    {"general.sampling.penalty_repeat", GGUF_READ, NULL},
     {"general.sampling.penalty_last_n", GGUF_WARNED, "-1"},
     {"general.sampling.sequence", GGUF_WARNED, NULL},
     {"general.sampling.xtc_probability", GGUF_WARNED, "0"},
@@ -26,7 +21,8 @@ static const struct gguf_row rows[] = {
     {"general.sampling.mirostat", GGUF_WARNED, "0"},
     {"general.sampling.mirostat_tau", GGUF_HARMLESS, NULL},
     {"general.sampling.mirostat_eta", GGUF_HARMLESS, NULL},
-    {"general.*", GGUF_HARMLESS, NULL}, /* names, licences, how it was made */
+    {"general.sampling.*", GGUF_READ, NULL}, /* engine/model/sampling.h names them */
+    {"general.*", GGUF_HARMLESS, NULL},      /* names, licences, how it was made */
     {"quantize.*", GGUF_HARMLESS, NULL},
     {"split.no", GGUF_READ, NULL},
     {"split.count", GGUF_READ, NULL},

@@ -78,14 +78,7 @@ static sampling_text settings_of(const struct draw *draw, const struct sampler_r
 {
     const struct sampling *s = request.settings;
     sampling_text t = {};
-    t.temperature = s->temperature;
-    t.top_p = s->top_p;
-    t.min_p = s->min_p;
-    t.typical_p = s->typical_p;
-    t.presence = s->presence_penalty;
-    t.frequency = s->frequency_penalty;
-    t.repetition = s->repetition_penalty;
-    t.top_k = s->top_k;
+    t.settings = *s;
     t.num_top = draw->num_top;
     t.greedy = request.greedy;
     t.wants_sum = draw->wants_logprob;

@@ -66,10 +66,11 @@ __device__ void adjust(const sampling_text &t, const sampling_lists &lists, int3
     for (int32_t i = (int32_t)threadIdx.x; i < t.num_seen; i += THREADS) {
         seen_token seen = lists.seen[t.seen + i];
         float logit = work[seen.id];
-        logit = logit > 0 ? logit / t.repetition : logit * t.repetition;
-        logit -= t.frequency * (float)seen.count;
+        logit = logit > 0 ? logit / t.settings.repetition_penalty
+                          : logit * t.settings.repetition_penalty;
+        logit -= t.settings.frequency_penalty * (float)seen.count;
         if (seen.count > 0)
-            logit -= t.presence;
+            logit -= t.settings.presence_penalty;
         work[seen.id] = logit;
     }
     __syncthreads();
@@ -208,7 +209,7 @@ __device__ double keep_typical(block_memory *m, const sampling_text &t, candidat
         return weight > 0 ? (double)weight * (double)logit : 0.0;
     });
     const double expected = sum / total;
-    cut(m, c, {0, t.temperature, (double)t.typical_p * total, true, true},
+    cut(m, c, {0, t.settings.temperature, (double)t.settings.typical_p * total, true, true},
         [=](float logit) { return order_key(nearness(logit, expected)); });
     return ordered_sum(m, c->weights, c->count,
                        [](int32_t, float weight) { return (double)weight; });
@@ -218,18 +219,19 @@ __device__ int32_t draw_weighted(block_memory *m, const sampling_text &t, candid
                                  double *sums)
 {
     auto by_logit = [](float logit) { return order_key(logit); };
-    if (t.top_k > 0 && t.top_k < c.count)
-        cut(m, &c, {max, 1, (double)t.top_k, false, false}, by_logit);
-    double total = weigh(m, c, max, t.temperature);
+    if (t.settings.top_k > 0 && t.settings.top_k < c.count)
+        cut(m, &c, {max, 1, (double)t.settings.top_k, false, false}, by_logit);
+    double total = weigh(m, c, max, t.settings.temperature);
     float heaviest = 1;
-    if (is_typical(t.typical_p) && !isinf(max)) {
+    if (is_typical(t.settings.typical_p) && !isinf(max)) {
         total = keep_typical(m, t, &c, total);
         heaviest = heaviest_of(m, c);
     }
-    if (t.top_p < 1)
-        cut(m, &c, {max, t.temperature, (double)t.top_p * total, true, false}, by_logit);
-    const float min_p = t.min_p * heaviest;
-    if (t.top_p < 1 || min_p > 0)
+    if (t.settings.top_p < 1)
+        cut(m, &c, {max, t.settings.temperature, (double)t.settings.top_p * total, true, false},
+            by_logit);
+    const float min_p = t.settings.min_p * heaviest;
+    if (t.settings.top_p < 1 || min_p > 0)
         total = ordered_sum(m, c.weights, c.count, [&](int32_t i, float weight) {
             if (weight < min_p)
                 c.weights[i] = weight = 0;

@@ -19,8 +19,8 @@ struct seen_token {
 /* A text's settings, and where its lists lie: number i of an array that begins where the first
  * text's settings do. */
 struct sampling_text {
-    float temperature, top_p, min_p, typical_p, presence, frequency, repetition;
-    int32_t top_k, num_top;
+    struct sampling settings; /* but for its lists, which are the host's */
+    int32_t num_top;
     bool greedy, wants_sum;
     bool absent; /* there is no text: nothing is drawn, and the rest is not set */
     double uniform;

@@ -6,62 +6,39 @@
 #include "engine/base/gguf.h"
 #include "engine/base/python_json.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What requests may say (api/api.md), and transformers' own defaults. */
-static const struct {
-    const char *name, *gguf;
-    double min, max;
-    const char *usual; /* as fields_ask_nothing takes it */
-    bool above;        /* min is excluded */
-    bool whole;        /* an integer */
-} parameters[AUTHOR_PARAMETERS] = {
-    [AUTHOR_TEMPERATURE] = {"temperature", "general.sampling.temp", 0, 2, "1", false, false},
-    [AUTHOR_TOP_P] = {"top_p", "general.sampling.top_p", 0, 1, "1", false, false},
-    [AUTHOR_TOP_K] = {"top_k", "general.sampling.top_k", -1, INT32_MAX, "50", false, true},
-    [AUTHOR_MIN_P] = {"min_p", "general.sampling.min_p", 0, 1, "0", false, false},
-    [AUTHOR_TYPICAL_P] = {"typical_p", NULL, 0, 1, "1", true, false},
-    [AUTHOR_REPETITION_PENALTY] = {"repetition_penalty", "general.sampling.penalty_repeat", 0,
-                                   FLT_MAX, "1", true, false},
-};
-
-const char *author_sampling_name(enum author_parameter parameter)
-{
-    return parameters[parameter].name;
-}
-
 bool author_sampling_says(const struct author_sampling *sampling)
 {
-    for (int i = 0; i < AUTHOR_PARAMETERS; i++)
+    for (int i = 0; i < SAMPLING_COUNT; i++)
         if (sampling->said[i])
             return true;
     return false;
 }
 
-double author_sampling_value(const struct author_sampling *sampling,
-                             enum author_parameter parameter, double usual)
+double author_sampling_value(const struct author_sampling *sampling, enum sampling_number number)
 {
-    return sampling->said[parameter] ? sampling->values[parameter] : usual;
+    return sampling && sampling->said[number] ? sampling->values[number]
+                                              : sampling_rows[number].usual;
 }
 
-static void set(struct author_sampling *sampling, enum author_parameter parameter, double value,
+static void set(struct author_sampling *sampling, enum sampling_number number, double value,
                 const char *place, struct warnings *warnings)
 {
-    const double min = parameters[parameter].min, max = parameters[parameter].max;
-    const bool whole = parameters[parameter].whole, above = parameters[parameter].above;
-    if (!(value >= min && value <= max) || (above && value == min) ||
-        (whole && value != floor(value))) {
+    const struct sampling_row *row = &sampling_rows[number];
+    if (!(value >= row->low && value <= row->high) || (row->above && value == row->low) ||
+        (row->whole && value != floor(value))) {
         warnings_add(warnings, "%s: expected %s in %s%g, %g], got %g: not taken as a default",
-                     place, whole ? "an integer" : "a number", above ? "(" : "[", min, max, value);
+                     place, row->whole ? "an integer" : "a number", row->above ? "(" : "[",
+                     row->low, row->high, value);
         return;
     }
-    sampling->said[parameter] = true;
-    sampling->values[parameter] = value;
+    sampling->said[number] = true;
+    sampling->values[number] = value;
 }
 
 /* whole: transformers' own defaults count, too. */
@@ -70,19 +47,20 @@ static void read_json(struct author_sampling *sampling, const struct fields *roo
 {
     char place[260];
     sampling->from = from;
-    for (int i = 0; i < AUTHOR_PARAMETERS; i++) {
-        const json_t *value = json_object_get(root->object, parameters[i].name);
-        if (fields_ask_nothing(value, whole ? "" : parameters[i].usual))
+    for (int i = 0; i < SAMPLING_COUNT; i++) {
+        const struct sampling_row *row = &sampling_rows[i];
+        const json_t *value = row->library ? json_object_get(root->object, row->name) : NULL;
+        if (fields_ask_nothing(value, whole ? "" : row->library))
             continue;
-        snprintf(place, sizeof place, "%s: %s", root->place, parameters[i].name);
+        snprintf(place, sizeof place, "%s: %s", root->place, row->name);
         if (json_is_number(value))
-            set(sampling, (enum author_parameter)i, json_number_value(value), place, warnings);
+            set(sampling, (enum sampling_number)i, json_number_value(value), place, warnings);
         else
             warnings_add(warnings, "%s: expected a number, got %s: not taken as a default", place,
                          fields_kind(value));
     }
     if (whole && json_is_false(json_object_get(root->object, "do_sample")))
-        set(sampling, AUTHOR_TEMPERATURE, 0, "do_sample", warnings);
+        set(sampling, SAMPLING_temperature, 0, "do_sample", warnings);
 }
 
 static bool number_of(const struct gguf *gguf, const char *key, double *value,
@@ -114,14 +92,15 @@ static void read_gguf(struct author_sampling *sampling, const struct gguf *gguf,
     char place[260];
     double value;
     sampling->from = "general.sampling";
-    for (int i = 0; i < AUTHOR_PARAMETERS; i++) {
-        if (!parameters[i].gguf || !number_of(gguf, parameters[i].gguf, &value, warnings))
+    for (int i = 0; i < SAMPLING_COUNT; i++) {
+        const char *key = sampling_rows[i].gguf;
+        if (!key || !number_of(gguf, key, &value, warnings))
             continue;
-        snprintf(place, sizeof place, "%s: %s", gguf->file, parameters[i].gguf);
-        set(sampling, (enum author_parameter)i, value, place, warnings);
+        snprintf(place, sizeof place, "%s: %s", gguf->file, key);
+        set(sampling, (enum sampling_number)i, value, place, warnings);
     }
     if (gguf_find(gguf, last) && number_of(gguf, last, &value, warnings) && value == 0)
-        sampling->said[AUTHOR_REPETITION_PENALTY] = false; /* of no tokens */
+        sampling->said[SAMPLING_repetition_penalty] = false; /* of no tokens */
 }
 
 static int open_json(struct author_sampling *sampling, const char *path, const char *name,
@@ -186,9 +165,9 @@ const char *author_sampling_text(const struct author_sampling *sampling, char *t
 {
     size_t used = 0;
     text[0] = 0;
-    for (int i = 0; i < AUTHOR_PARAMETERS && used < size; i++)
+    for (int i = 0; i < SAMPLING_COUNT && used < size; i++)
         if (sampling->said[i])
             used += (size_t)snprintf(text + used, size - used, "%s%s %.9g", used > 0 ? ", " : "",
-                                     parameters[i].name, sampling->values[i]);
+                                     sampling_rows[i].name, sampling->values[i]);
     return text;
 }

@@ -7,33 +7,20 @@
 
 #include "engine/base/error.h"
 #include "engine/base/warnings.h"
+#include "engine/model/sampling.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In the order of author_sampling_name. */
-enum author_parameter {
-    AUTHOR_TEMPERATURE,
-    AUTHOR_TOP_P,
-    AUTHOR_TOP_K,
-    AUTHOR_MIN_P,
-    AUTHOR_TYPICAL_P,
-    AUTHOR_REPETITION_PENALTY,
-    AUTHOR_PARAMETERS
-};
-
 struct author_sampling { /* zero-initialise: nothing is said */
-    bool said[AUTHOR_PARAMETERS];
-    double values[AUTHOR_PARAMETERS];
+    bool said[SAMPLING_COUNT];
+    double values[SAMPLING_COUNT];
     const char *from; /* the file that says it: "generation_config.json" */
 };
 
-/* As requests call it: "temperature". */
-const char *author_sampling_name(enum author_parameter parameter);
 bool author_sampling_says(const struct author_sampling *sampling); /* anything */
-/* The value, or `usual` where nothing is said. */
-double author_sampling_value(const struct author_sampling *sampling,
-                             enum author_parameter parameter, double usual);
+/* The value, or the usual one where nothing is said. sampling NULL: nothing is. */
+double author_sampling_value(const struct author_sampling *sampling, enum sampling_number number);
 
 /* Reads what stands beside the weights of the model at `path` (a folder or a GGUF file; NULL: there
  * is none, and nothing is said). do_sample false of generation_config.json is temperature 0.

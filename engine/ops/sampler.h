@@ -8,31 +8,11 @@
 #define ENGINE_OPS_SAMPLER_H
 
 #include "engine/base/error.h"
+#include "engine/model/sampling.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct logit_bias {
-    int32_t id;
-    float bias;
-};
-
-struct sampling {
-    float temperature; /* 0: greedy (ties: the smallest id) */
-    float top_p, min_p;
-    float typical_p;                           /* off unless it is in (0, 1) */
-    int32_t top_k;                             /* <= 0: off */
-    float presence_penalty, frequency_penalty; /* over generated tokens */
-    float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
-    const struct logit_bias *logit_bias;       /* [num_logit_bias <= V]; copied by sampler_create */
-    size_t num_logit_bias;
-    const int32_t *allowed; /* [num_allowed <= V]: no others may come; none: all may; copied */
-    size_t num_allowed;
-    bool masked; /* each draw brings a mask */
-    int64_t seed;
-    int32_t choice; /* j: the choice within its prompt */
-};
 
 struct sampler; /* of one text: settings and counts of its tokens */
 

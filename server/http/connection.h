@@ -3,6 +3,7 @@
 #ifndef SERVER_HTTP_CONNECTION_H
 #define SERVER_HTTP_CONNECTION_H
 
+#include "api/request.h"
 #include "server/http/origin.h"
 #include "server/http/receive.h"
 #include "server/http/tls.h"

@@ -5,6 +5,7 @@
 
 #include "api/errors.h"
 #include "api/reply_warnings.h"
+#include "api/request.h"
 #include "server/http/origin.h"
 #include "server/http/routes.h"
 #include "server/service.h"

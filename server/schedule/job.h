@@ -5,6 +5,7 @@
 #define SERVER_SCHEDULE_JOB_H
 
 #include "api/completion.h"
+#include "api/request.h"
 #include "server/schedule/piece.h"
 #include "server/schedule/stop.h"
 #include "server/states/sessions.h"

@@ -2,6 +2,7 @@
 /* Requests for completions that are right: what each field becomes. */
 #include "api/completion.h"
 
+#include "api/request.h"
 #include "engine/model/author_sampling.h"
 
 #include <criterion/criterion.h>
@@ -337,8 +338,8 @@ Test(completion, a_field_that_is_ignored_changes_no_other)
 Test(completion, what_the_author_recommends_is_the_default)
 {
     const struct author_sampling author = {
-        .said = {[AUTHOR_TEMPERATURE] = true, [AUTHOR_TOP_K] = true, [AUTHOR_MIN_P] = true},
-        .values = {[AUTHOR_TEMPERATURE] = 0.6, [AUTHOR_TOP_K] = 20, [AUTHOR_MIN_P] = 0.1}};
+        .said = {[SAMPLING_temperature] = true, [SAMPLING_top_k] = true, [SAMPLING_min_p] = true},
+        .values = {[SAMPLING_temperature] = 0.6, [SAMPLING_top_k] = 20, [SAMPLING_min_p] = 0.1}};
     struct completion_limits by_author = limits;
     by_author.sampling = &author;
     struct completion_request r;

@@ -46,8 +46,8 @@ Test(models_api, sampling_of_the_author)
 {
     struct strbuf buf = {0};
     const struct author_sampling sampling = {
-        .said = {[AUTHOR_TEMPERATURE] = true, [AUTHOR_TOP_K] = true},
-        .values = {[AUTHOR_TEMPERATURE] = 0.6, [AUTHOR_TOP_K] = 20}};
+        .said = {[SAMPLING_temperature] = true, [SAMPLING_top_k] = true},
+        .values = {[SAMPLING_temperature] = 0.6, [SAMPLING_top_k] = 20}};
     struct model_card recommended = card;
     recommended.sampling = &sampling;
     model_encode(&buf, &recommended);
