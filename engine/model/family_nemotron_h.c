@@ -211,7 +211,11 @@ static int complete_usual(json_t *config, const struct gguf_source *source, cons
                          source->gguf->file);
     if (gguf_mamba_complete(config, source, &mixers, err) != 0)
         return -1;
-    return gguf_mamba_layers(config, "layers_block_type", mlps, source, err);
+    if (gguf_mamba_layers(config, "layers_block_type", mlps, source, err) != 0)
+        return -1;
+    return json_object_get(config, "num_key_value_heads") /* absent without attention */
+               ? 0
+               : gguf_config_set(config, "num_key_value_heads", json_integer(1), err);
 }
 
 static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)

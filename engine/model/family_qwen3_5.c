@@ -353,8 +353,10 @@ static const struct gguf_name moe_tensors[] = {
 
 static int complete_moe(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    (void)config;
-    return gguf_experts_check(source, &(struct gguf_routing){.gating = GGUF_GATING_SOFTMAX}, err);
+    return gguf_experts_check(source, &(struct gguf_routing){.gating = GGUF_GATING_SOFTMAX}, err) ==
+                   0
+               ? gguf_experts_layers(config, source, err)
+               : -1;
 }
 
 static const struct gguf_names moe_gguf = {.architecture = "qwen35moe",

@@ -4,7 +4,7 @@
 #include "engine/model/config.h"
 #include "engine/model/gguf_dense.h"
 
-#include <inttypes.h>
+#include <stdio.h>
 
 static int check_number(const struct gguf_source *source, const char *key, double expected,
                         struct error *err)
@@ -34,6 +34,21 @@ int gguf_experts_check(const struct gguf_source *source, const struct gguf_routi
     return !routing->groups && check_number(source, "expert_group_count", 1, err) != 0 ? -1 : 0;
 }
 
+int gguf_experts_layers(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    json_t *plain = json_array();
+    char name[64];
+    if (gguf_config_set(config, "mlp_only_layers", plain, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < source->layers; i++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", (int)i);
+        if (!tensors_find(source->tensors, name) &&
+            json_array_append_new(plain, json_integer(i)) != 0)
+            return error_set(err, ERROR_NO_MEMORY, "mlp_only_layers: out of memory");
+    }
+    return 0;
+}
+
 static const struct gguf_key keys[] = {GGUF_EXPERTS_KEYS};
 
 static const struct gguf_name names[] = {
@@ -42,8 +57,10 @@ static const struct gguf_name names[] = {
 
 static int complete(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    (void)config;
-    return gguf_experts_check(source, &(struct gguf_routing){.gating = GGUF_GATING_SOFTMAX}, err);
+    return gguf_experts_check(source, &(struct gguf_routing){.gating = GGUF_GATING_SOFTMAX}, err) ==
+                   0
+               ? gguf_experts_layers(config, source, err)
+               : -1;
 }
 
 const struct gguf_names gguf_experts = {.base = &gguf_dense_prenorm,

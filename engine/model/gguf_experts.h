@@ -38,6 +38,9 @@ struct gguf_routing {
 int gguf_experts_check(const struct gguf_source *source, const struct gguf_routing *routing,
                        struct error *err);
 
+/* config.mlp_only_layers: those without a router, for which the format has no key. */
+int gguf_experts_layers(json_t *config, const struct gguf_source *source, struct error *err);
+
 /* Decoders of experts with softmax's scores, one after the other in `mlp`, whose other tensors are
  * those of gguf_dense_prenorm. */
 extern const struct gguf_names gguf_experts;

@@ -119,6 +119,7 @@ CASES = {
         {**GPT_OSS, "vocab_size": 273, "hidden_size": 64, "intermediate_size": 32,
          "num_hidden_layers": 1, "num_local_experts": 4, "tie_word_embeddings": True}, []),
 }
+NEAR_TIES = "GraniteMoeHybrid", "NemotronH", "GptOss"
 STACKED = "experts_qwen3_5_moe_text"  # as released files are; transformers saves them one by one
 
 
@@ -207,7 +208,7 @@ def fill(model, name, seed, scale):
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
         if tensor.dim() == 3 and "experts" in of:  # stacked matrices
             tensor.data.copy_(noise * scale / tensor.shape[1 if name == "GptOss" else 2] ** 0.5)
-        elif name in ("GraniteMoeHybrid", "NemotronH", "GptOss") and of.endswith(("router.weight", "mixer.gate.weight")):
+        elif name in NEAR_TIES and of.endswith(("router.weight", "mixer.gate.weight")):
             tensor.data.mul_(3)  # else some token nearly ties
         elif of.endswith(("expert_bias", "e_score_correction_bias")):
             tensor.data.copy_(0.1 * noise)

@@ -218,7 +218,11 @@ DIRECT = {  # where the package's table has other names than transformers 5
     "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
     "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
     "linear_attn.in_proj_ba": "ssm_ba", "linear_attn.out_proj": "ssm_out", "linear_attn.norm": "ssm_norm",
-    "mlp.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+    "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down", "mixer.q_proj": "attn_q",
+    "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v", "mixer.o_proj": "attn_output",
+    "mamba.dt": "ssm_dt", "mixer.dt": "ssm_dt", "mlp.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks",
 }
 
 
@@ -229,7 +233,7 @@ def gguf_name(table, name):
     if end not in ("weight", "bias"):
         base, end = name, ""
     words = base.split(".")
-    if words[1] == "layers" and ".".join(words[3:]) in DIRECT:
+    if len(words) > 3 and ".".join(words[3:]) in DIRECT:
         found = f"blk.{words[2]}.{DIRECT['.'.join(words[3:])]}"
     else:
         found = table.get_name(base)

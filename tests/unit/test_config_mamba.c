@@ -140,9 +140,10 @@ Test(config_mamba, nemotron_h)
          "config.json: hybrid_override_pattern: expected a string, got nothing"},
         {"layers_block_type", "[]",
          "config.json: layers_block_type: expected 1 to 4096 names, got 0"},
-        {"layers_block_type", "[\"mamba\", \"moe\"]",
-         "config.json: layers_block_type[1]: expected full_attention, linear_attention or mlp, got "
-         "moe (not supported)"},
+        {"layers_block_type", "[\"mamba\", \"experts\"]",
+         "config.json: layers_block_type[1]: expected full_attention, linear_attention, mlp or "
+         "moe, "
+         "got experts (not supported)"},
         {"mlp_hidden_act", "\"silu\"", NULL},
         {"attention_bias", "true", NULL},
         {"num_nextn_predict_layers", "1",
