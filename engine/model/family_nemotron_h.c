@@ -201,7 +201,8 @@ static int complete_usual(json_t *config, const struct gguf_source *source, cons
     if (gguf_config_int(source, "attention.value_length", FIELD_REQUIRED, head, head, &head, err) !=
         0)
         return -1;
-    if (gguf_dense_any_layer(config, source, "ffn_up.bias") &&
+    if ((gguf_dense_any_layer(config, source, "ffn_up.bias") ||
+         gguf_dense_any_layer(config, source, "ffn_up_shexp.bias")) &&
         gguf_config_set(config, "mlp_bias", json_true(), err) != 0)
         return -1;
     if (!json_object_get(config, "layer_norm_epsilon"))

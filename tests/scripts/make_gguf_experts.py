@@ -33,8 +33,9 @@ CASES = {
     "experts_gpt_oss": ARCH.GPT_OSS,
     "experts_gpt_oss_mxfp4": ARCH.GPT_OSS,
 }
+# Without a key in the format: mixtral's window, gpt-oss's swiglu_limit; groups are not read.
 KEPT = ("experts_qwen3_moe", "experts_qwen3_5_moe_text", "experts_granitemoehybrid", "experts_lfm2_moe",
-        "experts_nemotron_h", "experts_gpt_oss_mxfp4")
+        "experts_nemotron_h_latent")
 
 
 def read(folder):
