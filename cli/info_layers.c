@@ -83,8 +83,9 @@ static void tell_mlp(FILE *out, const struct mlp *mlp, bool beside)
             shape->gate_proj.rows > 0 ? "gated " : "", acts[mlp->act],
             (long long)shape->up_proj.rows);
     if (mlp->num_experts > 0)
-        fprintf(out, ", %d of %d experts%s", mlp->experts_per_token, mlp->num_experts,
-                mlp->norm_topk_prob ? " renormalized" : "");
+        fprintf(out, ", %d of %d experts%s%s", mlp->experts_per_token, mlp->num_experts,
+                mlp->rule.renormalize ? " renormalized" : "",
+                mlp->shared != NULL ? " and a shared one" : "");
 }
 
 static void tell_branch(FILE *out, const struct branch *branch, bool beside)
@@ -235,7 +236,7 @@ static json_t *mlp_json(const struct mlp *mlp)
     if (mlp->num_experts > 0)
         json_object_update_new(json, json_pack("{si si sb}", "num_experts", mlp->num_experts,
                                                "num_experts_per_tok", mlp->experts_per_token,
-                                               "norm_topk_prob", mlp->norm_topk_prob));
+                                               "norm_topk_prob", mlp->rule.renormalize));
     return json;
 }
 

@@ -173,6 +173,8 @@ static void tell_attention(const struct teller *teller, const struct operation *
         fprintf(out, "; softcap %g", (double)a->softcap);
     if (a->biases != NULL)
         fprintf(out, "; bias %s", positions[a->bias]);
+    if (a->sinks != NULL)
+        fprintf(out, "; sinks");
 }
 
 static void tell_positions(const struct teller *teller, const struct ops_positions *a)
@@ -223,7 +225,7 @@ static void tell(const struct teller *teller, const struct operation *operation)
         fprintf(out, "%s = %d of %d experts by scores %s%s",
                 rows_text(teller, operation->route.choices, to), operation->route.chosen,
                 operation->route.num_experts, rows_text(teller, operation->route.scores, from),
-                operation->route.renormalize ? ", weights renormalized" : "");
+                operation->route.rule.renormalize ? ", weights renormalized" : "");
         break;
     case OPERATION_COMBINE:
         tell_combine(teller, &operation->combine);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cost.h"
 
+#include <math.h>
+
 static double all_keys(double from, double count)
 {
     const double end = from + count;
@@ -35,11 +37,12 @@ static double vectors_seen(const struct ops_segments *segments, double from, dou
     return seen;
 }
 
-/* The part of its weight that `rows` rows meet at most: some experts of a routed product. */
+/* The part of its weight that `rows` rows meet: of a routed product the experts that they choose,
+ * if each chooses at random. */
 static double met(const struct operation *operation, double rows)
 {
-    const double chosen = operation->matmul.chosen * rows, all = operation->weight->heads;
-    return chosen > 0 && chosen < all ? chosen / all : 1;
+    const double left = 1 - (double)operation->matmul.chosen / operation->weight->heads;
+    return operation->matmul.chosen > 0 ? 1 - pow(left, rows) : 1;
 }
 
 /* Elements that a token meets. */

@@ -83,8 +83,8 @@ OPERATIONS(CPU_OPERATION)
  * tasks for each thread where there are so many. */
 int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t panel_bytes,
                             int num_rows, int threads);
-/* The product with matrix `expert` of the weight alone. */
-void product_of_expert(struct backend *, const struct ops_matmul *, int expert);
+/* How many rows of x are arranged together, for products with the weight. */
+int product_arranged_rows(const struct backend *, const struct weight *);
 /* experts.c */
 int routing_prepare(struct backend *, const struct ops_limits *, struct error *);
 void routing_close(struct backend *);

@@ -2,36 +2,52 @@
 /* Mixtures of experts: the router's choice, products with chosen matrices, and the weighted sum.
  *
  * A routed product takes the step's pairs of a row and one of its experts in the order of experts,
- * so that each expert's matrix is read once. Their x is copied together, multiplied as the rows of
- * an ordinary product, and the results go where they belong. A row's sums do not depend on the rows
- * beside it, so no bit depends on who else chose the expert. */
+ * in blocks of rows of one expert, so that each chosen matrix is read once. All threads arrange
+ * blocks, then all multiply panels of blocks: of one expert with many rows as of many with one row.
+ * A row's sums do not depend on the rows beside it, so no bit depends on who else chose the expert.
+ */
 #include "engine/cpu/device.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Rows of one expert that meet its panels together. */
+struct block {
+    int expert, first, rows; /* pairs [first, first + rows) */
+    int first_task;          /* of the product's tasks; each has `group` panels */
+    int64_t group;
+};
+
 /* Scratch of one product. */
 struct routing {
-    int32_t *pairs;  /* [max_rows * max_chosen]: row * chosen + i, in the order of experts */
-    int32_t *starts; /* [max_experts + 1]: where each expert's begin */
-    float *numbers;  /* [max_rows, max_routed]: x of all pairs, then their y */
-    size_t num_pairs, num_floats;
+    int32_t *pairs;       /* [max_rows * max_chosen]: row * chosen + i, in the order of experts */
+    int32_t *starts;      /* [max_experts + 1]: where each expert's begin */
+    struct block *blocks; /* [pairs]: at most */
+    float *arranged;      /* of all pairs, as kernels->arrange has x */
+    float *rows;          /* [threads][BLOCK_ROWS, max_routed]: x of a block's rows, or their y */
+    size_t num_pairs, row_floats, arranged_floats;
 };
 
 int routing_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
 {
     if (limits->max_experts == 0)
         return 0;
+    const size_t threads = (size_t)threads_count(backend->threads);
     struct routing *routing = backend->routing = calloc(1, sizeof *routing);
     if (routing == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for experts");
     routing->num_pairs = (size_t)limits->max_rows * (size_t)limits->max_chosen;
-    routing->num_floats = (size_t)limits->max_rows * (size_t)limits->max_routed;
+    routing->row_floats = ((size_t)limits->max_routed + 15) / 16 * 16 * BLOCK_ROWS;
+    routing->arranged_floats =
+        routing->num_pairs * (size_t)limits->max_input / Q8_BLOCK * arranged_most(backend->kernels);
     routing->pairs = calloc(routing->num_pairs, sizeof *routing->pairs);
     routing->starts = calloc((size_t)limits->max_experts + 1, sizeof *routing->starts);
-    routing->numbers = aligned_alloc(64, (routing->num_floats + 15) / 16 * 64);
-    if (routing->pairs == NULL || routing->starts == NULL || routing->numbers == NULL)
+    routing->blocks = calloc(routing->num_pairs, sizeof *routing->blocks);
+    routing->arranged = aligned_alloc(64, (routing->arranged_floats + 15) / 16 * 64);
+    routing->rows = aligned_alloc(64, threads * routing->row_floats * sizeof *routing->rows);
+    if (routing->pairs == NULL || routing->starts == NULL || routing->blocks == NULL ||
+        routing->arranged == NULL || routing->rows == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for experts");
     return 0;
 }
@@ -43,7 +59,9 @@ void routing_close(struct backend *backend)
         return;
     free(routing->pairs);
     free(routing->starts);
-    free(routing->numbers);
+    free(routing->blocks);
+    free(routing->arranged);
+    free(routing->rows);
     free(routing);
     backend->routing = NULL;
 }
@@ -70,61 +88,133 @@ static void sort_pairs(struct routing *routing, const struct ops_matmul *a)
     starts[0] = 0;
 }
 
-struct pairs_job {
+struct routed_job {
+    struct backend *backend;
     const struct ops_matmul *arguments;
     const struct routing *routing;
-    float *x, *y; /* of the pairs, side by side */
+    int64_t arranged_stride;
+    int num_blocks;
 };
 
-static void collect_inputs(struct backend *backend, const void *arguments, int first, int end)
+/* The blocks and their tasks, of which it returns the number. Blocks of few rows are read at the
+ * speed of memory, all together as if they were one matrix. */
+static int make_blocks(struct routed_job *job)
 {
-    const struct pairs_job *job = arguments;
+    const struct routing *routing = job->routing;
+    const struct weight *weight = job->arguments->weight;
+    const int threads = threads_count(job->backend->threads);
+    int count = 0, tasks = 0;
+    for (int e = 0; e < weight->heads; e++)
+        for (int at = routing->starts[e]; at < routing->starts[e + 1]; at += BLOCK_ROWS) {
+            const int left = routing->starts[e + 1] - at;
+            routing->blocks[count++] = (struct block){
+                .expert = e, .first = at, .rows = left < BLOCK_ROWS ? left : BLOCK_ROWS};
+        }
+    for (int i = 0; i < count; i++) {
+        struct block *block = &routing->blocks[i];
+        block->first_task = tasks;
+        block->group = product_task_panels(weight->format, weight->panels * count,
+                                           (int64_t)weight->panel_bytes, block->rows, threads);
+        tasks += (int)((weight->panels + block->group - 1) / block->group);
+    }
+    job->num_blocks = count;
+    return tasks;
+}
+
+static const float *input_of(const struct ops_matmul *a, int pair)
+{
+    const int64_t part = a->by_part ? pair % a->chosen : 0;
+    return a->x.data + pair / a->chosen * a->x.stride + part * a->weight->in;
+}
+
+static float *output_of(const struct ops_matmul *a, int pair)
+{
+    return a->y.data + pair / a->chosen * a->y.stride + pair % a->chosen * a->weight->out;
+}
+
+static void arrange_task(void *context, int task, int thread)
+{
+    const struct routed_job *job = context;
+    const struct routing *routing = job->routing;
     const struct ops_matmul *a = job->arguments;
+    const struct block *block = &routing->blocks[task];
+    const int together = product_arranged_rows(job->backend, a->weight);
     const int64_t in = a->weight->in;
-    (void)backend;
-    for (int i = first; i < end; i++) {
-        const int pair = job->routing->pairs[i], part = a->by_part ? pair % a->chosen : 0;
-        memcpy(job->x + i * in, a->x.data + pair / a->chosen * a->x.stride + part * in,
-               (size_t)in * sizeof(float));
+    float *rows = routing->rows + (size_t)thread * routing->row_floats;
+    for (int r = 0; r < block->rows; r += together) {
+        const int32_t *pairs = routing->pairs + block->first + r;
+        const int count = block->rows - r < together ? block->rows - r : together;
+        for (int i = 0; i < count && count > 1; i++)
+            memcpy(rows + i * in, input_of(a, pairs[i]), (size_t)in * sizeof *rows);
+        job->backend->kernels->arrange(
+            a->weight, count > 1 ? rows : input_of(a, pairs[0]), in, count, 0, in,
+            routing->arranged + (block->first + r) * job->arranged_stride);
     }
 }
 
-static void place_outputs(struct backend *backend, const void *arguments, int first, int end)
+static const struct block *block_of(const struct routed_job *job, int task)
 {
-    const struct pairs_job *job = arguments;
-    const struct ops_matmul *a = job->arguments;
-    const int64_t out = a->weight->out;
-    (void)backend;
-    for (int i = first; i < end; i++) {
-        const int pair = job->routing->pairs[i];
-        memcpy(a->y.data + pair / a->chosen * a->y.stride + pair % a->chosen * out,
-               job->y + i * out, (size_t)out * sizeof(float));
+    int low = 0, high = job->num_blocks;
+    while (low + 1 < high) {
+        const int middle = (low + high) / 2;
+        if (job->routing->blocks[middle].first_task <= task)
+            low = middle;
+        else
+            high = middle;
     }
+    return &job->routing->blocks[low];
+}
+
+static void multiply_task(void *context, int task, int thread)
+{
+    const struct routed_job *job = context;
+    const struct routing *routing = job->routing;
+    const struct ops_matmul *a = job->arguments;
+    const struct weight *weight = a->weight;
+    const struct block *block = block_of(job, task);
+    const int32_t *pairs = routing->pairs + block->first;
+    const int64_t first = (task - block->first_task) * block->group;
+    const int64_t left = weight->panels - first;
+    const bool alone = block->rows == 1;
+    struct product product = {.weight = weight,
+                              .head = block->expert,
+                              .first = first,
+                              .count = left < block->group ? left : block->group,
+                              .num_rows = block->rows,
+                              .x = routing->arranged + block->first * job->arranged_stride,
+                              .x_stride = job->arranged_stride,
+                              .y = routing->rows + (size_t)thread * routing->row_floats,
+                              .y_stride = weight->out,
+                              .activation = a->activation};
+    if (alone)
+        product.y = output_of(a, pairs[0]);
+    job->backend->kernels->product(&product);
+    if (alone)
+        return;
+    const int64_t column = first * PANEL, end = column + product.count * PANEL;
+    const size_t bytes = (size_t)((end < weight->out ? end : weight->out) - column) * sizeof(float);
+    for (int i = 0; i < block->rows; i++)
+        memcpy(output_of(a, pairs[i]) + column, product.y + i * weight->out + column, bytes);
 }
 
 void routing_multiply(struct backend *backend, const struct ops_matmul *a)
 {
     struct routing *routing = backend->routing;
     const struct weight *weight = a->weight;
-    const int pairs = a->num_rows * a->chosen;
-    const struct pairs_job job = {a, routing, routing->numbers,
-                                  routing->numbers + pairs * weight->in};
+    struct routed_job job = {.backend = backend,
+                             .arguments = a,
+                             .routing = routing,
+                             .arranged_stride = arranged_row(backend->kernels, weight)};
+    const int64_t pairs = (int64_t)a->num_rows * a->chosen;
     assert(a->norm == NULL && a->next == NULL && !a->accumulate);
     assert((size_t)pairs <= routing->num_pairs &&
-           (size_t)(pairs * (weight->in + weight->out)) <= routing->num_floats);
+           (size_t)(pairs * job.arranged_stride) <= routing->arranged_floats &&
+           (size_t)((weight->in > weight->out ? weight->in : weight->out) * BLOCK_ROWS) <=
+               routing->row_floats);
     sort_pairs(routing, a);
-    rows_run(backend, collect_inputs, &job, pairs, CROSSING_COST * weight->in);
-    for (int e = 0; e < weight->heads; e++) {
-        const int64_t first = routing->starts[e];
-        const struct ops_matmul own = {.weight = weight,
-                                       .num_rows = routing->starts[e + 1] - (int)first,
-                                       .x = {job.x + first * weight->in, weight->in},
-                                       .y = {job.y + first * weight->out, weight->out},
-                                       .activation = a->activation};
-        if (own.num_rows > 0)
-            product_of_expert(backend, &own, e);
-    }
-    rows_run(backend, place_outputs, &job, pairs, CROSSING_COST * weight->out);
+    const int tasks = make_blocks(&job);
+    tasks_run(backend, arrange_task, &job, job.num_blocks, CROSSING_COST * pairs * weight->in);
+    tasks_run(backend, multiply_task, &job, tasks, pairs * weight->in * weight->out);
 }
 
 static void route_rows(struct backend *backend, const void *arguments, int first, int end)
@@ -133,8 +223,8 @@ static void route_rows(struct backend *backend, const void *arguments, int first
     (void)backend;
     for (int r = first; r < end; r++) {
         float *choices = a->choices.data + r * a->choices.stride;
-        formula_route(a->scores.data + r * a->scores.stride, a->num_experts, a->chosen,
-                      a->renormalize, choices, choices + a->chosen);
+        formula_route(&a->rule, a->scores.data + r * a->scores.stride, a->bias, a->num_experts,
+                      a->chosen, choices, choices + a->chosen);
     }
 }
 

@@ -145,11 +145,14 @@ INLINE void weigh(const struct ops_attention *a, int n, int width, float (*score
     }
 }
 
-static void finish_query(const struct ops_attention *a, float sum, const float *sums, int row,
-                         int head)
+/* Of row i of those that meet tiles together. */
+static void finish_query(const struct ops_attention *a, const struct running *running, int i,
+                         const float *sums, int row, int head)
 {
     float *h = a->h.data + row * a->h.stride + (int64_t)head * a->value_dim;
-    float divisor = a->activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : sum;
+    float divisor = a->activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : running->sum[i];
+    if (a->sinks != NULL)
+        divisor = formula_with_sink(divisor, a->sinks[head], running->maximum[i]);
     for (int j = 0; j < a->value_dim; j++)
         h[j] = sums[j] / divisor;
 }
@@ -354,7 +357,7 @@ static void attention_by(const struct attention_way *way, const struct ops_atten
             way->prepare(a, &rows, sums + QUERY_GROUP * stride);
         attend(way, a, span, &rows, &running, sums);
         for (int i = 0; i < rows.n; i++)
-            finish_query(a, running.sum[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
+            finish_query(a, &running, i, sums + i * stride, group->first_row + (by_head ? 0 : i),
                          head + (by_head ? i : 0));
     }
 }

@@ -222,7 +222,7 @@ static void window_queries(const struct ring *ring, int64_t position, int row, i
             add_window_values(&keys, n, lanes, scores[0], sums);
     }
     for (int i = 0; i < n; i++)
-        finish_query(a, running.sum[i], sums + i * stride, row + i, head);
+        finish_query(a, &running, i, sums + i * stride, row + i, head);
 }
 
 static void kernel_window(const struct ops_attention *a, const struct batch_span *span, int kv_head,

@@ -44,7 +44,7 @@ static void look_ahead(struct backend *backend, const struct weight *next, int n
 struct product_job {
     const struct kernels *kernels;
     const struct ops_matmul *arguments;
-    int first_head, heads; /* of the weight: part i of x and y meets first_head + i */
+    int heads;             /* of the weight: part i of x and y meets matrix i */
     int64_t group, groups; /* panels of a task; groups of a head */
     int blocks;            /* of BLOCK_ROWS rows, a task each */
     bool activate_after;   /* the product, not each panel */
@@ -67,7 +67,7 @@ static void product_task(void *context, int task, int thread)
     int64_t first = task % job->groups * job->group;
     int64_t count = weight->panels - first < job->group ? weight->panels - first : job->group;
     struct product product = {.weight = weight,
-                              .head = job->first_head + part,
+                              .head = part,
                               .first = first,
                               .count = count,
                               .num_rows = rows < BLOCK_ROWS ? rows : BLOCK_ROWS,
@@ -101,16 +101,21 @@ static void arrange_rows(struct backend *backend, const void *arguments, int fir
     }
 }
 
+int product_arranged_rows(const struct backend *backend, const struct weight *weight)
+{
+    const struct kernels *kernels = backend->kernels;
+    return fixes_inputs(kernels, weight->format) && kernels->tiles == 0 ? FIXED_ROWS : BLOCK_ROWS;
+}
+
 /* x in the order in which the kernels take it, by all threads, each some of the inputs: those that
  * it wrote itself if x came from a product. */
 static void arrange(struct backend *backend, struct product_job *job)
 {
     const struct ops_matmul *a = job->arguments;
     const struct weight *weight = a->weight;
-    const bool fixed = fixes_inputs(job->kernels, weight->format);
     job->arranged = backend->arranged;
     job->arranged_stride = arranged_row(job->kernels, weight);
-    job->arranged_rows = fixed && job->kernels->tiles == 0 ? FIXED_ROWS : BLOCK_ROWS;
+    job->arranged_rows = product_arranged_rows(backend, weight);
     assert((size_t)(a->num_rows * job->arranged_stride * job->heads) <= backend->arranged_floats);
     int groups = (a->num_rows + job->arranged_rows - 1) / job->arranged_rows;
     int64_t blocks = (weight->in + ARRANGED_INPUTS - 1) / ARRANGED_INPUTS;
@@ -135,13 +140,12 @@ static void activate(struct backend *backend, const struct ops_matmul *a, int he
                           0, 1);
 }
 
-static void multiply(struct backend *backend, const struct ops_matmul *a, int first_head, int heads)
+static void multiply(struct backend *backend, const struct ops_matmul *a, int heads)
 {
     const struct weight *weight = a->weight;
     int64_t group = panels_of_task(backend, weight, heads, a->num_rows);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
-                              .first_head = first_head,
                               .heads = heads,
                               .group = group,
                               .groups = (weight->panels + group - 1) / group,
@@ -163,11 +167,6 @@ static void multiply(struct backend *backend, const struct ops_matmul *a, int fi
         activate(backend, a, heads);
 }
 
-void product_of_expert(struct backend *backend, const struct ops_matmul *a, int expert)
-{
-    multiply(backend, a, expert, 1);
-}
-
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     if (backend->observer != NULL)
@@ -175,5 +174,5 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
     if (a->chosen > 0)
         routing_multiply(backend, a);
     else
-        multiply(backend, a, 0, a->weight->heads);
+        multiply(backend, a, a->weight->heads);
 }

@@ -280,7 +280,7 @@ __device__ void weigh_row(const ops_attention &a, float *scores, const bias_tabl
 
 /* Folds a split of one query into h. last: also divides h. */
 template <int COLUMN_PARTS>
-__device__ void fold_split(const ops_attention &a, float *h, int column, bool last,
+__device__ void fold_split(const ops_attention &a, int head, float *h, int column, bool last,
                            query_state *state, float (*values)[4][4], int i)
 {
     float query_most = state->query_most, query_sum = state->query_sum;
@@ -288,7 +288,7 @@ __device__ void fold_split(const ops_attention &a, float *h, int column, bool la
     if (seen) {
         fold fold = fold_maxima(&query_most, state->most);
         query_sum = fold(query_sum, state->sum);
-        float divisor = last && a.activation == SOFTMAX_ACT_SOFTMAX ? query_sum : 1.0f;
+        float divisor = last ? value_divisor(a, head, query_sum, query_most) : 1.0f;
 #pragma unroll
         for (int c = 0; c < COLUMN_PARTS; c++)
 #pragma unroll
@@ -435,7 +435,8 @@ __global__ void __launch_bounds__(THREADS, RING || COLUMN_PARTS > 1 ? 1 : 2)
             float *h = row + i < group.n ? a.h.data + (group.row + row + i) * a.h.stride +
                                                (int64_t)head * a.value_dim
                                          : nullptr;
-            fold_split<COLUMN_PARTS>(a, h, lane, tile + 1 == end_tile, &states[row + i], values, i);
+            fold_split<COLUMN_PARTS>(a, head, h, lane, tile + 1 == end_tile, &states[row + i],
+                                     values, i);
         }
     }
     copy_async_wait<0>();

@@ -202,6 +202,14 @@ __device__ float no_maximum(const ops_attention &a)
     return a.activation != SOFTMAX_ACT_SOFTMAX ? 0.0f : -FLT_MAX;
 }
 
+/* What the values of a head are divided by, of the sum and the greatest score. */
+__device__ float value_divisor(const ops_attention &a, int head, float sum, float most)
+{
+    if (a.activation != SOFTMAX_ACT_SOFTMAX)
+        return 1.0f;
+    return a.sinks == nullptr ? sum : formula_with_sink(sum, a.sinks[head], most);
+}
+
 __device__ float greater(float a, float b)
 {
     return b > a ? b : a;

@@ -416,7 +416,7 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_each<RING, HEADS>)
     for (int e = (int)threadIdx.x; striping.stripes == 1 && e < query.heads * a.value_dim;
          e += WARPS * 32) {
         int h = e / a.value_dim, column = e % a.value_dim;
-        float divisor = a.activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : m.of_query[HEADS + h];
+        float divisor = value_divisor(a, query.head + h, m.of_query[HEADS + h], m.of_query[h]);
         a.h.data[query.row * a.h.stride + (int64_t)query.head * a.value_dim + e] =
             m.total[h * stride + column] / divisor;
     }
@@ -449,9 +449,12 @@ __global__ void __launch_bounds__(WARPS * 32)
         folds[tid] = fold_maxima(&most, maxima[tid]);
     }
     __syncthreads();
-    float divisor = 0.0f;
-    for (int i = 0; i < splits; i++)
+    float divisor = 0.0f, most = no_maximum(a);
+    for (int i = 0; i < splits; i++) {
         divisor = folds[i](divisor, sums[i]);
+        most = greater(most, maxima[i]);
+    }
+    divisor = value_divisor(a, head, divisor, most);
     for (int column = tid; column < a.value_dim; column += WARPS * 32) {
         float total = 0.0f;
         for (int from = 0; from < splits; from += FOLD_DEEP) {
@@ -463,8 +466,7 @@ __global__ void __launch_bounds__(WARPS * 32)
             for (int i = 0; i < FOLD_DEEP; i++)
                 total = from + i < splits ? folds[from + i](total, part[i]) : total;
         }
-        a.h.data[row * a.h.stride + (int64_t)head * a.value_dim + column] =
-            total / (a.activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : divisor);
+        a.h.data[row * a.h.stride + (int64_t)head * a.value_dim + column] = total / divisor;
     }
 }
 

@@ -27,6 +27,8 @@ void mixer_emit(struct emitter *emitter, const struct mixer *config,
 struct mlp_hidden {
     struct rows rows;    /* gate, then up; of a row's experts all gates, then all ups */
     struct rows choices; /* of experts (ops_route) */
+    /* of the shared expert: as `rows`, and the score of what it is multiplied with; or absent */
+    struct rows shared, shared_gate;
 };
 struct mlp_hidden mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
                               const struct branch_ends *ends);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An MLP: down_proj(act(gate_proj x) * up_proj x), or without a gate. Or a mixture of such experts:
  * the router's scores choose some for each row, whose results lie beside each other until their
- * weighted sum. */
+ * weighted sum; a shared one is added last. */
 #include "engine/mixers/mixer.h"
 
 static enum formula activation(enum hidden_act act)
@@ -33,18 +33,30 @@ static int64_t width_of(const struct mlp *mlp)
     return mlp_shape(mlp)->up_proj.rows * (mlp->num_experts > 0 ? mlp->experts_per_token : 1);
 }
 
-static struct rows emit_route(struct emitter *emitter, const struct mlp *mlp, struct rows x)
+static bool is_gated(const struct mlp *mlp)
 {
-    const struct rows scores = emitter_rows(emitter, mlp->num_experts);
-    const struct rows choices = emitter_rows(emitter, 2 * (int64_t)mlp->experts_per_token);
+    return mlp_shape(mlp)->gate_proj.rows > 0;
+}
+
+/* Scores, and behind them that of the shared expert's gate. */
+static void emit_route(struct emitter *emitter, const struct mlp *mlp, struct rows x,
+                       struct mlp_hidden *hidden)
+{
+    const int experts = mlp->num_experts;
+    const struct rows scores = emitter_rows(emitter, experts + mlp->shared_gate.rows);
+    hidden->choices = emitter_rows(emitter, 2 * (int64_t)mlp->experts_per_token);
+    if (mlp->shared_gate.rows > 0)
+        hidden->shared_gate = rows_from(scores, experts);
     emitter_product(emitter, pack(emitter, mlp, MATRIX_ROUTER),
                     &(struct ops_matmul){.x = x, .y = scores});
-    emitter_route(emitter, &(struct ops_route){.num_experts = mlp->num_experts,
-                                               .chosen = mlp->experts_per_token,
-                                               .renormalize = mlp->norm_topk_prob,
-                                               .scores = scores,
-                                               .choices = choices});
-    return choices;
+    emitter_route(emitter, &(struct ops_route){
+                               .num_experts = experts,
+                               .chosen = mlp->experts_per_token,
+                               .rule = mlp->rule,
+                               .bias = emitter_upload(emitter, mlp->score_bias,
+                                                      (size_t)experts * sizeof *mlp->score_bias),
+                               .scores = scores,
+                               .choices = hidden->choices});
 }
 
 /* A product with the experts' matrices of each row of the list that is of one use; y side by side.
@@ -64,40 +76,108 @@ static void emit_routed(struct emitter *emitter, const struct mlp *mlp, enum mat
     }
 }
 
+/* hidden->rows have room. */
+static void emit_experts_up(struct emitter *emitter, const struct mlp *mlp, struct rows x,
+                            struct mlp_hidden *hidden)
+{
+    struct rows of = x;
+    emit_route(emitter, mlp, x, hidden);
+    if (mlp->latent_in.rows > 0) {
+        of = emitter_rows(emitter, mlp->latent_in.rows);
+        emitter_product(emitter, pack(emitter, mlp, MATRIX_OF_X),
+                        &(struct ops_matmul){.x = x, .y = of});
+    }
+    emit_routed(
+        emitter, mlp, MATRIX_OF_X,
+        (struct ops_matmul){.x = of,
+                            .y = hidden->rows,
+                            .activation = is_gated(mlp) ? FORMULA_IDENTITY : activation(mlp->act),
+                            .choices = hidden->choices});
+    if (mlp->shared != NULL)
+        hidden->shared = mlp_emit_up(emitter, mlp->shared, &(struct branch_ends){.x = x}).rows;
+}
+
 struct mlp_hidden mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
                               const struct branch_ends *ends)
 {
-    const bool gated = mlp_shape(mlp)->gate_proj.rows > 0;
-    struct mlp_hidden hidden = {.rows = emitter_rows(emitter, width_of(mlp) * (gated ? 2 : 1))};
-    struct ops_matmul product = {.x = ends->norm != NULL ? ends->norm->y : ends->x,
-                                 .y = hidden.rows,
-                                 .activation = gated ? FORMULA_IDENTITY : activation(mlp->act)};
-    if (mlp->num_experts == 0) {
-        product.norm = ends->norm;
-        emitter_product(emitter, pack(emitter, mlp, MATRIX_OF_X), &product);
+    struct mlp_hidden hidden = {.rows =
+                                    emitter_rows(emitter, width_of(mlp) * (is_gated(mlp) ? 2 : 1))};
+    const struct rows x = ends->norm != NULL ? ends->norm->y : ends->x;
+    if (mlp->num_experts > 0) {
+        if (ends->norm != NULL)
+            emitter_norm(emitter, ends->norm);
+        emit_experts_up(emitter, mlp, x, &hidden);
         return hidden;
     }
-    if (ends->norm != NULL)
-        emitter_norm(emitter, ends->norm);
-    hidden.choices = product.choices = emit_route(emitter, mlp, product.x);
-    emit_routed(emitter, mlp, MATRIX_OF_X, product);
+    emitter_product(
+        emitter, pack(emitter, mlp, MATRIX_OF_X),
+        &(struct ops_matmul){.x = x,
+                             .y = hidden.rows,
+                             .activation = is_gated(mlp) ? FORMULA_IDENTITY : activation(mlp->act),
+                             .norm = ends->norm});
     return hidden;
+}
+
+/* A gate's part in what down_proj takes: rows, gates first, become their products. */
+static struct ops_norm gate_of(const struct mlp *mlp, struct rows rows)
+{
+    const int64_t size = width_of(mlp);
+    return (struct ops_norm){.kind = NORM_NONE,
+                             .groups = 1,
+                             .size = (int)size,
+                             .x = rows_from(rows, size),
+                             .y = rows,
+                             .formula = activation(mlp->act),
+                             .gate = rows};
+}
+
+static void emit_experts_gate(struct emitter *emitter, const struct mlp *mlp, struct rows rows)
+{
+    const int64_t size = width_of(mlp);
+    if (mlp->glu_limit != 0)
+        emitter_map(emitter, &(struct ops_map){.formula = FORMULA_CLAMPED_GLU,
+                                               .constant = mlp->glu_limit,
+                                               .num_cols = (int)size,
+                                               .out = rows,
+                                               .u = rows,
+                                               .w = rows_from(rows, size)});
+    if (mlp->glu_limit != 0)
+        return;
+    const struct ops_norm gate = gate_of(mlp, rows);
+    emitter_norm(emitter, &gate);
 }
 
 static void emit_experts_down(struct emitter *emitter, const struct mlp *mlp,
                               const struct mlp_hidden *hidden, const struct branch_ends *ends)
 {
-    const int size = emitter->model->hidden_size;
-    const struct rows parts = emitter_rows(emitter, (int64_t)mlp->experts_per_token * size);
+    const int64_t size = mlp->experts->down_proj.rows;
+    const bool latent = mlp->latent_out.rows > 0;
+    const struct rows parts = emitter_rows(emitter, mlp->experts_per_token * size);
+    const struct rows sum = latent ? emitter_rows(emitter, size) : ends->out;
+    if (is_gated(mlp))
+        emit_experts_gate(emitter, mlp, hidden->rows);
     emit_routed(emitter, mlp, MATRIX_LAST,
                 (struct ops_matmul){
                     .x = hidden->rows, .y = parts, .by_part = true, .choices = hidden->choices});
     emitter_combine(emitter, &(struct ops_combine){.chosen = mlp->experts_per_token,
-                                                   .num_cols = size,
+                                                   .num_cols = (int)size,
                                                    .choices = hidden->choices,
                                                    .x = parts,
-                                                   .out = ends->out,
-                                                   .accumulate = ends->accumulate});
+                                                   .out = sum,
+                                                   .accumulate = !latent && ends->accumulate});
+    if (latent)
+        emitter_product(
+            emitter, pack(emitter, mlp, MATRIX_LAST),
+            &(struct ops_matmul){.x = sum, .y = ends->out, .accumulate = ends->accumulate});
+}
+
+/* What the shared expert has made is added to the others' sum. */
+static void emit_shared_down(struct emitter *emitter, const struct mlp *mlp,
+                             const struct mlp_hidden *hidden, const struct branch_ends *ends)
+{
+    const struct mlp_hidden own = {.rows = hidden->shared, .shared_gate = hidden->shared_gate};
+    mlp_emit_down(emitter, mlp->shared, &own,
+                  &(struct branch_ends){.out = ends->out, .accumulate = true});
 }
 
 void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct mlp_hidden *hidden,
@@ -105,29 +185,35 @@ void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct 
 {
     const struct rows rows = hidden->rows;
     const int64_t size = width_of(mlp);
-    const bool gated = mlp_shape(mlp)->gate_proj.rows > 0;
     if (mlp->gate_scale != 1)
         emitter_map(emitter, &(struct ops_map){.formula = FORMULA_SCALE,
                                                .constant = mlp->gate_scale,
                                                .num_cols = (int)size,
                                                .out = rows,
                                                .u = rows});
-    const struct ops_norm gate = {.kind = NORM_NONE,
-                                  .groups = 1,
-                                  .size = (int)size,
-                                  .x = rows_from(rows, size),
-                                  .y = rows,
-                                  .formula = activation(mlp->act),
-                                  .gate = rows};
     if (mlp->num_experts > 0) {
-        if (gated)
-            emitter_norm(emitter, &gate);
         emit_experts_down(emitter, mlp, hidden, ends);
+        if (mlp->shared != NULL)
+            emit_shared_down(emitter, mlp, hidden, ends);
         return;
+    }
+    struct ops_norm gate = gate_of(mlp, rows);
+    const bool gates_all = hidden->shared_gate.data != NULL;
+    if (gates_all) {
+        if (is_gated(mlp))
+            emitter_norm(emitter, &gate);
+        gate = (struct ops_norm){.kind = NORM_NONE,
+                                 .groups = 1,
+                                 .size = (int)size,
+                                 .x = rows,
+                                 .y = rows,
+                                 .formula = FORMULA_SIGMOID,
+                                 .gate = hidden->shared_gate,
+                                 .gate_of_group = true};
     }
     emitter_product(emitter, pack(emitter, mlp, MATRIX_LAST),
                     &(struct ops_matmul){.x = rows,
                                          .y = ends->out,
                                          .accumulate = ends->accumulate,
-                                         .norm = gated ? &gate : NULL});
+                                         .norm = gates_all || is_gated(mlp) ? &gate : NULL});
 }

@@ -140,6 +140,9 @@ void mixer_softmax_emit(const struct mixer_build *mixer)
                                           .kv = kv,
                                           .bias = bias_kind(&config->position),
                                           .biases = upload_biases(mixer),
+                                          .sinks = emitter_upload(mixer->emitter, config->sinks,
+                                                                  (size_t)config->num_heads *
+                                                                      sizeof *config->sinks),
                                           .q = inputs.q,
                                           .k = inputs.k,
                                           .v = inputs.v,

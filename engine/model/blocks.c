@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/blocks.h"
 
+#include "engine/model/blocks_mlp.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,19 +64,6 @@ int blocks_decay(const struct block_mixer *block, struct error *err)
     return 0;
 }
 
-struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows)
-{
-    struct matrix matrix = *from;
-    matrix.rows = rows;
-    matrix.data = (const char *)from->data + dtype_size(from->dtype, (size_t)(first * from->cols));
-    if (from->q4 != NULL)
-        matrix.q4 = (const char *)from->q4 + dtype_size(DTYPE_Q4_1, (size_t)(first * from->cols));
-    matrix.bias = from->bias ? from->bias + first : NULL;
-    if (first + rows < from->rows)
-        matrix.order = (struct tensor_order){0};
-    return matrix;
-}
-
 /* Parameters of a norm of all heads, each with the same ones or with its own. */
 static int64_t qk_norm_size(const struct mixer *mixer, int heads, int64_t head_dim)
 {
@@ -127,76 +116,6 @@ static int bind_table(const struct model *model, struct weights *weights, const 
     char full[WEIGHT_NAME_SIZE], tensor[WEIGHT_NAME_SIZE];
     return weights_matrix(weights, weights_name(tensor, "%s.weight", below(full, prefix, name)),
                           rows, model->hidden_size, table, err);
-}
-
-/* The matrices below prefix of an MLP, or of an expert. */
-static int bind_mlp_matrices(struct weights *weights, const struct config *config,
-                             const struct block_names *names, const char *prefix, bool gated,
-                             int64_t inner, struct mlp *mlp, struct error *err)
-{
-    const int64_t hidden = config->hidden_size;
-    char name[WEIGHT_NAME_SIZE];
-    if (names->gate_up_proj &&
-        weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_up_proj))) {
-        struct matrix both;
-        if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_up_proj),
-                           2 * inner, hidden, names->biased, &both, err) != 0)
-            return -1;
-        mlp->gate_proj = blocks_rows(&both, 0, inner);
-        mlp->up_proj = blocks_rows(&both, inner, inner);
-    } else {
-        if (gated && weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_proj),
-                                    inner, hidden, names->biased, &mlp->gate_proj, err) != 0)
-            return -1;
-        if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->up_proj), inner,
-                           hidden, names->biased, &mlp->up_proj, err) != 0)
-            return -1;
-    }
-    return weights_linear(weights, weights_name(name, "%s.%s", prefix, names->down_proj), hidden,
-                          inner, names->biased, &mlp->down_proj, err);
-}
-
-/* "prefix.experts.3" */
-static const char *expert_name(char name[WEIGHT_NAME_SIZE], const struct block_names *names,
-                               const char *prefix, int i)
-{
-    return weights_name(name, "%s.%s.%d", prefix, names->experts, i);
-}
-
-/* Whether the MLP, or the expert, has a gate. */
-static bool is_gated(struct weights *weights, const struct block_names *names, const char *prefix)
-{
-    char name[WEIGHT_NAME_SIZE];
-    return names->mlp == BLOCK_MLP_EITHER
-               ? weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_proj))
-               : names->mlp == BLOCK_MLP_GATED;
-}
-
-static int bind_mlp(struct weights *weights, const struct config *config,
-                    const struct block_names *names, const char *prefix,
-                    const struct branch_config *branch, struct mlp *mlp, struct error *err)
-{
-    char name[WEIGHT_NAME_SIZE];
-    mlp->act = branch->act;
-    mlp->gate_scale = branch->gate_scale;
-    mlp->num_experts = branch->num_experts;
-    mlp->experts_per_token = branch->experts_per_token;
-    mlp->norm_topk_prob = branch->norm_topk_prob;
-    if (mlp->num_experts == 0)
-        return bind_mlp_matrices(weights, config, names, prefix, is_gated(weights, names, prefix),
-                                 branch->mlp_size, mlp, err);
-    mlp->experts = arena_alloc(weights->arena, (size_t)mlp->num_experts, sizeof *mlp->experts, err);
-    if (!mlp->experts || weights_linear(weights, weights_name(name, "%s.%s", prefix, names->router),
-                                        mlp->num_experts, config->hidden_size, names->biased,
-                                        &mlp->router, err) != 0)
-        return -1;
-    /* all as the first one is: what another one has beside is a tensor too many */
-    const bool gated = is_gated(weights, names, expert_name(name, names, prefix, 0));
-    for (int i = 0; i < mlp->num_experts; i++)
-        if (bind_mlp_matrices(weights, config, names, expert_name(name, names, prefix, i), gated,
-                              branch->mlp_size, &mlp->experts[i], err) != 0)
-            return -1;
-    return 0;
 }
 
 /* A mixer as the configuration says; a pair's second part goes into *second. */
@@ -273,7 +192,6 @@ static int bind_shift(const struct binder *b, const char *name, struct convoluti
 static int bind_branch(const struct binder *b, const struct branch_config *config,
                        struct branch *branch, struct error *err)
 {
-    char name[WEIGHT_NAME_SIZE];
     branch->scale = config->scale;
     if (bind_norm(b->weights, b->config, b->prefix, &config->pre, &branch->pre, err) != 0 ||
         (config->shift && bind_shift(b, config->shift, &branch->shift, err) != 0))
@@ -283,8 +201,8 @@ static int bind_branch(const struct binder *b, const struct branch_config *confi
     branch->mlp = arena_alloc(b->weights->arena, 1, sizeof *branch->mlp, err);
     if (!branch->mlp)
         return -1;
-    return bind_mlp(b->weights, b->config, b->names, below(name, b->prefix, config->name), config,
-                    branch->mlp, err);
+    const struct blocks_mlp place = {b->weights, b->config, b->names, b->prefix};
+    return blocks_mlp_bind(&place, config, branch->mlp, err);
 }
 
 static int bind_block(const struct binder *b, const struct block_config *config,
@@ -423,16 +341,6 @@ static void random_norm(struct random_list *list, const char *prefix,
     random_list_norm(list, prefix, norm->name, norm->kind, list->config->hidden_size);
 }
 
-static void random_mlp(struct random_list *list, const struct block_names *names,
-                       const char *prefix, int64_t inner)
-{
-    const int64_t hidden = list->config->hidden_size;
-    if (names->mlp == BLOCK_MLP_GATED || (names->mlp == BLOCK_MLP_EITHER && list->shapes->glu))
-        random_list_linear(list, prefix, names->gate_proj, inner, hidden, 0);
-    random_list_linear(list, prefix, names->up_proj, inner, hidden, 0);
-    random_list_output(list, prefix, names->down_proj, hidden, inner);
-}
-
 /* first: the norm before it is no other branch's. */
 static void random_branch(struct random_list *list, const struct block_names *names,
                           const char *layer, const struct branch_config *branch, bool first,
@@ -453,15 +361,7 @@ static void random_branch(struct random_list *list, const struct block_names *na
         list_mixer(list, prefix, &own);
         return;
     }
-    if (branch->num_experts == 0) {
-        random_mlp(list, names, prefix, branch->mlp_size);
-        return;
-    }
-    random_list_linear(list, prefix, names->router, branch->num_experts, hidden, 0);
-    for (int i = 0; i < branch->num_experts; i++) {
-        char expert[WEIGHT_NAME_SIZE];
-        random_mlp(list, names, expert_name(expert, names, prefix, i), branch->mlp_size);
-    }
+    blocks_mlp_random(list, names, layer, branch);
 }
 
 static void random_layer(struct random_list *list, const struct block_names *names, int i,

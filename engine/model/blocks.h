@@ -5,28 +5,10 @@
 #ifndef ENGINE_MODEL_BLOCKS_H
 #define ENGINE_MODEL_BLOCKS_H
 
+#include "engine/model/block_names.h"
 #include "engine/model/config.h"
 #include "engine/model/random_list.h"
 #include "engine/model/weights.h"
-
-enum block_mlp {
-    BLOCK_MLP_PLAIN,
-    BLOCK_MLP_GATED,
-    BLOCK_MLP_EITHER /* as the file has it */
-};
-
-/* Names without .weight and .bias. NULL: no model of the family has that tensor. Those of layers
- * are in the configuration's kinds of layers. */
-struct block_names {
-    const char *root; /* "model": all but the head's begin so, or none does */
-    const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
-    const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
-    const char *gate_up_proj;     /* the rows of both in one, where a file has it so; or NULL */
-    const char *router, *experts; /* likewise; expert i is EXPERTS.i, with the names of an MLP */
-    const char *lm_head;          /* the whole name */
-    enum block_mlp mlp;
-    enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */
-};
 
 /* The names that flash-linear-attention gives, and the family regla with it. */
 #define BLOCK_FLA_NAMES                                                                          \
@@ -71,10 +53,6 @@ int blocks_split_heads(const struct block_mixer *block, const struct matrix *fus
 
 /* Sets the mixer's decay: e^A_log [num_heads], or what the file has negated in its place. */
 int blocks_decay(const struct block_mixer *block, struct error *err);
-
-/* Rows [first, first + rows) of a matrix without a row_part, which stay where they are. An order of
- * its rows is that of the last of them alone, which one part has. */
-struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows);
 
 /* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */
 int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err);

@@ -54,9 +54,12 @@ struct branch_config {
     int mixer; /* index into config->mixers; -1: it is an MLP */
     enum hidden_act act;
     int64_t mlp_size;
-    float gate_scale; /* of an MLP, as in struct mlp; so what follows */
+    float gate_scale, glu_limit; /* of an MLP, as in struct mlp; so what follows */
     int num_experts, experts_per_token;
-    bool norm_topk_prob;
+    struct route_rule rule;
+    bool score_bias;                  /* there is one */
+    int64_t shared_size, latent_size; /* 0: there is no shared expert; no latent_in */
+    const char *shared;               /* its name below the layer */
 };
 
 struct block_config {

@@ -56,7 +56,7 @@ static int parse_experts(const struct fields *fields, struct branch_config *out,
         return -1;
     out->num_experts = (int)experts;
     out->experts_per_token = (int)chosen;
-    return fields_bool(fields, keys[1], FIELD_OPTIONAL, &out->norm_topk_prob, err);
+    return fields_bool(fields, keys[1], FIELD_OPTIONAL, &out->rule.renormalize, err);
 }
 
 /* What is not there is the model's, or of one MLP without experts. */

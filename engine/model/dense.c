@@ -274,25 +274,26 @@ int dense_bind_attention(const struct block_mixer *block, struct error *err)
     return blocks_bind_qk_norms(block, err);
 }
 
-static const struct block_names names = {.root = "model",
-                                         .embeddings = "embed_tokens",
-                                         .final_norm = "norm",
-                                         .gate_proj = "gate_proj",
-                                         .up_proj = "up_proj",
-                                         .down_proj = "down_proj",
-                                         .lm_head = "lm_head",
-                                         .mlp = BLOCK_MLP_GATED};
+static const struct block_names names = {DENSE_NAMES};
+
+int dense_bind_named(struct model *model, const struct config *config, struct weights *weights,
+                     const struct block_names *named, dense_bind_layer *bind_mixer,
+                     struct error *err)
+{
+    static const char *const buffers[] = {".rotary_emb.inv_freq"}; /* of old versions */
+    const struct dense_config *own = config->own;
+    struct block_names found = *named;
+    weights_ignore(weights, buffers, COUNT(buffers));
+    found.biased = own->mlp_bias;
+    return blocks_bind(model, config, weights, &found, bind_mixer, err);
+}
 
 int dense_bind_layers(struct model *model, const struct config *config, struct weights *weights,
                       const char *root, dense_bind_layer *bind_mixer, struct error *err)
 {
-    static const char *const buffers[] = {".rotary_emb.inv_freq"}; /* of old versions */
-    const struct dense_config *own = config->own;
     struct block_names found = names;
-    weights_ignore(weights, buffers, COUNT(buffers));
     found.root = root;
-    found.biased = own->mlp_bias;
-    return blocks_bind(model, config, weights, &found, bind_mixer, err);
+    return dense_bind_named(model, config, weights, &found, bind_mixer, err);
 }
 
 int dense_bind(struct model *model, const struct config *config, struct weights *weights,

@@ -96,12 +96,23 @@ int dense_bind(struct model *model, const struct config *config, struct weights 
                struct error *err);
 void dense_random(struct random_list *list);
 
-/* The same where some layers have other mixers, and other names before the layers'. */
+/* Names of tensors, but of their layers. */
+#define DENSE_NAMES_BUT_MLP                                                                    \
+    .root = "model", .embeddings = "embed_tokens", .final_norm = "norm", .lm_head = "lm_head", \
+    .mlp = BLOCK_MLP_GATED
+#define DENSE_NAMES \
+    DENSE_NAMES_BUT_MLP, .gate_proj = "gate_proj", .up_proj = "up_proj", .down_proj = "down_proj"
+
+/* The same where some layers have other mixers, and other names before the layers'; or where all
+ * names are given, but whether MLPs have biases. */
 typedef int dense_bind_layer(const struct block_mixer *block, struct error *err);
 typedef void dense_random_layer(struct random_list *list, const char *prefix,
                                 const struct mixer *mixer);
 int dense_bind_layers(struct model *model, const struct config *config, struct weights *weights,
                       const char *root, dense_bind_layer *bind_mixer, struct error *err);
+int dense_bind_named(struct model *model, const struct config *config, struct weights *weights,
+                     const struct block_names *named, dense_bind_layer *bind_mixer,
+                     struct error *err);
 void dense_random_layers(struct random_list *list, dense_random_layer *list_mixer);
 
 /* Of a layer of softmax attention. */

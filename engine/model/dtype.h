@@ -18,7 +18,8 @@
     X(Q8_0, 32, 34)   \
     X(Q4_K, 256, 144) \
     X(Q5_K, 256, 176) \
-    X(Q6_K, 256, 210)
+    X(Q6_K, 256, 210) \
+    X(MXFP4, 32, 17)
 #define DTYPE_VALUE(name, ...) DTYPE_##name,
 enum dtype { DTYPES(DTYPE_VALUE) NUM_DTYPES };
 

@@ -11,16 +11,23 @@
     X(gla)              \
     X(llama)            \
     X(mistral)          \
+    X(mixtral)          \
     X(qwen2)            \
     X(qwen3)            \
+    X(qwen3_moe)        \
     X(smollm3)          \
     X(granite)          \
     X(olmo2)            \
     X(olmo3)            \
+    X(olmoe)            \
     X(gemma2)           \
     X(gemma3_text)      \
+    X(gpt_oss)          \
+    X(qwen3_next)       \
     X(qwen3_5)          \
     X(qwen3_5_text)     \
+    X(qwen3_5_moe)      \
+    X(qwen3_5_moe_text) \
     X(olmo_hybrid)      \
     X(gated_deltanet)   \
     X(delta_net)        \
@@ -30,6 +37,7 @@
     X(falcon_h1)        \
     X(nemotron_h)       \
     X(lfm2)             \
+    X(lfm2_moe)         \
     X(lfm3)
 
 #define DECLARE(name) extern const struct family family_##name;
@@ -39,15 +47,30 @@ FAMILIES(DECLARE)
 static const struct family *const families[] = {FAMILIES(POINTER)};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
-/* Families of transformers with layers that are not computed here. */
+/* Families of transformers with experts that lack something here. */
+#define LATENT "latent attention (MLA)"
 static const struct {
     const char *name, *why;
 } others[] = {
-    {"qwen3_next", "mixtures of experts"},
-    {"qwen3_5_moe", "mixtures of experts"},
-    {"qwen3_5_moe_text", "mixtures of experts"},
-    {"kimi_linear", "mixtures of experts and latent attention (MLA)"},
-    {"bailing_hybrid", "mixtures of experts and latent attention (MLA)"},
+    {"kimi_linear", LATENT},
+    {"bailing_hybrid", LATENT},
+    {"deepseek_v2", LATENT},
+    {"deepseek_v3", LATENT},
+    {"glm4_moe_lite", LATENT},
+    {"longcat_flash", LATENT},
+    {"gemma4", "heads and keys and values that differ by layer"},
+    {"gemma4_text", "heads and keys and values that differ by layer"},
+    {"llama4", "chunked attention"},
+    {"llama4_text", "chunked attention"},
+    {"minimax", "lightning attention beside experts"},
+    {"jamba", "Mamba-1"},
+    {"qwen2_moe", "mixtures of experts of another kind"},
+    {"granitemoe", "mixtures of experts of another kind"},
+    {"granitemoeshared", "mixtures of experts of another kind"},
+    {"glm4_moe", "mixtures of experts of another kind"},
+    {"ernie4_5_moe", "mixtures of experts of another kind"},
+    {"dbrx", "mixtures of experts of another kind"},
+    {"phimoe", "mixtures of experts of another kind"},
 };
 
 static int refuse_others(const struct fields *root, struct error *err)
@@ -56,8 +79,8 @@ static int refuse_others(const struct fields *root, struct error *err)
     for (size_t i = 0; name && i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i].name) == 0)
             return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: model_type: \"%s\" has %s, which are not supported", root->place,
-                             name, others[i].why);
+                             "%s: model_type: \"%s\" has %s (not supported)", root->place, name,
+                             others[i].why);
     return 0;
 }
 
@@ -86,22 +109,23 @@ int family_parse(struct config *config, struct arena *arena, const char *text, s
     return config_parse_file(config, "config.json", text, length, parse_root, err);
 }
 
-static const struct family *find_architecture(const struct gguf *gguf, struct error *err)
+static const struct family *find_architecture(const struct gguf *gguf,
+                                              const struct gguf_names **names, struct error *err)
 {
     static const char key[] = "general.architecture";
-    const char *known[NUM_FAMILIES];
+    const char *known[2 * NUM_FAMILIES];
     char got[41];
     size_t count = 0;
     struct gguf_text name;
     if (gguf_text(gguf, key, FIELD_REQUIRED, &name, err) != 0)
         return NULL;
     snprintf(got, sizeof got, "%.*s", (int)(name.length < 40 ? name.length : 40), name.bytes);
-    for (int i = 0; i < NUM_FAMILIES; i++) {
-        if (families[i]->gguf && strcmp(families[i]->gguf->architecture, got) == 0)
-            return families[i];
-        if (families[i]->gguf)
-            known[count++] = families[i]->gguf->architecture;
-    }
+    for (int i = 0; i < NUM_FAMILIES; i++)
+        for (*names = families[i]->gguf; *names; *names = (*names)->also) {
+            if (strcmp((*names)->architecture, got) == 0)
+                return families[i];
+            known[count++] = (*names)->architecture;
+        }
     fields_unknown(gguf->file, key, got, known, count, err);
     return NULL;
 }
@@ -110,18 +134,19 @@ int family_parse_gguf(struct config *config, struct arena *arena, const struct g
                       struct tensors *tensors, struct error *err)
 {
     *config = no_config(arena);
-    const struct family *family = find_architecture(gguf, err);
+    const struct gguf_names *names;
+    const struct family *family = find_architecture(gguf, &names, err);
     json_t *document = NULL;
     struct fields root;
     char place[160];
-    if (!family || gguf_config(&document, family->gguf, family->name, gguf, tensors, err) != 0)
+    if (!family || gguf_config(&document, names, family->name, gguf, tensors, err) != 0)
         return -1;
     snprintf(place, sizeof place, "%.120s, as config.json", gguf->file);
     int result = fields_root(&root, document, place, err);
     if (result == 0)
         result = parse_root(config, &root, err);
     if (result == 0)
-        result = gguf_config_finish(config, family->gguf, document, tensors, err);
+        result = gguf_config_finish(config, names, document, tensors, err);
     json_decref(document);
     return result;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Granite 3 and 4, as `transformers` 4 and 5 save GraniteForCausalLM and, of Granite 4,
- * GraniteMoeHybridForCausalLM: layers of Mamba-2 and of attention, without experts. */
+ * GraniteMoeHybridForCausalLM: layers of Mamba-2 and of attention, with or without experts. */
+#include "engine/model/config_experts.h"
 #include "engine/model/config_library.h"
 #include "engine/model/gguf_dense.h"
+#include "engine/model/gguf_experts.h"
 #include "engine/model/gguf_mamba.h"
 #include "engine/model/mamba2.h"
 
@@ -98,17 +100,25 @@ static const struct mamba2_class mixers = {MAMBA2_KEYS, .out_bias = "mamba_proj_
 static const struct layer_names hybrid_layer = {"input_layernorm", "self_attn",
                                                 "post_attention_layernorm", "shared_mlp"};
 
-/* transformers has 8 where the key is absent. */
-static int refuse_experts(const struct fields *root, struct error *err)
+static const struct experts_class experts = {.count = {"num_local_experts", 8},
+                                             .chosen = {"num_experts_per_tok", 2},
+                                             .size = {"intermediate_size", 0},
+                                             .renormalize = {NULL, true}};
+
+/* Beside the shared MLP, which is all that there is with num_local_experts 0. */
+static int parse_experts(struct dense *dense, const struct config *config,
+                         const struct fields *root, struct error *err)
 {
-    int64_t experts = 8;
-    if (fields_int(root, "num_local_experts", FIELD_NOT_NULL, 0, INT32_MAX, &experts, err) != 0)
+    struct branch_config *mlp = &dense->layer.blocks[1].branches[0];
+    int64_t count = experts.count.usual;
+    if (fields_int(root, experts.count.key, FIELD_NOT_NULL, 0, MLP_MAX_EXPERTS, &count, err) != 0)
         return -1;
-    return experts == 0 ? 0
-                        : error_set(err, ERROR_UNSUPPORTED,
-                                    "%s: num_local_experts: expected 0, got %lld (mixtures of "
-                                    "experts are not supported)",
-                                    root->place, (long long)experts);
+    if (count == 0)
+        return 0;
+    mlp->shared = mlp->name;
+    mlp->shared_size = config->intermediate_size;
+    mlp->name = "block_sparse_moe";
+    return config_experts(mlp, root, &experts, err);
 }
 
 /* position_embedding_type: "rope", and anything else for none; absent or null is none, too. */
@@ -146,8 +156,9 @@ static int parse_hybrid(struct config *config, const struct fields *root, struct
     const struct rope *used;
     struct mixer_config mamba;
     int *kind_of;
-    if (refuse_experts(root, err) != 0 || config_library_refuse(root, refusals, 1, err) != 0 ||
+    if (config_library_refuse(root, refusals, 1, err) != 0 ||
         dense_parse(&dense, config, root, &hybrid, &hybrid_layer, err) != 0 ||
+        parse_experts(&dense, config, root, err) != 0 ||
         parse_hybrid_rope(&rope, &used, config, root, err) != 0 ||
         parse_multipliers(config, root, &dense, err) != 0 ||
         mamba2_parse(&mamba, NULL, config, root, &mixers, err) != 0 ||
@@ -163,6 +174,8 @@ static const struct block_names hybrid_names = {.root = "model",
                                                 .up_proj = "up_proj",
                                                 .gate_up_proj = "input_linear",
                                                 .down_proj = "output_linear",
+                                                .router = "router.layer",
+                                                .experts = "",
                                                 .lm_head = "lm_head",
                                                 .mlp = BLOCK_MLP_GATED};
 
@@ -183,6 +196,7 @@ static const struct gguf_key hybrid_keys[] = {
     {"feed_forward_length", "shared_intermediate_size", FIELD_REQUIRED},
     {"expert_shared_feed_forward_length", "shared_intermediate_size", FIELD_OPTIONAL},
     {"expert_count", "num_local_experts", FIELD_OPTIONAL},
+    {"expert_used_count", "num_experts_per_tok", FIELD_OPTIONAL},
 };
 
 static const struct gguf_name hybrid_tensors[] = {
@@ -190,6 +204,11 @@ static const struct gguf_name hybrid_tensors[] = {
     {"blk.*.ffn_gate", "model.layers.*.shared_mlp.gate_proj", GGUF_SAME},
     {"blk.*.ffn_up", "model.layers.*.shared_mlp.up_proj", GGUF_SAME},
     {"blk.*.ffn_down", "model.layers.*.shared_mlp.output_linear", GGUF_SAME},
+    {"blk.*.ffn_gate_shexp", "model.layers.*.shared_mlp.gate_proj", GGUF_SAME},
+    {"blk.*.ffn_up_shexp", "model.layers.*.shared_mlp.up_proj", GGUF_SAME},
+    {"blk.*.ffn_down_shexp", "model.layers.*.shared_mlp.output_linear", GGUF_SAME},
+    {"blk.*.ffn_gate_inp", "model.layers.*.block_sparse_moe.router.layer", GGUF_SAME},
+    GGUF_EXPERTS_NAMES("model.layers.*.block_sparse_moe.", "gate_proj", "up_proj", "output_linear"),
 };
 
 /* With rotary embeddings it would be a Bamba, of whose heads llama.cpp turns other dimensions than
@@ -207,9 +226,14 @@ static int complete_hybrid(json_t *config, const struct gguf_source *source, str
     if (!json_object_get(config, "num_local_experts") &&
         gguf_config_set(config, "num_local_experts", json_integer(0), err) != 0)
         return -1;
+    if (gguf_experts_check(source, &(struct gguf_routing){.gating = GGUF_GATING_SOFTMAX}, err) !=
+            0 ||
+        gguf_config_copy(config, "intermediate_size", source, "feed_forward_length", FIELD_REQUIRED,
+                         err) != 0)
+        return -1;
     if (complete_scores(config, err) != 0 || gguf_mamba_complete(config, source, &mixers, err) != 0)
         return -1;
-    return gguf_mamba_layers(config, "layer_types", false, source, err);
+    return gguf_mamba_layers(config, "layer_types", NULL, source, err);
 }
 
 /* The keys of Granite, and those of Mamba-2. */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LFM 2 and 3, as `transformers` saves Lfm2ForCausalLM and Lfm3ForCausalLM: gated convolutions and
- * softmax attention. LFM 3 has norms behind the branches, windows, and gates of heads. */
+/* LFM 2 and 3, as `transformers` saves Lfm2ForCausalLM, Lfm2MoeForCausalLM and Lfm3ForCausalLM:
+ * gated convolutions and softmax attention. LFM 2 may have experts; LFM 3 has norms behind the
+ * branches, windows, and gates of heads. */
 #include "engine/model/blocks.h"
+#include "engine/model/config_experts.h"
 #include "engine/model/config_library.h"
 #include "engine/model/dense.h"
 #include "engine/model/family.h"
 #include "engine/model/gguf_dense.h"
+#include "engine/model/gguf_experts.h"
 #include "engine/model/rope.h"
 
 #include <stdio.h>
@@ -44,6 +47,8 @@ struct lfm {
     int64_t window; /* of the kind that slides */
     enum weight_bias conv_bias, attention_bias;
     bool post_norms;
+    struct branch_config experts; /* of layers from first_experts on, if it has any */
+    int64_t first_experts;
 };
 
 static int parse_sizes(struct lfm *lfm, struct config *config, const struct fields *root,
@@ -143,23 +148,36 @@ static struct layer_config layer_of(const struct lfm *lfm, const struct config *
     return layer;
 }
 
-/* ropes [NUM_KINDS]: NULL of convolutions. */
+/* A kind of layer without experts; behind those come the same with them. */
+static struct dense_kind kind_of_layer(const struct lfm *lfm, const struct rope *const *ropes,
+                                       int kind, const struct layer_config *layer)
+{
+    return (struct dense_kind){.name = kind_names[kind],
+                               .window = kind == KIND_SLIDING ? lfm->window : 0,
+                               .rope = ropes[kind],
+                               .mixer = &lfm->mixers[kind],
+                               .layer = layer};
+}
+
+/* ropes [NUM_KINDS]: NULL of convolutions. kind_of becomes that of all kinds. */
 static int make_layers(const struct lfm *lfm, struct config *config,
-                       const struct rope *const *ropes, const int *kind_of,
-                       const struct fields *root, struct error *err)
+                       const struct rope *const *ropes, int *kind_of, const struct fields *root,
+                       struct error *err)
 {
     const struct dense none = {0};
-    struct layer_config layers[NUM_KINDS];
-    struct dense_kind kinds[NUM_KINDS];
-    for (int kind = 0; kind < NUM_KINDS; kind++) {
-        layers[kind] = layer_of(lfm, config, (enum kind)kind);
-        kinds[kind] = (struct dense_kind){.name = kind_names[kind],
-                                          .window = kind == KIND_SLIDING ? lfm->window : 0,
-                                          .rope = ropes[kind],
-                                          .mixer = &lfm->mixers[kind],
-                                          .layer = &layers[kind]};
+    struct layer_config layers[2 * NUM_KINDS];
+    struct dense_kind kinds[2 * NUM_KINDS];
+    const bool mixes = lfm->experts.num_experts > 0;
+    for (int i = 0; i < 2 * NUM_KINDS; i++) {
+        layers[i] = layer_of(lfm, config, (enum kind)(i % NUM_KINDS));
+        if (i >= NUM_KINDS)
+            layers[i].blocks[1].branches[0] = lfm->experts;
+        kinds[i] = kind_of_layer(lfm, ropes, i % NUM_KINDS, &layers[i]);
     }
-    return dense_layers(&none, config, kinds, NUM_KINDS, kind_of, root, err);
+    for (int64_t i = mixes ? lfm->first_experts : config->num_layers; i < config->num_layers; i++)
+        kind_of[i] += NUM_KINDS;
+    return dense_layers(&none, config, kinds, mixes ? 2 * NUM_KINDS : NUM_KINDS, kind_of, root,
+                        err);
 }
 
 /* ---- LFM 2 ---- */
@@ -228,23 +246,56 @@ static int new_lfm(struct lfm **out, struct config *config, const struct lfm_cla
     return parse_sizes(lfm, config, root, err) == 0 ? parse_flags(lfm, config, root, err) : -1;
 }
 
-static int parse_lfm2(struct config *config, const struct fields *root, struct error *err)
+/* What both classes of LFM 2 have once `lfm` knows its MLPs. */
+static int finish_lfm2(struct lfm *lfm, struct config *config, const struct fields *root,
+                       struct error *err)
 {
     const struct rope_keys keys = {.base = "rope_theta",
                                    .part = "partial_rotary_factor",
                                    .usual_base = 1e6,
                                    .usual_part = 1,
                                    .longest = 128000};
-    struct lfm *lfm;
     struct rope rope;
     int *kind_of;
-    if (new_lfm(&lfm, config, &lfm2, root, err) != 0 || adjust_width(config, root, err) != 0 ||
-        check_indices(root, err) != 0 ||
-        fields_bool(root, "tie_embedding", FIELD_NOT_NULL, &config->tied, err) != 0 ||
+    if (fields_bool(root, "tie_embedding", FIELD_NOT_NULL, &config->tied, err) != 0 ||
         parse_kinds(&kind_of, lfm, config, root, listed, err) != 0 ||
         rope_parse(&rope, root, &keys, &config->warnings, err) != 0)
         return -1;
     return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&rope}, kind_of, root, err);
+}
+
+static int parse_lfm2(struct config *config, const struct fields *root, struct error *err)
+{
+    struct lfm *lfm;
+    if (new_lfm(&lfm, config, &lfm2, root, err) != 0 || adjust_width(config, root, err) != 0 ||
+        check_indices(root, err) != 0)
+        return -1;
+    return finish_lfm2(lfm, config, root, err);
+}
+
+/* MLPs are as wide as intermediate_size says. */
+static int parse_lfm2_moe(struct config *config, const struct fields *root, struct error *err)
+{
+    static const struct experts_class experts = {.also_count = "num_local_experts",
+                                                 .count = {"num_experts", 32},
+                                                 .chosen = {"num_experts_per_tok", 4},
+                                                 .size = {"moe_intermediate_size", 1792},
+                                                 .renormalize = {"norm_topk_prob", true},
+                                                 .score = ROUTE_SIGMOID,
+                                                 .least = 1e-6,
+                                                 .factor = "routed_scaling_factor"};
+    struct lfm *lfm;
+    if (new_lfm(&lfm, config, &lfm2, root, err) != 0)
+        return -1;
+    lfm->experts = layer_of(lfm, config, KIND_FULL).blocks[1].branches[0];
+    lfm->experts.score_bias = true;
+    lfm->first_experts = 2;
+    if (fields_bool(root, "use_expert_bias", FIELD_NOT_NULL, &lfm->experts.score_bias, err) != 0 ||
+        fields_int(root, "num_dense_layers", FIELD_NOT_NULL, 0, CONFIG_MAX_LAYERS,
+                   &lfm->first_experts, err) != 0 ||
+        config_experts(&lfm->experts, root, &experts, err) != 0)
+        return -1;
+    return finish_lfm2(lfm, config, root, err);
 }
 
 /* ---- LFM 3 ---- */
@@ -376,6 +427,9 @@ static const struct block_names names = {.root = "model",
                                          .gate_proj = "w1",
                                          .up_proj = "w3",
                                          .down_proj = "w2",
+                                         .router = "gate",
+                                         .score_bias = "expert_bias",
+                                         .experts = "experts",
                                          .lm_head = "lm_head",
                                          .mlp = BLOCK_MLP_GATED};
 
@@ -478,6 +532,41 @@ static const struct gguf_names gguf = {.architecture = "lfm2",
                                        .num_names = COUNT(gguf_names),
                                        .complete = complete_gguf};
 
+static const struct gguf_key moe_keys[] = {
+    GGUF_EXPERTS_KEYS,
+    {"expert_feed_forward_length", "moe_intermediate_size", FIELD_REQUIRED},
+    {"expert_weights_scale", "routed_scaling_factor", FIELD_OPTIONAL},
+    {"leading_dense_block_count", "num_dense_layers", FIELD_REQUIRED},
+};
+
+static const struct gguf_name moe_names[] = {
+    IN_LAYER("ffn_gate_inp", "feed_forward.gate"),
+    {"blk.*.exp_probs_b.bias", "model.layers.*.feed_forward.expert_bias", GGUF_FLAT},
+    GGUF_EXPERTS_NAMES("model.layers.*.feed_forward.experts.", "w1", "w3", "w2"),
+};
+
+static int complete_moe(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    const bool biased = gguf_dense_any_layer(config, source, "exp_probs_b.bias");
+    const struct gguf_routing routing = {.gating = GGUF_GATING_SIGMOID, .factor = true};
+    return gguf_config_set(config, "use_expert_bias", json_boolean(biased), err) == 0
+               ? gguf_experts_check(source, &routing, err)
+               : -1;
+}
+
+static const struct gguf_names moe_gguf = {.architecture = "lfm2moe",
+                                           .base = &gguf,
+                                           .keys = moe_keys,
+                                           .num_keys = COUNT(moe_keys),
+                                           .names = moe_names,
+                                           .num_names = COUNT(moe_names),
+                                           .complete = complete_moe};
+
+const struct family family_lfm2_moe = {.name = "lfm2_moe",
+                                       .parse = parse_lfm2_moe,
+                                       .bind = bind,
+                                       .random = list_random,
+                                       .gguf = &moe_gguf};
 const struct family family_lfm2 = {
     .name = "lfm2", .parse = parse_lfm2, .bind = bind, .random = list_random, .gguf = &gguf};
 const struct family family_lfm3 = {

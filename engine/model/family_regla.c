@@ -505,6 +505,7 @@ static const struct block_names names = {BLOCK_FLA_NAMES,
                                          .experts = "experts",
                                          .mlp = BLOCK_MLP_EITHER,
                                          .biased = WEIGHT_MAY_BIAS,
+                                         .experts_biased = WEIGHT_MAY_BIAS,
                                          .head_biased = WEIGHT_MAY_BIAS};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,

@@ -204,7 +204,13 @@ static void add_mlp(XXH3_state_t *hash, const struct mlp *mlp, int place, int ac
     add_placed(hash, "act", place, mlp->act, act);
     add_placed(hash, "gate_scale", place, (double)mlp->gate_scale, 1);
     add_placed(hash, "experts per token", place, mlp->experts_per_token, 0);
-    add_placed(hash, "norm_topk_prob", place, mlp->norm_topk_prob, 0);
+    add_placed(hash, "norm_topk_prob", place, mlp->rule.renormalize, 0);
+    add_placed(hash, "route score", place, mlp->rule.score, ROUTE_SOFTMAX);
+    add_placed(hash, "route least", place, (double)mlp->rule.least, 0);
+    add_placed(hash, "route groups", place, mlp->rule.groups, 0);
+    add_placed(hash, "route top groups", place, mlp->rule.top_groups, 0);
+    add_placed(hash, "route factor", place, (double)mlp->rule.factor, 0);
+    add_placed(hash, "glu limit", place, (double)mlp->glu_limit, 0);
 }
 
 /* What a block has beside its branches' norms and mixers. */

@@ -101,6 +101,45 @@ static int64_t value_rows(const struct mixer *mixer)
     return (int64_t)mixer->num_heads * mixer->value_dim;
 }
 
+/* Where files that llama.cpp has written have q, k and v. */
+static const char usual_qkv[] = "in_proj_qkv";
+
+/* Rows of a matrix that has those of each key head together, in `parts` [count]: so many of each.
+ */
+static void split_key_heads(const struct mixer *mixer, const struct matrix *fused,
+                            struct matrix *const *parts, const int64_t *rows, int count)
+{
+    const int64_t heads = mixer->num_qk_heads, all = fused->rows / heads;
+    int64_t first = 0;
+    for (int i = 0; i < count; first += rows[i++]) {
+        *parts[i] = *fused;
+        parts[i]->rows = rows[i] * heads;
+        parts[i]->part = (struct row_part){first, rows[i], all};
+    }
+}
+
+/* The projections of Qwen 3 Next. */
+static int bind_by_key_head(const struct block_mixer *block, const struct gated_delta_names *names,
+                            struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size, d = mixer->head_dim;
+    const int64_t each = mixer->num_heads / mixer->num_qk_heads, values = each * mixer->value_dim;
+    struct matrix wide = {0}, narrow = {0};
+    struct matrix *const inputs[] = {&mixer->q_proj, &mixer->k_proj, &mixer->v_proj,
+                                     &mixer->out_gate_proj};
+    struct matrix *const factors[] = {&mixer->b_proj, &mixer->a_proj};
+    const struct block_matrix matrices[] = {
+        {names->qkv, 2 * (key_rows(mixer) + value_rows(mixer)), hidden, WEIGHT_NO_BIAS, &wide},
+        {names->b, 2 * mixer->num_heads, hidden, WEIGHT_NO_BIAS, &narrow},
+    };
+    if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
+        return -1;
+    split_key_heads(mixer, &wide, inputs, (int64_t[]){d, d, values, values}, COUNT(inputs));
+    split_key_heads(mixer, &narrow, factors, (int64_t[]){each, each}, COUNT(factors));
+    return 0;
+}
+
 static int bind_inputs(const struct block_mixer *block, const char *qkv, struct error *err)
 {
     struct mixer *mixer = block->mixer;
@@ -118,9 +157,9 @@ static int bind_inputs(const struct block_mixer *block, const char *qkv, struct 
         return blocks_bind_matrices(block, parts, COUNT(parts), err);
     if (blocks_bind_matrices(block, &whole, 1, err) != 0)
         return -1;
-    mixer->q_proj = blocks_rows(&fused, 0, keys);
-    mixer->k_proj = blocks_rows(&fused, keys, keys);
-    mixer->v_proj = blocks_rows(&fused, 2 * keys, values);
+    mixer->q_proj = weights_rows(&fused, 0, keys);
+    mixer->k_proj = weights_rows(&fused, keys, keys);
+    mixer->v_proj = weights_rows(&fused, 2 * keys, values);
     return 0;
 }
 
@@ -190,23 +229,65 @@ static int bind_decay(const struct block_mixer *block, struct error *err)
     return blocks_decay(block, err);
 }
 
+/* Each in a matrix of its own. */
+static int bind_apart(const struct block_mixer *block, const struct gated_delta_names *names,
+                      struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size;
+    const struct block_matrix matrices[] = {
+        {names->b, mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->b_proj},
+        {names->z, value_rows(mixer), hidden, WEIGHT_NO_BIAS, &mixer->out_gate_proj},
+        {names->a, mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->a_proj},
+    };
+    const bool gated = mixer->output_gate != OUTPUT_GATE_NONE;
+    if (bind_inputs(block, names->qkv, err) != 0 ||
+        blocks_bind_matrices(block, matrices, gated ? 2 : 1, err) != 0)
+        return -1;
+    return mixer->gate == GATE_GATED_DELTA ? blocks_bind_matrices(block, &matrices[2], 1, err) : 0;
+}
+
+/* As bind_by_key_head, where a file has q, k and v, and z, by themselves. */
+static int bind_beside(const struct block_mixer *block, const struct gated_delta_names *names,
+                       struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size;
+    const int64_t each = mixer->num_heads / mixer->num_qk_heads;
+    struct matrix narrow = {0};
+    struct matrix *const factors[] = {&mixer->b_proj, &mixer->a_proj};
+    const struct block_matrix matrices[] = {
+        {names->z, value_rows(mixer), hidden, WEIGHT_NO_BIAS, &mixer->out_gate_proj},
+        {names->b, 2 * mixer->num_heads, hidden, WEIGHT_NO_BIAS, &narrow},
+    };
+    if (bind_inputs(block, usual_qkv, err) != 0 ||
+        blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
+        return -1;
+    split_key_heads(mixer, &narrow, factors, (int64_t[]){each, each}, COUNT(factors));
+    return 0;
+}
+
+static int bind_projections(const struct block_mixer *block, const struct gated_delta_names *names,
+                            struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    if (names->a)
+        return bind_apart(block, names, err);
+    weights_name(name, "%s.%s.weight", block->prefix, usual_qkv);
+    return weights_has(block->weights, name) ? bind_beside(block, names, err)
+                                             : bind_by_key_head(block, names, err);
+}
+
 int gated_delta_bind(const struct block_mixer *block, const struct gated_delta_names *names,
                      struct error *err)
 {
     struct mixer *mixer = block->mixer;
-    const int64_t hidden = block->config->hidden_size, values = value_rows(mixer);
-    const struct block_matrix matrices[] = {
-        {names->b, mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->b_proj},
-        {names->output, hidden, values, WEIGHT_NO_BIAS, &mixer->o_proj},
-        {names->z, values, hidden, WEIGHT_NO_BIAS, &mixer->out_gate_proj},
-        {names->a, mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->a_proj},
-    };
-    const bool gated = mixer->output_gate != OUTPUT_GATE_NONE;
+    const struct block_matrix output = {names->output, block->config->hidden_size,
+                                        value_rows(mixer), WEIGHT_NO_BIAS, &mixer->o_proj};
     const bool decays = mixer->gate == GATE_GATED_DELTA;
     char name[WEIGHT_NAME_SIZE];
-    if (bind_inputs(block, names->qkv, err) != 0 ||
-        blocks_bind_matrices(block, matrices, gated ? 3 : 2, err) != 0 ||
-        (decays && blocks_bind_matrices(block, &matrices[3], 1, err) != 0) ||
+    if (bind_projections(block, names, err) != 0 ||
+        blocks_bind_matrices(block, &output, 1, err) != 0 ||
         (decays && bind_decay(block, err) != 0) || bind_conv(block, names->qkv != NULL, err) != 0 ||
         (is_reordered(mixer) && reorder_values(block, err) != 0))
         return -1;

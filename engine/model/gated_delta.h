@@ -11,7 +11,10 @@ struct gated_delta_names {
     /* Rows of q, of k, then of v in one matrix, as in the convolution conv1d. NULL: q_proj, k_proj
      * and v_proj, and the convolution in parts {q,k,v}_conv1d. */
     const char *qkv;
-    const char *z, *b, *a; /* the output gate's, beta's and the decay's */
+    const char *z, *b; /* the output gate's, beta's */
+    /* The decay's. NULL: rows of b and a are in `b`, and those of q, k, v and z in `qkv`, one key
+     * head's after the other's; or q, k and v are where Qwen 3.5 has them. */
+    const char *a;
     const char *norm, *output;
 };
 #define GATED_DELTA_FLA_NAMES                                  \

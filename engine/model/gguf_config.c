@@ -273,7 +273,8 @@ static bool matches(const char *pattern, const char *name, size_t length, const 
 /* Which has neither .weight nor .bias in the folder. */
 static bool is_vector(enum gguf_how how)
 {
-    return how == GGUF_FLAT || how == GGUF_DECAY || how == GGUF_VALUE_HEADS_WHOLE;
+    return how == GGUF_FLAT || how == GGUF_DECAY || how == GGUF_DECAY_AS_IT_IS ||
+           how == GGUF_VALUE_HEADS_WHOLE;
 }
 
 /* Where the file has rows of value heads, if a key head serves several. `last` rows count. */
@@ -295,14 +296,14 @@ static int64_t last_values(const struct tensor *tensor, const json_t *config)
 
 static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *config)
 {
-    if (how == GGUF_FLAT || how == GGUF_DECAY) {
+    if (how == GGUF_FLAT || how == GGUF_DECAY || how == GGUF_DECAY_AS_IT_IS) {
         tensor->rank = 1;
         tensor->shape[0] = (int64_t)tensor->elements;
     }
     if (how >= GGUF_DECAY)
         order_values(tensor, config,
                      how == GGUF_VALUE_HEADS_LAST ? last_values(tensor, config) : tensor->shape[0]);
-    tensor->decay = how == GGUF_DECAY;
+    tensor->decay = how == GGUF_DECAY || how == GGUF_DECAY_AS_IT_IS;
     const int64_t parts = 3 * json_integer_value(json_object_get(config, "num_attention_heads"));
     const int64_t half = json_integer_value(json_object_get(config, "head_dim")) / 2;
     if (how == GGUF_STACKED && parts > 0 && tensor->shape[0] % parts == 0)

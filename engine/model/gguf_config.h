@@ -24,7 +24,8 @@ enum gguf_how {
     GGUF_PAIRED,    /* rows of a head: the first of each half, the second of each, ... */
     GGUF_ONE_ADDED, /* a norm of 1 + w: the file has the sums */
     GGUF_FLAT,      /* a vector, which the file has in several dimensions */
-    GGUF_DECAY,     /* a vector by value head, of A_log: the file has -e^A_log */
+    GGUF_DECAY_AS_IT_IS, /* as GGUF_DECAY, in the folder's order */
+    GGUF_DECAY,          /* a vector by value head, of A_log: the file has -e^A_log */
     /* Rows by value head, or numbers: the first of each key head, the second of each, ... In `last`
      * those of the last rows alone; the others are by themselves. */
     GGUF_VALUE_HEADS,
@@ -33,7 +34,8 @@ enum gguf_how {
 };
 
 /* A tensor without .weight and .bias; one that has neither gets .weight, unless it is a vector by
- * itself: GGUF_FLAT, GGUF_DECAY, GGUF_VALUE_HEADS_WHOLE. A * in both is the number of the layer. */
+ * itself: GGUF_FLAT, both kinds of GGUF_DECAY, GGUF_VALUE_HEADS_WHOLE. A * in both is the number of
+ * the layer. */
 struct gguf_name {
     const char *gguf, *name;
     enum gguf_how how;
@@ -61,6 +63,7 @@ struct gguf_names {
     /* Applies tensors that are no weights, once the family has read the configuration and tensors
      * have the folder's names. NULL: as the base says, or nothing. */
     int (*finish)(struct config *config, struct tensors *tensors, struct error *err);
+    const struct gguf_names *also; /* of another architecture of the family; or NULL */
 };
 
 /* Makes *json, which the caller json_decrefs. tensors still have the names of the file. Warns of

@@ -73,8 +73,8 @@ static int set_common(json_t *config, const char *name, const struct gguf_source
     return common == 0 ? 0 : gguf_config_set(config, name, json_integer(common), err);
 }
 
-int gguf_mamba_layers(json_t *config, const char *name, bool mlps, const struct gguf_source *source,
-                      struct error *err)
+int gguf_mamba_layers(json_t *config, const char *name, const char *mlps,
+                      const struct gguf_source *source, struct error *err)
 {
     static const char heads_key[] = "attention.head_count_kv", inner_key[] = "feed_forward_length";
     const struct gguf_entry *heads, *inner = NULL;
@@ -90,7 +90,7 @@ int gguf_mamba_layers(json_t *config, const char *name, bool mlps, const struct 
     for (int64_t i = 0; i < source->layers; i++) {
         const bool attends = gguf_config_at(heads, i) != 0;
         const bool feeds = inner && gguf_config_at(inner, i) != 0;
-        const char *kind = attends ? "full_attention" : feeds ? "mlp" : "linear_attention";
+        const char *kind = attends ? "full_attention" : feeds ? mlps : "linear_attention";
         if (json_array_append_new(kinds, json_string(kind)) != 0)
             return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", name);
     }

@@ -29,8 +29,8 @@ int gguf_mamba_complete(json_t *config, const struct gguf_source *source,
                         const struct mamba2_class *class, struct error *err);
 
 /* config.NAME, a list of kinds of layers, and num_key_value_heads: layers with keys and values are
- * full_attention, others linear_attention, but those with an MLP alone in `mlps` are mlp. */
-int gguf_mamba_layers(json_t *config, const char *name, bool mlps, const struct gguf_source *source,
-                      struct error *err);
+ * full_attention, others linear_attention, but those with an MLP alone `mlps`. NULL: none are. */
+int gguf_mamba_layers(json_t *config, const char *name, const char *mlps,
+                      const struct gguf_source *source, struct error *err);
 
 #endif

@@ -23,7 +23,7 @@ static const struct {
     {"I8", TENSOR_I8},     {"I16", TENSOR_I16},   {"I32", TENSOR_I32},   {"I64", TENSOR_I64},
     {"F64", TENSOR_F64},   {"IQ1_M", REFUSED},    {"BF16", TENSOR_BF16}, {NULL, REFUSED},
     {NULL, REFUSED},       {NULL, REFUSED},       {"TQ1_0", REFUSED},    {"TQ2_0", REFUSED},
-    {NULL, REFUSED},       {NULL, REFUSED},       {NULL, REFUSED},       {"MXFP4", REFUSED},
+    {NULL, REFUSED},       {NULL, REFUSED},       {NULL, REFUSED},       {"MXFP4", TENSOR_MXFP4},
     {"NVFP4", REFUSED},
 };
 enum { NUM_TYPES = sizeof types / sizeof *types };
@@ -47,7 +47,7 @@ static int find_dtype(const struct gguf *gguf, const struct gguf_tensor *from,
                       struct tensor *tensor, struct error *err)
 {
     static const char known[] = "(known: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
-                                "Q5_K, Q6_K, I8, I16, I32, I64)";
+                                "Q5_K, Q6_K, MXFP4, I8, I16, I32, I64)";
     const char *name = from->type < NUM_TYPES ? types[from->type].name : NULL;
     if (!name)
         return bad_tensor(gguf, from, err, ERROR_INVALID, "unknown type %" PRIu32 " %s", from->type,

@@ -120,6 +120,18 @@ enum rope_stage { ROPE_STAGE_BEFORE, ROPE_STAGE_AFTER };
 enum rope_pairing { ROPE_PAIRING_HALF, ROPE_PAIRING_ADJACENT };
 enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
 
+/* What a router makes of its scores (formula_route). */
+enum route_score { ROUTE_SOFTMAX, ROUTE_SIGMOID };
+struct route_rule {
+    enum route_score score;
+    bool renormalize;       /* a row's weights are divided by their sum plus `least` */
+    float least;            /* above what rounding loses in them */
+    int groups, top_groups; /* 0: none; else experts lie in so many groups, and those of the
+                               top_groups with the greatest sums of their two best count */
+    float factor;           /* of the weights; 0: none */
+};
+enum { ROUTE_MOST_GROUPS = 64 };
+
 enum { CONVOLUTION_MIN_WIDTH = 2, CONVOLUTION_MAX_WIDTH = 8 }; /* tokens */
 
 #define MODEL_TRAITS(value, name, traits, ...) kind == value ? (traits):

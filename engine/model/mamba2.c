@@ -192,11 +192,12 @@ int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root
                  bool mlps, struct error *err)
 {
     static const struct config_layer_name names[] = {
-        {"full_attention", 0}, {"linear_attention", 1}, {"mlp", 2}, {"attention", 0}, {"mamba", 1}};
+        {"full_attention", 0}, {"linear_attention", 1}, {"mlp", 2}, {"moe", 3}, {"attention", 0},
+        {"mamba", 1}};
     static const struct config_layer_name without[] = {
         {"full_attention", 0}, {"linear_attention", 1}, {"attention", 0}, {"mamba", 1}};
     return mlps
-               ? config_library_layers(kind_of, config, key, names, 3, COUNT(names), root, err)
+               ? config_library_layers(kind_of, config, key, names, 4, COUNT(names), root, err)
                : config_library_layers(kind_of, config, key, without, 2, COUNT(without), root, err);
 }
 
@@ -239,7 +240,7 @@ static int bind_in_proj(const struct block_mixer *block, const struct mamba2_con
         scaled(block, fused.bias, all, 1 / own->in_scale, &fused.bias, err) != 0)
         return -1;
     for (int64_t i = 0, first = 0; i < PARTS; first += rows[i++])
-        parts[i] = blocks_rows(&fused, first, rows[i]);
+        parts[i] = weights_rows(&fused, first, rows[i]);
     return 0;
 }
 

@@ -44,8 +44,8 @@ int mamba2_layers(const struct dense *dense, struct config *config, const struct
                   struct error *err);
 
 /* kind_of [num_layers; if that is 0, as many as there are], in the arena, of a list `key` of names:
- * 0 for "attention" and "full_attention", 1 for "mamba" and "linear_attention", 2 for "mlp" where
- * `mlps` is true. NULL: there is no such key. */
+ * 0 for "attention" and "full_attention", 1 for "mamba" and "linear_attention", and where `mlps` is
+ * true 2 for "mlp" and 3 for "moe". NULL: there is no such key. */
 int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root, const char *key,
                  bool mlps, struct error *err);
 

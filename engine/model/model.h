@@ -105,6 +105,7 @@ struct mixer {
     struct convolution conv; /* linear: over q, k and v side by side, as they are projected */
     const float *decay;      /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
     const float *skip;       /* mamba2: D [H], or NULL */
+    const float *sinks;      /* softmax: [H] (ops_attention), or NULL */
     struct offset_scale gate_scale; /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
                                        H*dv]; dt's bias is in it then; NULL: none */
 
@@ -135,14 +136,18 @@ enum { MLP_MAX_EXPERTS = 512 };
 
 /* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). Or a
  * mixture of experts, which are MLPs of one shape: the sum of those that router x chooses
- * (ops_route), each times its weight. Of its matrices it has the router alone. */
+ * (ops_route), each times its weight, and at last a shared one, times sigmoid(shared_gate x) where
+ * that is there. With latent_in experts are of that x, and latent_out follows their sum. */
 struct mlp {
     MLP_MATRICES(PART_MATRIX)
     enum hidden_act act;
     float gate_scale;                   /* of gate_proj x */
+    float glu_limit;                    /* not 0: act is that of gpt-oss (formula_clamped_glu) */
     struct mlp *experts;                /* [num_experts]; they have matrices only */
     int num_experts, experts_per_token; /* 0: it is one MLP */
-    bool norm_topk_prob;                /* the weights of a token's experts sum to 1 */
+    struct route_rule rule;
+    const float *score_bias; /* [num_experts]: of choices, not of weights; or NULL */
+    struct mlp *shared;      /* or NULL */
 };
 
 /* The MLP, or one of its experts, whose matrices have the same shapes. */

@@ -51,11 +51,14 @@ enum matrix_use {
     X(out_gate_proj, MATRIX_OF_PAIR) /* [H*dv, D]; with gate_per_head [H, D] */              \
     X(o_proj, MATRIX_LAST)
 
-#define MLP_MATRICES(X)                                 \
-    X(router, MATRIX_ROUTER)  /* of experts: [E, D] */  \
-    X(gate_proj, MATRIX_OF_X) /* rows = 0: not gated */ \
-    X(up_proj, MATRIX_OF_X)                             \
-    X(down_proj, MATRIX_LAST)
+#define MLP_MATRICES(X)                                                         \
+    X(router, MATRIX_ROUTER)      /* of experts: [E, D] */                      \
+    X(shared_gate, MATRIX_ROUTER) /* of the shared one: [1, D] */               \
+    X(latent_in, MATRIX_OF_X)     /* of all of them: experts' x, [latent, D] */ \
+    X(gate_proj, MATRIX_OF_X)     /* rows = 0: not gated */                     \
+    X(up_proj, MATRIX_OF_X)                                                     \
+    X(down_proj, MATRIX_LAST)                                                   \
+    X(latent_out, MATRIX_LAST) /* of their sum: [D, latent] */
 
 /* Fields of a struct: the matrices, or for each of them one number. */
 #define PART_MATRIX(name, use) struct matrix name;

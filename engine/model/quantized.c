@@ -3,6 +3,7 @@
 
 #include "engine/base/half.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { GROUP = 32 }; /* numbers that are decoded together: a block, or a part of one */
@@ -112,6 +113,21 @@ static void q6_k(const unsigned char *block, int group, float *out)
     }
 }
 
+/* Twice the numbers of e2m1. */
+static int8_t quant_of_mxfp4(const unsigned char *block, int i)
+{
+    static const int8_t quants[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    return quants[nibble(block + 1, i)];
+}
+
+static void mxfp4(const unsigned char *block, int group, float *out)
+{
+    const float scale = ldexpf(1, block[0] - 128);
+    (void)group;
+    for (int i = 0; i < GROUP; i++)
+        out[i] = scale * (float)quant_of_mxfp4(block, i);
+}
+
 typedef void decode_group(const unsigned char *block, int group, float *out);
 
 /* How 32 numbers are decoded, and where the block's f16 numbers lie. */
@@ -121,7 +137,7 @@ static const struct {
 } blocks[NUM_DTYPES] = {
     [DTYPE_Q4_0] = {q4_0, 0, 1}, [DTYPE_Q4_1] = {q4_1, 0, 2},   [DTYPE_Q5_0] = {q5_0, 0, 1},
     [DTYPE_Q5_1] = {q5_1, 0, 2}, [DTYPE_Q8_0] = {q8_0, 0, 1},   [DTYPE_Q4_K] = {q4_k, 0, 2},
-    [DTYPE_Q5_K] = {q5_k, 0, 2}, [DTYPE_Q6_K] = {q6_k, 208, 1},
+    [DTYPE_Q5_K] = {q5_k, 0, 2}, [DTYPE_Q6_K] = {q6_k, 208, 1}, [DTYPE_MXFP4] = {mxfp4, 0, 0},
 };
 
 static void decode(enum dtype dtype, const unsigned char *data, int64_t first, int64_t n,
@@ -166,6 +182,8 @@ bool quantized_finite(enum dtype dtype, const void *data, int64_t first, int64_t
     const size_t bytes = dtype_size(dtype, (size_t)size);
     const unsigned char *block = (const unsigned char *)data + (size_t)(first / size) * bytes;
     bool finite = true;
+    for (int64_t at = first / size * size; dtype == DTYPE_MXFP4 && at < first + n; at += size)
+        finite &= block[at / size * (int64_t)bytes - first / size * (int64_t)bytes] <= 252;
     for (int64_t at = first / size * size; at < first + n; at += size, block += bytes)
         for (int i = 0; i < blocks[dtype].num_scales; i++)
             finite &= (read_u16(block + blocks[dtype].scales_at + 2 * i) & 0x7c00) != 0x7c00;
@@ -221,6 +239,17 @@ static bool group_of_q6_k(const unsigned char *block, int group, struct quantize
     return true;
 }
 
+/* Scales are powers of two, which f16 has from 2^-24 to 2^15. */
+static bool block_of_mxfp4(const unsigned char *block, struct quantized_integers *out)
+{
+    const int exponent = block[0] - 128;
+    for (int i = 0; i < GROUP; i++)
+        out->quants[i] = quant_of_mxfp4(block, i);
+    out->factors[0] = out->factors[1] = 1;
+    out->scale = f32_to_f16(ldexpf(1, exponent));
+    return exponent >= -24 && exponent <= 15;
+}
+
 bool quantized_integers(enum dtype dtype, const void *data, int64_t first,
                         struct quantized_integers *out)
 {
@@ -239,8 +268,21 @@ bool quantized_integers(enum dtype dtype, const void *data, int64_t first,
         return group_of_q4_k(block, group, out);
     case DTYPE_Q6_K:
         return group_of_q6_k(block, group, out);
+    case DTYPE_MXFP4:
+        return block_of_mxfp4(block, out);
     default:
         return false;
+    }
+}
+
+void quantized_write_mxfp4(unsigned char exponent, const unsigned char bytes[16],
+                           unsigned char *out)
+{
+    out[0] = exponent;
+    for (int i = 0; i < GROUP / 2; i++) {
+        const int low = bytes[i / 2] >> i % 2 * 4 & 15;
+        const int high = bytes[8 + i / 2] >> i % 2 * 4 & 15;
+        out[1 + i] = (unsigned char)(low | high << 4);
     }
 }
 

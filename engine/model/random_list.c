@@ -54,6 +54,15 @@ void random_list_matrix(struct random_list *list, const char *name, int64_t rows
     random_list_add(list, &spec);
 }
 
+void random_list_stack(struct random_list *list, const char *prefix, const char *name,
+                       int64_t count, int64_t rows, int64_t cols, double deviation)
+{
+    struct random_tensor spec = {
+        .dtype = TENSOR_BF16, .rank = 3, .shape = {count, rows, cols}, .deviation = deviation};
+    weights_name(spec.name, "%s.%s.weight", prefix, name);
+    random_list_add(list, &spec);
+}
+
 void random_list_linear(struct random_list *list, const char *prefix, const char *name,
                         int64_t rows, int64_t cols, double bias)
 {

@@ -53,6 +53,9 @@ void random_list_directions(struct random_list *list, const char *prefix, const 
 /* "name.weight", BF16 */
 void random_list_matrix(struct random_list *list, const char *name, int64_t rows, int64_t cols,
                         double deviation);
+/* As many of them, stacked. */
+void random_list_stack(struct random_list *list, const char *prefix, const char *name,
+                       int64_t count, int64_t rows, int64_t cols, double deviation);
 /* A linear layer "prefix.name", and its bias where the preset has any; the mean of that. */
 void random_list_linear(struct random_list *list, const char *prefix, const char *name,
                         int64_t rows, int64_t cols, double bias);

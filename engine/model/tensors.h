@@ -53,6 +53,7 @@ struct tensor {
     /* for the reader's own bookkeeping */
     bool used;
     bool scale;       /* of another tensor: no parameter of the model */
+    bool packed;      /* of U8: a byte has two numbers of MXFP4 */
     int64_t block[2]; /* rows and columns that share a scale; 0: it has none */
 };
 

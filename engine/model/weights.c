@@ -87,15 +87,14 @@ static int check_number(const struct weights *weights, const struct tensor *tens
                        tensor_dtype_name(tensor->dtype));
 }
 
-int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
-                   struct matrix *matrix, struct error *err)
+/* rows of all: what the first dimensions make. */
+static int make_matrix(struct weights *weights, struct tensor *tensor, int64_t rows,
+                       struct matrix *matrix, struct error *err)
 {
-    int64_t shape[2] = {rows, cols};
-    struct tensor *tensor = take(weights, name, 2, shape, err);
-    if (!tensor || check_number(weights, tensor, err) != 0)
+    if (check_number(weights, tensor, err) != 0)
         return -1;
-    *matrix = (struct matrix){.rows = shape[0],
-                              .cols = shape[1],
+    *matrix = (struct matrix){.rows = rows,
+                              .cols = tensor->shape[tensor->rank - 1],
                               .dtype = conversion_dtype(weights->fp8, tensor),
                               .data = tensor->data,
                               .order = tensor->order};
@@ -103,6 +102,137 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
         return conversion_matrix(weights->file, weights->arena, weights->fp8, tensor, matrix, err);
     matrix->mapped = tensors_num_maps(weights->file) > 0;
     return four_bits_take(weights->beside, tensor, matrix, err);
+}
+
+int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
+                   struct matrix *matrix, struct error *err)
+{
+    int64_t shape[2] = {rows, cols};
+    struct tensor *tensor = take(weights, name, 2, shape, err);
+    return tensor ? make_matrix(weights, tensor, shape[0], matrix, err) : -1;
+}
+
+bool weights_has_weight(const struct weights *weights, const char *name)
+{
+    char full[WEIGHT_NAME_SIZE];
+    return weights_has(weights, weights_name(full, "%s.weight", name));
+}
+
+bool weights_has_blocks(const struct weights *weights, const char *name)
+{
+    char full[WEIGHT_NAME_SIZE];
+    return weights_has(weights, weights_name(full, "%s_blocks", name));
+}
+
+/* "name.weight" if that is there, else the name alone. */
+static const char *stack_name(const struct weights *weights, const char *name,
+                              char full[WEIGHT_NAME_SIZE])
+{
+    return weights_name(full, weights_has_weight(weights, name) ? "%s.weight" : "%s", name);
+}
+
+bool weights_has_stack(const struct weights *weights, const char *name)
+{
+    char full[WEIGHT_NAME_SIZE];
+    return weights_has_blocks(weights, name) ||
+           weights_has(weights, stack_name(weights, name, full));
+}
+
+/* Where a stack has row r of the model: with `turns` those of two halves in turns. */
+static int64_t stack_row(int64_t r, int64_t rows, bool turns)
+{
+    const int64_t half = rows / 2;
+    return turns ? r % half * 2 + r / half : r;
+}
+
+/* Blocks of 16 bytes, and their exponents in another tensor. */
+static int take_blocks(struct weights *weights, const char *name, const int64_t *shape,
+                       const struct tensor **blocks, const struct tensor **exponents,
+                       struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    int64_t own[4] = {shape[0], shape[1], shape[2] / 32, 16};
+    struct tensor *taken = take(weights, weights_name(full, "%s_blocks", name), 4, own, err);
+    if (!taken)
+        return -1;
+    if (shape[2] % 32 != 0 || taken->dtype != TENSOR_U8)
+        return weights_bad(weights, full, err,
+                           "expected rows of a multiple of 32 numbers, in U8, got %lld of %s",
+                           (long long)shape[2], tensor_dtype_name(taken->dtype));
+    struct tensor *scales = take(weights, weights_name(full, "%s_scales", name), 3, own, err);
+    if (!scales)
+        return -1;
+    if (scales->dtype != TENSOR_U8)
+        return weights_bad(weights, full, err, "expected dtype U8, got %s",
+                           tensor_dtype_name(scales->dtype));
+    taken->packed = scales->scale = true;
+    *blocks = taken;
+    *exponents = scales;
+    return 0;
+}
+
+int weights_stack_mxfp4(struct weights *weights, const char *name, const int64_t *shape, bool turns,
+                        struct matrix *all, struct error *err)
+{
+    enum { MOST_EXPONENT = 252 };
+    const size_t size = dtype_size(DTYPE_MXFP4, 32);
+    const struct tensor *blocks = NULL, *exponents = NULL;
+    char full[WEIGHT_NAME_SIZE];
+    if (take_blocks(weights, name, shape, &blocks, &exponents, err) != 0)
+        return -1;
+    const int64_t rows = shape[1], each = shape[2] / 32;
+    unsigned char *out = arena_alloc(weights->arena, exponents->elements, size, err);
+    if (!out)
+        return -1;
+    *all = (struct matrix){
+        .rows = shape[0] * rows, .cols = shape[2], .dtype = DTYPE_MXFP4, .data = out};
+    for (int64_t r = 0; r < all->rows; r++)
+        for (int64_t b = 0; b < each; b++, out += size) {
+            const int64_t at = (r / rows * rows + stack_row(r % rows, rows, turns)) * each + b;
+            if (exponents->data[at] > MOST_EXPONENT)
+                return weights_bad(weights, weights_name(full, "%s_scales", name), err,
+                                   "expected exponents up to %d, got %d at element %lld",
+                                   MOST_EXPONENT, exponents->data[at], (long long)at);
+            quantized_write_mxfp4(exponents->data[at], blocks->data + 16 * at, out);
+        }
+    return 0;
+}
+
+int weights_stack(struct weights *weights, const char *name, const int64_t *shape,
+                  struct matrix *all, struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    int64_t own[3] = {shape[0], shape[1], shape[2]};
+    struct tensor *tensor = take(weights, stack_name(weights, name, full), 3, own, err);
+    return tensor ? make_matrix(weights, tensor, shape[0] * shape[1], all, err) : -1;
+}
+
+int weights_stack_turned(struct weights *weights, const char *name, const int64_t *shape,
+                         bool turns, struct matrix *all, struct error *err)
+{
+    const int64_t rows = shape[1], cols = shape[2];
+    int64_t own[3] = {shape[0], cols, rows};
+    struct matrix turned;
+    struct tensor *tensor = take(weights, name, 3, own, err);
+    if (!tensor || make_matrix(weights, tensor, shape[0] * cols, &turned, err) != 0)
+        return -1;
+    if (dtype_block(turned.dtype) > 1)
+        return weights_bad(weights, name, err, "expected numbers by themselves, got %s",
+                           tensor_dtype_name(tensor->dtype));
+    const size_t size = dtype_size(turned.dtype, 1);
+    char *out = arena_alloc(weights->arena, (size_t)(shape[0] * rows * cols), size, err);
+    if (!out)
+        return -1;
+    *all =
+        (struct matrix){.rows = shape[0] * rows, .cols = cols, .dtype = turned.dtype, .data = out};
+    for (int64_t r = 0; r < all->rows; r++)
+        for (int64_t c = 0; c < cols; c++, out += size)
+            memcpy(out,
+                   (const char *)turned.data +
+                       (size_t)((r / rows * cols + c) * rows + stack_row(r % rows, rows, turns)) *
+                           size,
+                   size);
+    return 0;
 }
 
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
@@ -116,6 +246,19 @@ int weights_linear(struct weights *weights, const char *name, int64_t rows, int6
     if (bias == WEIGHT_NO_BIAS || (bias == WEIGHT_MAY_BIAS && !weights_has(weights, full)))
         return 0;
     return weights_floats(weights, full, 1, &matrix->rows, &matrix->bias, err);
+}
+
+struct matrix weights_rows(const struct matrix *from, int64_t first, int64_t rows)
+{
+    struct matrix matrix = *from;
+    matrix.rows = rows;
+    matrix.data = (const char *)from->data + dtype_size(from->dtype, (size_t)(first * from->cols));
+    if (from->q4 != NULL)
+        matrix.q4 = (const char *)from->q4 + dtype_size(DTYPE_Q4_1, (size_t)(first * from->cols));
+    matrix.bias = from->bias ? from->bias + first : NULL;
+    if (first + rows < from->rows)
+        matrix.order = (struct tensor_order){0};
+    return matrix;
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -356,6 +499,10 @@ int weights_finish(struct weights *weights, struct model *model, struct error *e
             return error_set(err, ERROR_INVALID,
                              "%s: tensor \"%.100s\": the configuration has no use for it",
                              tensor->file, tensor->name);
+        if (tensor->packed) { /* two to a byte */
+            model->parameters += 2 * (int64_t)tensor->elements;
+            bytes[DTYPE_MXFP4] += tensor->bytes;
+        }
         if (tensor->elements == 0 || tensor->scale || !conversion_is_number(tensor->dtype))
             continue;
         model->parameters += (int64_t)tensor->elements;

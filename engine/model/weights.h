@@ -43,6 +43,10 @@ enum weight_bias { WEIGHT_NO_BIAS, WEIGHT_MAY_BIAS /* if the file has it */, WEI
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    enum weight_bias bias, struct matrix *matrix, struct error *err);
 
+/* Rows [first, first + rows) of a matrix without a row_part, which stay where they are. An order of
+ * its rows is that of the last of them alone, which one part has. */
+struct matrix weights_rows(const struct matrix *from, int64_t first, int64_t rows);
+
 /* Ignores tensors whose names end so, which other programs save beside the weights. */
 void weights_ignore(struct weights *weights, const char *const *ends, size_t count);
 
@@ -52,6 +56,22 @@ void weights_ignore_below(struct weights *weights, const char *const *begins, si
 /* A matrix under its full name, without a bias. */
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    struct matrix *matrix, struct error *err);
+
+/* Matrices of one shape in one tensor, shape [count, rows, cols], below each other in *all: `name`
+ * .weight or the name alone. */
+int weights_stack(struct weights *weights, const char *name, const int64_t *shape,
+                  struct matrix *all, struct error *err);
+/* As gpt-oss's files have them: in MXFP4, as `name`_blocks and `name`_scales; or turned, [count,
+ * cols, rows], of the name alone. turns: rows are those of two halves in turns. Copies, in the
+ * arena. */
+int weights_stack_mxfp4(struct weights *weights, const char *name, const int64_t *shape, bool turns,
+                        struct matrix *all, struct error *err);
+int weights_stack_turned(struct weights *weights, const char *name, const int64_t *shape,
+                         bool turns, struct matrix *all, struct error *err);
+/* Which of these a file has; `weight`: that the name has .weight. */
+bool weights_has_stack(const struct weights *weights, const char *name);
+bool weights_has_blocks(const struct weights *weights, const char *name);
+bool weights_has_weight(const struct weights *weights, const char *name);
 
 /* Numbers as f32, of shape [rank], any of which may be WEIGHT_ANY. */
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,

@@ -303,6 +303,23 @@ FORMULA float formula_own_gate(float y, float w, float x)
     return y * formula_sigmoid(w * x);
 }
 
+/* gpt-oss (transformers 5.24): (up + 1) gate sigmoid(1.702 gate), of a gate that is at most the
+ * limit and an up that is at most so far from 0. */
+FORMULA float formula_clamped_glu(float gate, float up, float limit)
+{
+    gate = gate > limit ? limit : gate;
+    up = up > limit ? limit : up;
+    up = up < -limit ? -limit : up;
+    return (up + 1.0f) * (gate * formula_sigmoid(1.702f * gate));
+}
+
+/* The sum of softmax's weights e^(score - most), with that of a sink, which has no value (gpt-oss).
+ */
+FORMULA float formula_with_sink(float sum, float sink, float most)
+{
+    return sum + formula_exp(sink - most);
+}
+
 /* What an ops_map computes from u, and from w where a formula has two inputs. */
 #define FORMULA_OF_ONE(X)                                                                     \
     X(FORMULA_IDENTITY)                                                                       \
@@ -326,7 +343,8 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_SUM) /* of a pair's h */                                               \
     X(FORMULA_PRODUCT)                                                               \
     X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */ \
-    X(FORMULA_SOFTPLUS_DECAY)
+    X(FORMULA_SOFTPLUS_DECAY)                                                        \
+    X(FORMULA_CLAMPED_GLU) /* of gate and up; constant: the limit of both */
 #define FORMULA_VALUE(value) value,
 
 enum formula { FORMULA_OF_ONE(FORMULA_VALUE) FORMULA_OF_TWO(FORMULA_VALUE) };
@@ -376,26 +394,34 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return u + constant * w;
     case FORMULA_SOFTPLUS_DECAY:
         return formula_softplus_decay(u, w);
+    case FORMULA_CLAMPED_GLU:
+        return formula_clamped_glu(u, w, constant);
     }
     return u;
 }
 
 /* ---- experts ---- */
 
-/* Of scores [num_experts] the `chosen` greatest (of equal ones those with the lower ids): ids
- * [chosen], in ascending order, and weights [chosen], e^score over the sum of all, or with
- * `renormalize` of the chosen ones. Sums run in ascending order of ids. Ids are ids whatever the
- * scores are; where these are all NaN, so are the weights. */
-FORMULA void formula_route(const float *scores, int num_experts, int chosen, bool renormalize,
-                           float *ids, float *weights)
+/* What a score counts as in a choice. */
+FORMULA float formula_choice(const float *scores, const float *bias, int i)
 {
-    float greatest = scores[0], all = 0.0f, own = 0.0f;
+    return bias == NULL ? scores[i] : scores[i] + bias[i];
+}
+
+/* Of scores [count], plus bias [count] if there is one, the `chosen` greatest (of equal ones those
+ * with the lower ids): ids [chosen], in ascending order. With `groups` only those count whose group
+ * of `each` has its bit there, of which there are enough. Ids are ids whatever the scores are. */
+FORMULA void formula_choose(const float *scores, const float *bias, int count, uint64_t groups,
+                            int each, int chosen, float *ids)
+{
     for (int i = 0; i < chosen; i++) {
         int best = -1, place = 0, before = 0; /* `before`: how many chosen ones have lower ids */
-        for (int e = 0; e < num_experts; e++) {
+        for (int e = 0; e < count; e++) {
             if (before < i && (int)ids[before] == e) {
                 before++;
-            } else if (best < 0 || scores[e] > scores[best]) {
+            } else if ((each == 0 || (groups >> e / each & 1) != 0) &&
+                       (best < 0 ||
+                        formula_choice(scores, bias, e) > formula_choice(scores, bias, best))) {
                 best = e;
                 place = before;
             }
@@ -404,16 +430,61 @@ FORMULA void formula_route(const float *scores, int num_experts, int chosen, boo
             ids[j] = ids[j - 1];
         ids[place] = (float)best;
     }
+}
+
+/* The groups that count, a bit each: of the greatest sums of their two best. */
+FORMULA uint64_t formula_top_groups(const struct route_rule *rule, const float *scores,
+                                    const float *bias, int num_experts)
+{
+    const int each = num_experts / rule->groups;
+    float sums[ROUTE_MOST_GROUPS], ids[ROUTE_MOST_GROUPS];
+    uint64_t groups = 0;
+    for (int g = 0; g < rule->groups; g++) {
+        const float *own = bias == NULL ? NULL : bias + g * each;
+        formula_choose(scores + g * each, own, each, 0, 0, 2, ids);
+        sums[g] = formula_choice(scores + g * each, own, (int)ids[0]) +
+                  formula_choice(scores + g * each, own, (int)ids[1]);
+    }
+    formula_choose(sums, NULL, rule->groups, 0, 0, rule->top_groups, ids);
+    for (int i = 0; i < rule->top_groups; i++)
+        groups |= (uint64_t)1 << (int)ids[i];
+    return groups;
+}
+
+/* Of a router's scores [num_experts] the `chosen` greatest, with bias if there is one: ids, and
+ * their weights [chosen]: e^score over the sum of all, or sigmoid(score), which scores become; then
+ * what the rule says. Sums run in ascending order of ids. Where scores are all NaN, so are the
+ * weights. */
+FORMULA void formula_route(const struct route_rule *rule, float *scores, const float *bias,
+                           int num_experts, int chosen, float *ids, float *weights)
+{
+    const bool softmax = rule->score == ROUTE_SOFTMAX;
+    float greatest = scores[0], all = 0.0f, own = 0.0f;
+    for (int e = 0; e < num_experts && !softmax; e++)
+        scores[e] = formula_sigmoid(scores[e]);
+    if (rule->groups > 0)
+        formula_choose(scores, bias, num_experts,
+                       formula_top_groups(rule, scores, bias, num_experts),
+                       num_experts / rule->groups, chosen, ids);
+    else
+        formula_choose(scores, bias, num_experts, 0, 0, chosen, ids);
     for (int e = 1; e < num_experts; e++)
         greatest = scores[e] > greatest ? scores[e] : greatest;
-    for (int e = 0; e < num_experts; e++)
+    for (int e = 0; e < num_experts && softmax && !rule->renormalize; e++)
         all = all + formula_exp(scores[e] - greatest);
     for (int i = 0; i < chosen; i++) {
-        weights[i] = formula_exp(scores[(int)ids[i]] - greatest);
+        const float score = scores[(int)ids[i]];
+        weights[i] = softmax ? formula_exp(score - greatest) : score;
         own = own + weights[i];
     }
-    for (int i = 0; i < chosen; i++)
-        weights[i] = weights[i] / (renormalize ? own : all);
+    for (int i = 0; i < chosen; i++) {
+        if (rule->renormalize)
+            weights[i] = weights[i] / (own + rule->least);
+        else if (softmax)
+            weights[i] = weights[i] / all;
+        if (rule->factor != 0.0f)
+            weights[i] = weights[i] * rule->factor;
+    }
 }
 
 /* The sum over i < chosen of weights [i] times element i * stride of x, in order. */

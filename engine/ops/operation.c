@@ -96,7 +96,7 @@ void operation_each_rows(struct operation *operation, operation_visit *each, voi
         visit_matmul(&to, operation);
         break;
     case OPERATION_ROUTE:
-        visit(&to, &operation->route.scores, ACCESS_READS);
+        visit(&to, &operation->route.scores, ACCESS_READS | ACCESS_WRITES);
         visit(&to, &operation->route.choices, ACCESS_WRITES);
         break;
     case OPERATION_COMBINE:

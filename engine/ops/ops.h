@@ -113,13 +113,13 @@ struct ops_norm {
 };
 
 /* What a router chooses for each row (mixture of experts): the ids of `chosen` experts, those of
- * the greatest scores, the lower id of equal ones, in ascending order; and their weights, their
- * parts of softmax(scores), with `renormalize` of the softmax of their scores alone
+ * the greatest scores, the lower id of equal ones, in ascending order; and their weights
  * (formula_route). */
 struct ops_route {
     int num_experts, chosen, num_rows;
-    bool renormalize;
-    struct rows scores;  /* [N, num_experts] */
+    struct route_rule rule;
+    const float *bias;   /* [num_experts], on the device: of choices, not of weights; or NULL */
+    struct rows scores;  /* [N, num_experts]; their sigmoids take their place */
     struct rows choices; /* out: [N, 2 * chosen]: ids, which f32 holds exactly, then weights */
 };
 
@@ -302,6 +302,9 @@ struct ops_segments {
  * [m2][64], key s of the tile in column s, then V [64][dv padded to 16] with zero padding, in
  * little-endian numbers of ops_kv_bytes. Places of a page without a token hold numbers.
  *
+ * With sinks the weights of a head's values are divided by the sum of e^score and e^sink: one more
+ * key, that has no value. Activation softmax alone has sinks, and no long_short window.
+ *
  * With values_in_keys, which full windows alone may have, v is absent and so is V: a key's values
  * are its first dv numbers as they are stored, dv <= m2. The bits are those of an attention that is
  * given the same values as v. */
@@ -315,6 +318,7 @@ struct ops_attention {
     enum position_kind bias;
     bool values_in_keys;
     const struct formula_bias *biases; /* [H], on the device; NULL: no bias */
+    const float *sinks;                /* [H], likewise */
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
     struct rows h;                     /* out: [N, H*dv] */
     size_t offset;
@@ -354,8 +358,8 @@ struct ops_limits {
     int max_value_dim_in_keys; /* of those with values_in_keys: dv; 0: there are none */
     int64_t max_keys;          /* keys that a token of theirs sees; INT64_MAX: all before it */
     int64_t max_input; /* longest row of a matrix product, each head padded to a multiple of 32 */
-    /* of routed products: matrices; those of a row; numbers of x and y for each of these, together;
-     * 0: there are none */
+    /* of routed products: matrices; those of a row; numbers of an x and of its y, together; 0:
+     * there are none */
     int max_experts, max_chosen;
     int64_t max_routed;
 };

@@ -32,7 +32,8 @@ enum weight_format packing_dtype_format(enum dtype dtype)
     static const enum weight_format formats[NUM_DTYPES] = {
         [DTYPE_F32] = WEIGHTS_F32, [DTYPE_F16] = WEIGHTS_F16, [DTYPE_BF16] = WEIGHTS_BF16,
         [DTYPE_Q4_0] = WEIGHTS_Q4, [DTYPE_Q4_1] = WEIGHTS_Q4, [DTYPE_Q5_0] = WEIGHTS_Q6,
-        [DTYPE_Q8_0] = WEIGHTS_Q8, [DTYPE_Q4_K] = WEIGHTS_Q4, [DTYPE_Q6_K] = WEIGHTS_Q6};
+        [DTYPE_Q8_0] = WEIGHTS_Q8, [DTYPE_Q4_K] = WEIGHTS_Q4, [DTYPE_Q6_K] = WEIGHTS_Q6,
+        [DTYPE_MXFP4] = WEIGHTS_Q6};
     return formats[dtype] == WEIGHTS_AUTO ? WEIGHTS_F16 : formats[dtype];
 }
 

@@ -78,7 +78,7 @@ static void limit_matmul(struct ops_limits *limits, const struct operation *oper
         limits->max_input = input;
     if (chosen == 0)
         return;
-    const int64_t numbers = chosen * (weight->cols + weight->rows / weight->heads);
+    const int64_t numbers = weight->cols + weight->rows / weight->heads;
     limits->max_experts = most(limits->max_experts, weight->heads);
     limits->max_chosen = most(limits->max_chosen, chosen);
     if (numbers > limits->max_routed)

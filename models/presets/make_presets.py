@@ -224,6 +224,33 @@ MAMBA = {
 }
 
 
+# Mixtures of experts.
+TINY_LAYERS = ["attention" if i in (5, 15, 25, 35) else "mamba" for i in range(40)]
+LFM2_LAYERS = ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)]
+EXPERTS = {
+    "granite-4.0-h-tiny": dense(
+        "granitemoehybrid", 12, 4, 128, 40, 512, 100352, hidden_size=1536, rms_norm_eps=1e-5,
+        max_position_embeddings=131072, shared_intermediate_size=1024, num_local_experts=64,
+        num_experts_per_tok=6, position_embedding_type="nope", layer_types=TINY_LAYERS,
+        **mamba(48, 64, 128), embedding_multiplier=12, logits_scaling=6, residual_multiplier=0.22,
+        attention_multiplier=0.0078125),
+    "lfm2-8b-a1b": dense(
+        "lfm2_moe", 32, 8, 64, 24, 7168, 65536, hidden_size=2048, norm_eps=1e-5,
+        max_position_embeddings=128000, rope_theta=1000000, conv_L_cache=3, layer_types=LFM2_LAYERS,
+        num_dense_layers=2, moe_intermediate_size=1792, num_experts=32, num_experts_per_tok=4,
+        norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.0),
+    "qwen3.5-35b-a3b": dense(
+        "qwen3_5_moe_text", 16, 2, 256, 40, 512, 248320, hidden_size=2048, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, max_position_embeddings=262144,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000000,
+                         "partial_rotary_factor": 0.25},
+        full_attention_interval=4, linear_num_key_heads=16, linear_num_value_heads=32,
+        linear_key_head_dim=128, linear_value_head_dim=128, linear_conv_kernel_dim=4,
+        moe_intermediate_size=512, shared_expert_intermediate_size=512, num_experts=256,
+        num_experts_per_tok=8),
+}
+
+
 def text(config):
     """A key per line, and a mixer per line."""
     lines = []
@@ -245,7 +272,7 @@ def main():
             wanted[f"{system}-{depth}.json"] = text(native(system, layers))
     for system in IN_SMALL:
         wanted[f"{system}-6x512.json"] = text(native(system, 6, SMALL, SMALL_CONFIG))
-    for name, config in {**DENSE, **MAMBA}.items():
+    for name, config in {**DENSE, **MAMBA, **EXPERTS}.items():
         wanted[f"{name}.json"] = text(config)
     if "--check" not in sys.argv[1:]:
         for name, content in wanted.items():

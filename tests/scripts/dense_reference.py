@@ -90,7 +90,7 @@ def as_modules(tensors):
 
 def build(config, tensors, dtype):
     model = getattr(transformers, config.architectures[0])._from_config(
-        config, dtype=dtype, attn_implementation="eager")
+        config, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
     if config.model_type == "nemotron_h":  # saved under its old name
         tensors = {n.replace("backbone.", "model.", 1): t for n, t in tensors.items()}
     missing, unknown = model.load_state_dict(

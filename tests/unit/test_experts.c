@@ -17,10 +17,19 @@
 
 enum { MOST = 8 };
 
+/* A copy, as scores may become others. */
+static void route(const struct route_rule *rule, const float *scores, const float *bias,
+                  int experts, int chosen, float *ids, float *weights)
+{
+    float own[2 * MOST];
+    memcpy(own, scores, (size_t)experts * sizeof *own);
+    formula_route(rule, own, bias, experts, chosen, ids, weights);
+}
+
 static void expect_choice(const float *scores, int experts, int chosen, const float *expected)
 {
     float ids[MOST], weights[MOST], sum = 0, all = 0, own = 0;
-    formula_route(scores, experts, chosen, false, ids, weights);
+    route(&(struct route_rule){0}, scores, NULL, experts, chosen, ids, weights);
     for (int e = 0; e < experts; e++)
         all += expf(scores[e]);
     for (int i = 0; i < chosen; i++) {
@@ -29,7 +38,7 @@ static void expect_choice(const float *scores, int experts, int chosen, const fl
         own += expf(scores[(int)expected[i]]);
         cr_expect_float_eq(weights[i], expf(scores[(int)expected[i]]) / all, 1e-6);
     }
-    formula_route(scores, experts, chosen, true, ids, weights);
+    route(&(struct route_rule){.renormalize = true}, scores, NULL, experts, chosen, ids, weights);
     for (int i = 0; i < chosen; i++) {
         cr_expect_eq(ids[i], expected[i]);
         cr_expect_float_eq(weights[i], expf(scores[(int)expected[i]]) / own, 1e-6);
@@ -64,12 +73,54 @@ Test(experts, broken_scores_choose_experts_and_show)
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         for (int chosen = 1; chosen <= 4; chosen++) {
             float ids[MOST], weights[MOST];
-            formula_route(broken[i], 4, chosen, chosen % 2 == 0, ids, weights);
+            const struct route_rule rule = {.score = i % 2 == 0 ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
+                                            .renormalize = chosen % 2 == 0,
+                                            .groups = chosen % 2 == 0 ? 2 : 0,
+                                            .top_groups = chosen == 2 ? 1 : 2};
+            route(&rule, broken[i], NULL, 4, chosen, ids, weights);
             for (int j = 0; j < chosen; j++)
                 cr_expect(ids[j] >= 0 && ids[j] < 4 && (j == 0 || ids[j] > ids[j - 1]));
             for (int j = 0; i == 0 && j < chosen; j++)
                 cr_expect(isnan(weights[j]));
         }
+}
+
+static float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+static void expect_routed(const struct route_rule *rule, const float *bias, int chosen,
+                          const float *expected_ids, const float *expected)
+{
+    static const float scores[] = {0.5f, -1, 2, 0.25f, 1, 0, -2, 0.75f};
+    float ids[MOST], weights[MOST];
+    route(rule, scores, bias, 8, chosen, ids, weights);
+    for (int i = 0; i < chosen; i++) {
+        cr_expect_eq(ids[i], expected_ids[i], "%d: got %g", i, (double)ids[i]);
+        cr_expect_float_eq(weights[i], expected[i], 1e-6, "%d: got %g", i, (double)weights[i]);
+    }
+}
+
+Test(experts, sigmoids_weigh_and_a_bias_chooses)
+{
+    const float bias[] = {0, 0.9f, 0, 0, -1, 0, 0, 0};
+    const float b = sigmoid(-1), c = sigmoid(2), d = sigmoid(1);
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID}, NULL, 2, (float[]){2, 4},
+                  (float[]){c, d});
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID}, bias, 2, (float[]){1, 2},
+                  (float[]){b, c});
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID, .renormalize = true, .factor = 2.5f},
+                  bias, 2, (float[]){1, 2}, (float[]){2.5f * b / (b + c), 2.5f * c / (b + c)});
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID, .renormalize = true, .least = 0.5f},
+                  NULL, 2, (float[]){2, 4}, (float[]){c / (c + d + 0.5f), d / (c + d + 0.5f)});
+    /* groups of two: the second one has the greatest sum, then come the third and the first */
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID, .groups = 4, .top_groups = 1}, NULL,
+                  2, (float[]){2, 3}, (float[]){c, sigmoid(0.25f)});
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID, .groups = 4, .top_groups = 2}, NULL,
+                  3, (float[]){2, 3, 4}, (float[]){c, sigmoid(0.25f), d});
+    expect_routed(&(struct route_rule){.score = ROUTE_SIGMOID, .groups = 2, .top_groups = 1}, bias,
+                  2, (float[]){1, 2}, (float[]){b, c});
 }
 
 /* ---- products ---- */
@@ -249,8 +300,8 @@ Test(experts, a_token_costs_what_its_experts_cost)
             cost_of(program, &(struct cost_texts){.generates = true, .tokens = 1, .batch = batch})
                 .weight_bytes;
     cr_expect_float_eq(bytes[0], all - routed / 2, 0.5);
-    cr_expect_float_eq(bytes[1], all, 0.5);
-    cr_expect_float_eq(bytes[2], all, 0.5);
+    cr_expect_float_eq(bytes[1], all - routed / 4, 0.5); /* if they choose at random */
+    cr_expect_float_eq(bytes[2], all - routed / 8, 0.5);
     engine_close(engine);
 }
 

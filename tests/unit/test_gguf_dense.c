@@ -329,8 +329,7 @@ Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
          "are "
          "layers, got an array of I32 of 3"},
         {hybrid, BYTES, "granitehybrid.expert_count", NULL, 8,
-         "x.gguf, as config.json: num_local_experts: expected 0, got 8 (mixtures of experts are "
-         "not supported)"},
+         "x.gguf, as config.json: num_experts_per_tok: expected an integer in [1, 8], got 0"},
         {hybrid, RENAME, "rope.scaling.finetuned", "rope.scaling.finetuneD", 0,
          "x.gguf: granitehybrid.rope.scaling.finetuneD: the family does not know this key"},
         {falcon, RENAME, "blk.1.ffn_norm", "blk.1.ffn_gorm", 0,

@@ -94,7 +94,7 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 
 Test(presets, systems_have_the_papers_shapes)
 {
-    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 7 /* released models */);
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 10 /* released models */);
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
         expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
@@ -355,8 +355,9 @@ Test(presets, an_unknown_one_is_told_all_names)
     struct error err = ERROR_INIT;
     cr_assert(preset_open(&model, "regla", &err) == -1);
     cr_expect(strstr(err.message,
-                     "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, lfm2-350m, mamba2-130m, "
-                     "qwen3-0.6b, qwen3.5-0.8b, smollm2-135m, and, each with "
+                     "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, granite-4.0-h-tiny, "
+                     "lfm2-350m, lfm2-8b-a1b, mamba2-130m, qwen3-0.6b, qwen3.5-0.8b, "
+                     "qwen3.5-35b-a3b, smollm2-135m, and, each with "
                      "-160m or -6l, some with -6x512: alibi, ") != NULL,
               "%s", err.message);
     cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random configurations of mixtures of experts: transformers in float64 against `regla check`.
+
+    python tests/scripts/cross_check_experts.py --out FOLDER --regla build/dev/regla [--count 300] [--seed 1]
+
+As cross_check_dense.py, whose rules hold here; a draw in which a router nearly ties is drawn again.
+"""
+
+import json
+import shutil
+import sys
+
+import make_experts_fixtures as fixtures
+import torch
+import transformers
+from cross_check_dense import TOKENIZER, WORST_F32, choose, expected, random_rope, run, shapes
+from cross_check_mamba import hybrid
+from dense_reference import exact_logprobs, exact_model, read_config, single_logprobs
+from golden_case import TOLERANCE
+
+
+def experts(rng, count="num_experts"):
+    number = rng.choice([2, 3, 4, 8, 12])
+    return {count: number, "num_experts_per_tok": rng.randint(1, min(number, 4))}
+
+
+def qwen3_moe(rng):
+    keys = shapes(rng)
+    layers = keys["num_hidden_layers"]
+    return {**keys, **experts(rng), "moe_intermediate_size": rng.choice([8, 17, 32]),
+            "norm_topk_prob": rng.random() < 0.5, "decoder_sparse_step": rng.choice([1, 1, 2]),
+            "mlp_only_layers": [i for i in range(layers) if rng.random() < 0.2],
+            "attention_bias": rng.random() < 0.3, "rope_parameters": random_rope(rng, True)}
+
+
+def whole_heads(keys):
+    """Of classes without head_dim."""
+    keys["hidden_size"] = keys["num_attention_heads"] * keys.pop("head_dim")
+    return keys
+
+
+def olmoe(rng):
+    return {**whole_heads(shapes(rng)), **experts(rng), "norm_topk_prob": rng.random() < 0.5,
+            "rope_parameters": random_rope(rng, True)}
+
+
+def mixtral(rng):
+    return {**shapes(rng), **experts(rng, "num_local_experts"),
+            "sliding_window": rng.choice([None, 7, 40]), "rope_parameters": random_rope(rng, True)}
+
+
+def linear(rng):
+    keys = shapes(rng)
+    heads = rng.choice([1, 2, 3])
+    kinds = [rng.choice(["linear_attention", "full_attention"]) for _ in range(keys["num_hidden_layers"])]
+    return {**keys, **experts(rng), "moe_intermediate_size": rng.choice([8, 17, 32]),
+            "shared_expert_intermediate_size": rng.choice([4, 19, 32]), "layer_types": kinds,
+            "linear_num_key_heads": heads, "linear_num_value_heads": heads * rng.choice([1, 2, 3]),
+            "linear_key_head_dim": rng.choice([4, 8, 12]), "linear_value_head_dim": rng.choice([4, 8, 20]),
+            "linear_conv_kernel_dim": rng.choice([2, 4]),
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
+                                "partial_rotary_factor": rng.choice([0.5, 1.0])}}
+
+
+def qwen3_5_moe(rng):
+    keys = linear(rng)
+    keys.pop("intermediate_size")
+    return keys
+
+
+def qwen3_next(rng):
+    keys = linear(rng)
+    return {**keys, "norm_topk_prob": rng.random() < 0.5,
+            "mlp_only_layers": [i for i in range(keys["num_hidden_layers"]) if rng.random() < 0.3]}
+
+
+def granitemoehybrid(rng):
+    keys = hybrid(rng)
+    kinds = [rng.choice(["linear_attention", "full_attention"]) for _ in range(keys["num_hidden_layers"])]
+    return {**keys, **experts(rng, "num_local_experts"), "layer_types": kinds,
+            "shared_intermediate_size": rng.choice([12, 31]), "position_embedding_type": "nope",
+            "embedding_multiplier": choose(rng, 12.0, 1.0), "logits_scaling": choose(rng, 8.0, 0.7),
+            "residual_multiplier": choose(rng, 0.22, 1.0),
+            "attention_multiplier": choose(rng, 0.1, 0.3)}
+
+
+def lfm2_moe(rng):
+    keys = whole_heads(shapes(rng))
+    keys["norm_eps"] = keys.pop("rms_norm_eps")
+    layers = keys["num_hidden_layers"]
+    return {**keys, **experts(rng), "moe_intermediate_size": rng.choice([8, 17, 32]),
+            "num_dense_layers": rng.randint(0, layers), "norm_topk_prob": rng.random() < 0.5,
+            "use_expert_bias": rng.random() < 0.7, "routed_scaling_factor": choose(rng, 1.0, 2.5),
+            "conv_bias": rng.random() < 0.3, "conv_L_cache": rng.choice([2, 3, 4]),
+            "layer_types": [rng.choice(["conv", "full_attention"]) for _ in range(layers)],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+
+
+def nemotron_h(rng):
+    keys = hybrid(rng)
+    for ours in ("mamba_d_head", "mamba_expand", "mamba_proj_bias", "rms_norm_eps", "time_step_limit",
+                 "num_hidden_layers"):
+        keys.pop(ours)
+    for theirs, ours in (("mamba_num_heads", "mamba_n_heads"), ("ssm_state_size", "mamba_d_state"),
+                         ("n_groups", "mamba_n_groups"), ("conv_kernel", "mamba_d_conv"),
+                         ("chunk_size", "mamba_chunk_size"), ("use_conv_bias", "mamba_conv_bias")):
+        keys[theirs] = keys.pop(ours)
+    number = rng.choice([4, 6, 8, 12])
+    groups = rng.choice([n for n in range(1, number // 2 + 1) if number % n == 0])
+    top = rng.randint(1, groups)
+    kinds = ["moe", *(rng.choice(["linear_attention", "full_attention", "mlp", "moe"]) for _ in range(2))]
+    return {**keys, "mlp_bias": rng.random() < 0.4, "head_dim": rng.choice([4, 8, 16]),
+            "mamba_head_dim": rng.choice([4, 8, 12]), "time_step_min": 1e-30,
+            "layer_norm_epsilon": choose(rng, 1e-5, 1e-3), "layers_block_type": kinds,
+            "n_routed_experts": number, "n_group": groups, "topk_group": top,
+            "num_experts_per_tok": rng.randint(1, min(4, number // groups * top)),
+            "moe_intermediate_size": rng.choice([8, 17, 32]),
+            "moe_shared_expert_intermediate_size": rng.choice([8, 19]),
+            "moe_latent_size": rng.choice([None, 8, 20]), "norm_topk_prob": rng.random() < 0.6,
+            "routed_scaling_factor": choose(rng, 1.0, 2.5)}
+
+
+def gpt_oss(rng):
+    keys = shapes(rng)
+    kinds = [rng.choice(["sliding_attention", "full_attention"]) for _ in range(keys["num_hidden_layers"])]
+    return {**keys, **experts(rng, "num_local_experts"), "sliding_window": rng.choice([5, 40, 128]),
+            "layer_types": kinds, "swiglu_limit": choose(rng, 7.0, 0.3),
+            "rope_parameters": {**fixtures.YARN, "truncate": rng.random() < 0.3}}
+
+
+FAMILIES = {"Qwen3Moe": qwen3_moe, "Olmoe": olmoe, "Mixtral": mixtral, "Qwen3_5Moe": qwen3_5_moe,
+            "Qwen3Next": qwen3_next, "GraniteMoeHybrid": granitemoehybrid, "Lfm2Moe": lfm2_moe,
+            "NemotronH": nemotron_h, "GptOss": gpt_oss}
+
+
+def save(folder, family, rng):
+    model = fixtures.model_of(family, FAMILIES[family](rng))
+    fixtures.fill(model, family, rng.randrange(1 << 30), rng.choice([0.6, 1.0]))
+    model.to(rng.choice([torch.float32, torch.bfloat16])).save_pretrained(folder)
+    shutil.copy(TOKENIZER, folder / "tokenizer.json")
+    return {name: tensor.float() for name, tensor in model.state_dict().items()}
+
+
+def write_case(folder, family, rng, save_case):
+    """Returns whether the case is well conditioned, its routers included."""
+    shutil.rmtree(folder, ignore_errors=True)
+    tensors = save_case(folder, family, rng)
+    config = read_config(folder)
+    prompt = [rng.randrange(config.vocab_size) for _ in range(rng.choice([1, 2, 40, 65, 100]))]
+    model = exact_model(config, tensors)
+    error = (single_logprobs(config, tensors, prompt) - exact_logprobs(model, prompt)).abs().max()
+    if not error < WORST_F32:
+        return False
+    case = expected(model, prompt, max(TOLERANCE, 20 * float(error)))
+    if fixtures.nearest(model, prompt + case["greedy"]) < fixtures.NEAREST:
+        return False
+    (folder / "expected.json").write_text(json.dumps(case))
+    return True
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    sys.exit(run(__doc__, FAMILIES, save, write_case))
