@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/device.h"
+#include "engine/cpu/tasks.h"
 
 /* Of a number of a key or value, in multiply-adds of a product: it becomes f32, has its part in
  * softmax. */

@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cpu/device.h"
+#include "engine/cpu/tasks.h"
 #include "engine/cpu/weights.h"
 #include "engine/ops/sampler.h"
 
@@ -153,22 +154,6 @@ static void cpu_table_free(struct backend *backend, struct table *table)
 }
 
 /* ---- the step ---- */
-
-void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements)
-{
-    if (elements < backend->share_elements)
-        for (int i = 0; i < tasks; i++)
-            task(job, i, 0);
-    else
-        threads_run(backend->threads, task, job, tasks);
-}
-
-void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
-               int heads, int64_t elements)
-{
-    struct head_job job = {backend, arguments, heads};
-    tasks_run(backend, task, &job, items * heads, elements);
-}
 
 static void cpu_begin(struct backend *backend, const struct batch *batch)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/device.h"
+#include "engine/cpu/tasks.h"
 
 /* Channels of a task: some rows of them and of the weights fit the first cache. Whole lines where a
  * row has a multiple of 16, so that no two tasks write one. */

@@ -51,21 +51,6 @@ const char *instruction_set_unit_name(const struct kernels *, enum unit);
 /* tiles_check.c: whether both give the same bits in products with bf16, f16 and q8. */
 bool tiles_agree(const struct kernels *, const struct kernels *);
 
-/* Each task is one text (or group of queries), task / heads, and one head, task % heads. */
-struct head_job {
-    struct backend *backend;
-    const void *arguments;
-    int heads;
-};
-
-/* Runs tasks [0, tasks), on several threads if the operation has enough elements. */
-void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements);
-
-/* Runs items * heads tasks, whose context is a struct head_job. elements: of all tasks together, to
- * decide whether sharing pays. */
-void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
-               int heads, int64_t elements);
-
 /* A kernel over rows [first, end), with arguments of any type. */
 typedef void rows_kernel(struct backend *backend, const void *arguments, int first, int end);
 

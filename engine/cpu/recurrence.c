@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/device.h"
+#include "engine/cpu/tasks.h"
 
 #include <string.h>
 

@@ -146,7 +146,7 @@ void *device_scratch(struct backend *backend, size_t bytes);
 void arrival_launch(struct backend *backend);
 
 extern "C" {
-/* The launchers of the operations: elementwise.cu, product.cu, experts.cu, conv.cu, recurrence.cu,
+/* The launchers of the operations: elementwise.cu, matmul.cu, experts.cu, conv.cu, recurrence.cu,
  * attention.cu */
 #define CUDA_OPERATION(kind, name, profile, rows) \
     void cuda_##name(struct backend *, const struct ops_##name *);
@@ -159,7 +159,7 @@ size_t cuda_weight_bytes(const struct weight *, enum weight_format);
 int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
 void cuda_table_free(struct backend *, struct table *);
 void weights_close(struct backend *); /* after all weights are freed */
-/* product.cu. Whether a product does its norm itself; otherwise cuda_norm must come first: */
+/* matmul.cu. Whether a product does its norm itself; otherwise cuda_norm must come first: */
 bool product_norms(const struct backend *, const struct ops_matmul *);
 size_t product_scratch(const struct backend *);
 /* experts.cu */

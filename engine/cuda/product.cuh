@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernels of matrix products share: arguments, fragments of weights and of x, and the end
- * of a sum. The choice of the kernel (product.cu) never changes the bits of a product. */
+ * of a sum. The choice of the kernel (matmul.cu) never changes the bits of a product. */
 #ifndef ENGINE_CUDA_PRODUCT_CUH
 #define ENGINE_CUDA_PRODUCT_CUH
 
