@@ -58,7 +58,7 @@ typedef void rows_kernel(struct backend *backend, const void *arguments, int fir
 void rows_run(struct backend *backend, rows_kernel *kernel, const void *arguments, int num_rows,
               int64_t width);
 
-/* The operations: rows.c, product.c, experts.c, conv.c, recurrence.c, attention.c */
+/* The operations: rows.c, matmul.c, experts.c, conv.c, recurrence.c, attention.c */
 #define CPU_OPERATION(kind, name, profile, rows) \
     void cpu_##name(struct backend *, const struct ops_##name *);
 OPERATIONS(CPU_OPERATION)
@@ -68,6 +68,8 @@ OPERATIONS(CPU_OPERATION)
  * tasks for each thread where there are so many. */
 int64_t product_task_panels(enum weight_format format, int64_t panels, int64_t panel_bytes,
                             int num_rows, int threads);
+/* The product with one matrix of each head. */
+void product_multiply(struct backend *, const struct ops_matmul *);
 /* How many rows of x are arranged together, for products with the weight. */
 int product_arranged_rows(const struct backend *, const struct weight *);
 /* experts.c */

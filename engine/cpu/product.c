@@ -140,9 +140,10 @@ static void activate(struct backend *backend, const struct ops_matmul *a, int he
                           0, 1);
 }
 
-static void multiply(struct backend *backend, const struct ops_matmul *a, int heads)
+void product_multiply(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
+    const int heads = weight->heads;
     int64_t group = panels_of_task(backend, weight, heads, a->num_rows);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
@@ -165,14 +166,4 @@ static void multiply(struct backend *backend, const struct ops_matmul *a, int he
         threads_run(backend->threads, product_task, &job, tasks);
     if (job.activate_after)
         activate(backend, a, heads);
-}
-
-void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
-{
-    if (backend->observer != NULL)
-        backend->observer->multiplied(backend->observer->context, a);
-    if (a->chosen > 0)
-        routing_multiply(backend, a);
-    else
-        multiply(backend, a, a->weight->heads);
 }
