@@ -7,6 +7,7 @@
  * A row's sums do not depend on the rows beside it, so no bit depends on who else chose the expert.
  */
 #include "engine/cpu/device.h"
+#include "engine/cpu/tasks.h"
 
 #include <assert.h>
 #include <stdlib.h>
