@@ -151,7 +151,7 @@ static void route_and_combine(const struct bench_device *device, int experts, in
                   &(struct ops_route){.num_experts = experts,
                                       .chosen = CHOSEN,
                                       .num_rows = rows,
-                                      .renormalize = accumulates,
+                                      .rule = {.renormalize = accumulates},
                                       .scores = {of_scores, experts},
                                       .choices = {of_out, 2 * CHOSEN}});
     perform_combine(device->ops, device->backend,

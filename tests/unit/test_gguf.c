@@ -193,11 +193,11 @@ Test(gguf, damages)
         {TYPE, 4, 10,
          "f: tensor \"t\": type Q2_K is not supported (known: F32, F16, BF16, F64, Q8_0, Q4_0, "
          "Q4_1, "
-         "Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, I8, I16, I32, I64)"},
+         "Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4, I8, I16, I32, I64)"},
         {TYPE, 4, 4,
          "f: tensor \"t\": unknown type 4 (known: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, "
          "Q5_1, "
-         "Q4_K, Q5_K, Q6_K, I8, I16, I32, I64)"},
+         "Q4_K, Q5_K, Q6_K, MXFP4, I8, I16, I32, I64)"},
         {TYPE, 4, 2,
          "f: tensor \"t\": expected rows of a multiple of 32 numbers for Q4_0, got shape [2, 4]"},
         {OFFSET, 8, 32,

@@ -199,7 +199,7 @@ static bool is_read(const char *key, const char *architecture, const struct gguf
         return gguf_row_find(key, architecture)->rule == GGUF_READ;
     const char *below = key + length + 1;
     return strcmp(architecture, "llama") == 0
-               ? is_read_by(&gguf_dense_paired, below)
+               ? is_read_by(&gguf_dense_paired, below) || strcmp(below, "expert_count") == 0
                : strcmp(below, "context_length") == 0 || strcmp(below, "vocab_size") == 0 ||
                      strcmp(below, "feed_forward_length") == 0 ||
                      strcmp(below, "attention.head_count") == 0;

@@ -419,6 +419,9 @@ static void check_exact(const char *set)
     for (int i = 0; golden_case(i, path, name); i++) {
         struct engine_info info, other;
         int count;
+        if (strcmp(name, "experts_gpt_oss_mxfp4") == 0)
+            continue; /* its experts are in another format than its other matrices: auto keeps both
+                       */
         float *as_is = logits_of(path, set, WEIGHTS_AUTO, &count, &info);
         static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
                                                      WEIGHTS_Q8,  WEIGHTS_Q6,   WEIGHTS_Q4};
