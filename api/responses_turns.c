@@ -186,8 +186,13 @@ int responses_turns_object(const char *turns, size_t length, const char **object
         return -1;
     memcpy(head, text.bytes, text.length < MOST_HEAD ? text.length : MOST_HEAD);
     if (sscanf(head, "{\"bytes\":%zu,\"events\":%" SCNd64 ",\"response\":%n", object_length, events,
-               &used) != 2 ||
-        used == 0 || *object_length > text.length - (size_t)used)
+               &used) != 2) { /* kept by a server that noted no events */
+        *events = 0;
+        used = 0;
+        if (sscanf(head, "{\"bytes\":%zu,\"response\":%n", object_length, &used) != 1)
+            return damaged(err);
+    }
+    if (used == 0 || *object_length > text.length - (size_t)used)
         return damaged(err);
     *object = text.bytes + used;
     return 0;

@@ -131,13 +131,14 @@ static int bind_stack(const struct blocks_mlp *place, const char *prefix, const 
     char full[WEIGHT_NAME_SIZE];
     int result;
     below(full, prefix, name);
-    if (!place->names->alternates || weights_has_weight(place->weights, full))
+    const bool halves = !place->names->alternates || weights_has_weight(place->weights, full);
+    if (halves)
         result = weights_stack(place->weights, full, shape, stack, err);
     else if (weights_has_blocks(place->weights, full))
         result = weights_stack_mxfp4(place->weights, full, shape, turns, stack, err);
     else
         result = weights_stack_turned(place->weights, full, shape, turns, stack, err);
-    return result == 0 ? bind_stack_bias(place, full, shape, turns, stack, err) : -1;
+    return result == 0 ? bind_stack_bias(place, full, shape, turns && !halves, stack, err) : -1;
 }
 
 static int bind_stacks(const struct blocks_mlp *place, const char *prefix,
@@ -148,7 +149,8 @@ static int bind_stacks(const struct blocks_mlp *place, const char *prefix,
     const size_t gates = offsetof(struct mlp, gate_proj), ups = offsetof(struct mlp, up_proj);
     struct matrix stack;
     char name[WEIGHT_NAME_SIZE];
-    if (weights_has_stack(place->weights, below(name, prefix, both_name(names)))) {
+    if (names->mlp == BLOCK_MLP_GATED &&
+        weights_has_stack(place->weights, below(name, prefix, both_name(names)))) {
         if (bind_stack(place, prefix, both_name(names), 2 * inner, cols, true, mlp, &stack, err) !=
             0)
             return -1;

@@ -81,9 +81,9 @@ static int parse_rest(struct config *config, const struct fields *root, struct e
         dense_parse(&dense, config, root, &gpt_oss, NULL, err) != 0 ||
         fields_double(root, "swiglu_limit", FIELD_NOT_NULL, 1e-6, 1e6, &limit, err) != 0)
         return -1;
-    if ((fields_has(root, "rope_parameters") || fields_has(root, "rope_scaling") ||
-         fields_has(root, "rope_theta")) &&
-        dense_rope(&rope, config, root, &gpt_oss, err) != 0)
+    const bool given = fields_has(root, "rope_parameters") || fields_has(root, "rope_scaling");
+    if (given ? dense_rope(&rope, config, root, &gpt_oss, err) != 0
+              : fields_double(root, "rope_theta", FIELD_NOT_NULL, 1, 1e12, &rope.base, err) != 0)
         return -1;
     if (config->hidden_act != ACT_SILU)
         return error_set(err, ERROR_UNSUPPORTED,

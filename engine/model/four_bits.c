@@ -73,7 +73,7 @@ int four_bits_take(struct tensors *beside, const struct tensor *tensor, struct m
     if (!blocks || is_owner(blocks))
         return 0;
     const bool plain = dtype_block(matrix->dtype) == 1;
-    if (!plain || blocks->dtype != (enum tensor_dtype)DTYPE_Q4_1 ||
+    if (!plain || tensor->rank != 2 || blocks->dtype != (enum tensor_dtype)DTYPE_Q4_1 ||
         blocks->shape[0] != tensor->shape[0] || blocks->shape[1] != tensor->shape[1])
         return error_set(
             err, ERROR_INVALID,

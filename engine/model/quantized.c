@@ -122,7 +122,8 @@ static int8_t quant_of_mxfp4(const unsigned char *block, int i)
 
 static void mxfp4(const unsigned char *block, int group, float *out)
 {
-    const float scale = ldexpf(1, block[0] - 128);
+    /* Of a block that quantized_finite refuses no number is finite: inf * 0 is NaN. */
+    const float scale = block[0] > 252 ? INFINITY : ldexpf(1, block[0] - 128);
     (void)group;
     for (int i = 0; i < GROUP; i++)
         out[i] = scale * (float)quant_of_mxfp4(block, i);

@@ -7,7 +7,7 @@
  *   Q4_1  d q + m      q in 0..15           Q5_1  d q + m      q in 0..31
  *   Q4_K  (d s) q - m t, Q5_K likewise: s and t, in 0..63, belong to 32 of the 256 numbers
  *   Q6_K  (d s) (q - 32): s, in -128..127, belongs to 16 of the 256 numbers
- *   MXFP4 2^(e - 128) q   q in 0, 1, 2, 3, 4, 6, 8, 12 and their negatives; e in 0..254, a byte
+ *   MXFP4 2^(e - 128) q   q in 0, 1, 2, 3, 4, 6, 8, 12 and their negatives; e in 0..252, a byte
  *
  * Each operation rounds to f32, in this order, so the numbers are those of llama.cpp and of the
  * Python package gguf, to the bit. */

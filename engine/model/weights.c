@@ -319,7 +319,7 @@ int weights_check_finite_part(const struct tensor *tensor, size_t first, size_t 
         size_t left = end - first, here = left < BLOCK ? left : BLOCK, i = first;
         if (are_finite(tensor, first, here))
             continue;
-        while (isfinite(conversion_value(tensor, i)))
+        while (i + 1 < first + here && isfinite(conversion_value(tensor, i)))
             i++;
         return error_set(err, ERROR_INVALID,
                          "%s: tensor \"%s\": expected finite numbers, got %f at element %zu",

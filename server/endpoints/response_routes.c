@@ -108,7 +108,7 @@ static int read_after(struct kept_task *task, const char *text, struct api_error
     errno = 0;
     long long after = text && *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
     task->after = after;
-    if (!text || (end && !*end && errno == 0))
+    if (!text || (end && !*end && errno == 0 && after < INT64_MAX))
         return 0;
     return api_error_set(err, API_INVALID_VALUE, "starting_after",
                          "starting_after: expected the number of an event, got \"%.40s\"", text);

@@ -148,8 +148,9 @@ static void run_tokenize(struct task *task)
 
 static void run_behind(struct task *task)
 {
-    const struct completion_limits limits = limits_of(task);
+    struct completion_limits limits = task->service->limits;
     struct text_task *text = of_task(task);
+    limits.warnings = &task->warnings; /* those of the first reading stay */
     if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
         responses_count_behind(&text->wanted, text->turns, text->turns_length, &limits,
                                &task->error) == 0)

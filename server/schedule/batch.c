@@ -304,7 +304,9 @@ static void make_plan(struct batch *batch, struct step *step)
     }
     for (size_t i = 0; i < batch->num_aside; i++)
         stop_for(batch, batch->aside[i]);
-    const bool alone = batch->num_running == 1 && batch->rows[0].prefill > 0;
+    /* Who waits is bound to a session or prepared between steps: short ones let it in. */
+    const bool waited = atomic_load(&batch->service->metrics.waiting) > 0;
+    const bool alone = !waited && batch->num_running == 1 && batch->rows[0].prefill > 0;
     if (!alone && batch->num_running > 0)
         batch->shared_s = now;
     const struct plan_time time = pace_plan(&batch->pace, now - batch->shared_s);

@@ -333,11 +333,18 @@ def test_what_had_no_stream_is_told_as_one(chat_server):
         assert deltas == list(range(len(response["output"])))
 
 
+def test_a_count_behind_a_response_warns(chat_server):
+    first = said(chat_server, **TURN)
+    for more in ({}, {"previous_response_id": first["id"]}):
+        assert "tempertaure" in json.dumps(counted(chat_server, input="b", tempertaure=1, **more)["warnings"])
+
+
 def test_bad_queries(chat_server):
     response = said(chat_server, **TURN)
     for query in ({"starting_after": 3}, {"stream": "false", "starting_after": 3}, {"stream": "yes"},
                   {"stream": "true", "starting_after": -1}, {"stream": "true", "starting_after": "x"},
-                  {"stream": "true", "starting_after": ""}, {"stream": "true", "starting_after": "9" * 30}):
+                  {"stream": "true", "starting_after": ""}, {"stream": "true", "starting_after": "9" * 30},
+                  {"stream": "true", "starting_after": 2**63 - 1}):
         reply = chat_server.get(path(response), params=query)
         wrong = "stream" if query.get("stream") == "yes" else "starting_after"
         check_error(reply, 400, "invalid_value", wrong)

@@ -552,3 +552,17 @@ Test(gguf, split_files_must_fit_together)
     snprintf(command, sizeof command, "rm -r %s", directory);
     cr_expect_eq(system(command), 0);
 }
+
+/* So that who looks for the first number that is not finite finds it in the block. */
+Test(gguf, a_block_of_mxfp4_is_finite_as_a_whole_or_not_at_all)
+{
+    for (int exponent = 0; exponent < 256; exponent++) {
+        unsigned char block[17] = {(unsigned char)exponent, 0x00, 0x01, 0x7f};
+        float numbers[32];
+        const bool finite = quantized_finite(DTYPE_MXFP4, block, 0, 32);
+        quantized_numbers(DTYPE_MXFP4, block, 0, 32, numbers);
+        cr_expect(finite == (exponent <= 252), "exponent %d", exponent);
+        for (int i = 0; i < 32; i++)
+            cr_expect(!!isfinite(numbers[i]) == finite, "exponent %d, number %d", exponent, i);
+    }
+}
