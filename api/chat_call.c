@@ -33,6 +33,18 @@ void chat_scan_clear(struct chat_scan *scan)
     *scan = (struct chat_scan){0};
 }
 
+int chat_scan_name(struct chat_scan *scan, const char *name, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (copy) {
+        memcpy(copy, name, length);
+        copy[length] = '\0';
+    }
+    free(scan->name);
+    scan->name = copy;
+    return copy ? 0 : -1;
+}
+
 enum chat_match chat_calls_match(const char *body, size_t length, size_t at, const char *word)
 {
     size_t wanted = strlen(word), there = length - at < wanted ? length - at : wanted;

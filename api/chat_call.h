@@ -77,6 +77,8 @@ struct chat_scan {
     char quote;           /* Python: of the string; 0: none */
 };
 void chat_scan_clear(struct chat_scan *scan);
+/* Copies the name of the call, whose text ends nowhere. -1: no memory. */
+int chat_scan_name(struct chat_scan *scan, const char *name, size_t length);
 
 /* What a body is read as. */
 struct chat_reading {

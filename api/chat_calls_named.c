@@ -118,7 +118,7 @@ static enum chat_scan_result begin(struct chat_scan *scan, const struct chat_rea
     scan->at = head->end;
     if (!known)
         return CHAT_SCAN_CALL;
-    scan->name = strndup(name, length);
+    chat_scan_name(scan, name, length);
     scan->telling = CHAT_TELLING_PARTS;
     scan->open = scan->inside = true;
     scan->told = head->end;

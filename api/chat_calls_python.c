@@ -253,9 +253,7 @@ static enum chat_scan_result begin_call(struct chat_scan *scan, const struct cha
     bool whole = scan->telling == CHAT_TELLING_WHOLE;
     if (whole && !ends_itself(reading))
         return CHAT_SCAN_OPEN;
-    free(scan->name);
-    scan->name = strndup(text, size);
-    if (!scan->name)
+    if (chat_scan_name(scan, text, size))
         return CHAT_SCAN_NO_MEMORY;
     scan->told = scan->value = scan->word = r.at;
     scan->num_told = 0;
