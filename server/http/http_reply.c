@@ -69,13 +69,14 @@ static void queue(struct http_request *request, int status, struct MHD_Response 
 
 static struct MHD_Response *buffered(struct strbuf *body)
 {
-    struct MHD_Response *response = NULL;
-    if (body->failed)
-        strbuf_clear(body);
-    else if (body->length == 0)
-        response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
-    else
-        response = MHD_create_response_from_buffer(body->length, body->data, MHD_RESPMEM_MUST_FREE);
+    const bool failed = body->failed, empty = body->length == 0;
+    if (failed || empty)
+        strbuf_clear(body); /* it may have room */
+    if (failed)
+        return NULL;
+    struct MHD_Response *response =
+        empty ? MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT)
+              : MHD_create_response_from_buffer(body->length, body->data, MHD_RESPMEM_MUST_FREE);
     if (response)
         *body = (struct strbuf){0};
     return response;
