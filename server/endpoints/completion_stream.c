@@ -148,8 +148,9 @@ static void make_last_frames(struct completion_stream *stream, struct completion
     struct job *job = &completion->job;
     struct reply_head head = job_reply_head(job);
     head.ended = job->run.texts_ended;
+    /* Not those of the last frame: of a text cut short, tokens may have told nothing. */
     struct reply_usage usage =
-        job_reply_usage(job, stream->generated, reasoning_tokens(stream, job));
+        job_reply_usage(job, job->run.generated, reasoning_tokens(stream, job));
     struct reply_timings timings = job_reply_timings(job);
     struct session_card session;
     bool failed = job->task.error.code != API_OK;
