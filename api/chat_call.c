@@ -3,7 +3,7 @@
 
 #include "api/request.h"
 #include "api/strbuf.h"
-#include "engine/text/buffer.h"
+#include "lib/text/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>

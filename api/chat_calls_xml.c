@@ -4,7 +4,7 @@
 #include "api/chat_values.h"
 #include "api/request.h"
 #include "api/strbuf.h"
-#include "engine/text/buffer.h"
+#include "lib/text/buffer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 
 #include "api/chat_types.h"
 #include "api/request.h"
-#include "engine/base/fields.h"
-#include "engine/grammar/schema.h"
+#include "lib/base/fields.h"
+#include "lib/grammar/schema.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a chat demands of its reply: calls of tools (tool_choice), or what another field constrains,
- * behind reasoning. Both become one constraint (engine/grammar/reply.h). */
+ * behind reasoning. Both become one constraint (lib/grammar/reply.h). */
 #ifndef API_CHAT_DEMAND_H
 #define API_CHAT_DEMAND_H
 

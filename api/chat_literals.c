@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_literals.h"
 
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "api/chat_arguments.h"
 #include "api/request.h"
 #include "api/strbuf.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <inttypes.h>
 #include <stdio.h>

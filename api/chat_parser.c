@@ -2,7 +2,7 @@
 #include "api/chat_parser.h"
 
 #include "api/chat_calls.h"
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "api/chat_call.h"
 #include "api/chat_ids.h"
-#include "engine/jinja/chat_template.h"
+#include "lib/jinja/chat_template.h"
 
 enum { CHAT_MARKER_SIZE = 48, CHAT_MOST_CALL_TOKENS = 8 };
 

@@ -11,7 +11,7 @@
 #define API_CHAT_TURNS_H
 
 #include "api/errors.h"
-#include "engine/text/buffer.h"
+#include "lib/text/buffer.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #include "api/chat_types.h"
 
 #include "api/request.h"
-#include "engine/grammar/schema_pointer.h"
+#include "lib/grammar/schema_pointer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "api/request.h"
 #include "api/sessions.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>

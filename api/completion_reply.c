@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/completion_reply.h"
 
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "api/sessions.h"
 #include "api/strbuf.h"
 #include "engine/ops/sampler.h"
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

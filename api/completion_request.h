@@ -6,7 +6,7 @@
 #include "api/constraint.h"
 #include "engine/model/author_sampling.h"
 #include "engine/ops/sampler.h"
-#include "engine/text/buffer.h"
+#include "lib/text/buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

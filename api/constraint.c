@@ -2,7 +2,7 @@
 #include "api/constraint.h"
 
 #include "api/request.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a request says about the form of its text: response_format, vLLM's structured_outputs and
  * guided_*, SGLang's regex, ebnf and json_schema, llama.cpp's grammar and json_schema (api.md). All
- * of them come to a kind of grammar and its specification (engine/grammar/grammar.h). */
+ * of them come to a kind of grammar and its specification (lib/grammar/grammar.h). */
 #ifndef API_CONSTRAINT_H
 #define API_CONSTRAINT_H
 
 #include "api/errors.h"
-#include "engine/grammar/grammar.h"
+#include "lib/grammar/grammar.h"
 
 #include <jansson.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #define API_ERRORS_H
 
 #include "api/strbuf.h"
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 

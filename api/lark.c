@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/lark.h"
 
-#include "engine/grammar/regex_tree.h"
+#include "lib/grammar/regex_tree.h"
 
 #include <ctype.h>
 #include <stdbool.h>

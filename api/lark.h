@@ -9,8 +9,8 @@
 #define API_LARK_H
 
 #include "api/strbuf.h"
-#include "engine/base/error.h"
-#include "engine/grammar/work.h"
+#include "lib/base/error.h"
+#include "lib/grammar/work.h"
 
 #include <stddef.h>
 

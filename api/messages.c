@@ -6,7 +6,7 @@
 #include "api/parameters.h"
 #include "api/request.h"
 #include "api/translation.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <string.h>
 

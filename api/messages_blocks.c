@@ -5,7 +5,7 @@
 #include "api/messages_tools.h"
 #include "api/request.h"
 #include "api/sealed_thought.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdlib.h>
 #include <string.h>

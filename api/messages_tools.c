@@ -4,7 +4,7 @@
 #include "api/chat_rules.h"
 #include "api/function_list.h"
 #include "api/request.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "api/parameters.h"
 
 #include "api/request.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/reply_warnings.h"
 
-#include "engine/base/warnings.h"
+#include "lib/base/warnings.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -29,7 +29,7 @@ struct reply_warnings {     /* zero-initialise */
 void reply_warnings_clear(struct reply_warnings *warnings);
 
 /* One sentence: the field, what is there, what is made of it. Hostile bytes are replaced, and what
- * is too much is cut (engine/base/warnings.h). NULL: nobody is to be warned. Without memory for its
+ * is too much is cut (lib/base/warnings.h). NULL: nobody is to be warned. Without memory for its
  * text a warning is only counted. */
 void reply_warnings_add(struct reply_warnings *warnings, enum warning_kind kind, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));

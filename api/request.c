@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/request.h"
 
-#include "engine/base/fields.h"
-#include "engine/text/unicode.h"
+#include "lib/base/fields.h"
+#include "lib/text/unicode.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -9,7 +9,7 @@
 #include "api/responses_tools.h"
 #include "api/responses_turns.h"
 #include "api/sessions.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdlib.h>
 #include <string.h>

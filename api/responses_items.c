@@ -6,7 +6,7 @@
 #include "api/request.h"
 #include "api/responses_tools.h"
 #include "api/sealed_thought.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "api/lark.h"
 #include "api/request.h"
 #include "api/strbuf.h"
-#include "engine/base/fields.h"
-#include "engine/grammar/regex.h"
+#include "lib/base/fields.h"
+#include "lib/grammar/regex.h"
 
 #include <string.h>
 

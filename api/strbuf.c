@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/strbuf.h"
 
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "api/completion.h"
 #include "api/strbuf.h"
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 
 struct tokenize_request {
     char *prompt;           /* [length], and a NUL after it; may contain NULs */

@@ -4,7 +4,7 @@
 #include "api/chat.h"
 #include "api/reply_warnings.h"
 #include "api/request.h"
-#include "engine/jinja/chat_template.h"
+#include "lib/jinja/chat_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 #ifndef BENCH_BENCH_PLAN_H
 #define BENCH_BENCH_PLAN_H
 
-#include "engine/base/error.h"
 #include "engine/cost.h"
 #include "engine/ops/formats.h"
+#include "lib/base/error.h"
 
 /* The lists as typed. None is NULL. */
 struct bench_lists {

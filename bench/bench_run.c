@@ -3,8 +3,8 @@
 
 #include "bench/bench_text.h"
 #include "bench/statistics.h"
-#include "engine/base/clock.h"
 #include "engine/model/model.h"
+#include "lib/base/clock.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,8 +2,8 @@
 #include "bench/bench_text.h"
 
 #include "bench/greedy.h"
-#include "engine/base/clock.h"
 #include "engine/engine.h"
+#include "lib/base/clock.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 
 #include "bench/statistics.h"
 #include "engine/ops/logits.h"
-#include "engine/text/buffer.h"
+#include "lib/text/buffer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef BENCH_DIVERGENCE_H
 #define BENCH_DIVERGENCE_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

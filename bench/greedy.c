@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/greedy.h"
 
-#include "engine/base/clock.h"
 #include "engine/ops/sampler.h"
+#include "lib/base/clock.h"
 
 #include <stdlib.h>
 

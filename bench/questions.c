@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/questions.h"
 
-#include "engine/base/fields.h"
-#include "engine/base/file.h"
-#include "engine/text/buffer.h"
-#include "engine/text/unicode.h"
+#include "lib/base/fields.h"
+#include "lib/base/file.h"
+#include "lib/text/buffer.h"
+#include "lib/text/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef BENCH_QUESTIONS_H
 #define BENCH_QUESTIONS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <jansson.h>
 #include <stdbool.h>

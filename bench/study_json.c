@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/study.h"
 
-#include "engine/base/file.h"
+#include "lib/base/file.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -2,7 +2,7 @@
 #include "bench/study.h"
 
 #include "bench/greedy.h"
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <fcntl.h>
 #include <malloc.h>

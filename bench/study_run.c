@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/study.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

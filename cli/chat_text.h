@@ -4,7 +4,7 @@
 #define CLI_CHAT_TEXT_H
 
 #include "api/chat.h"
-#include "engine/jinja/chat_template.h"
+#include "lib/jinja/chat_template.h"
 
 /* fields: of a request, with `messages`. content_tokens: what they spell may be special tokens.
  * said: those that the model has written in them; NULL: none. The caller frees prompt->text and

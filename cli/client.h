@@ -4,7 +4,7 @@
 #ifndef CLI_CLIENT_H
 #define CLI_CLIENT_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,9 +5,9 @@
 #include "cli/chat_text.h"
 #include "cli/command_model.h"
 #include "cli/generation.h"
-#include "engine/base/clock.h"
-#include "engine/jinja/chat_template.h"
 #include "engine/model/model.h"
+#include "lib/base/clock.h"
+#include "lib/jinja/chat_template.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,11 +4,11 @@
 
 #include "cli/command_model.h"
 #include "cli/generation.h"
-#include "engine/base/clock.h"
-#include "engine/base/fields.h"
-#include "engine/base/file.h"
-#include "engine/grammar/grammar_text.h"
 #include "engine/model/model.h"
+#include "lib/base/clock.h"
+#include "lib/base/fields.h"
+#include "lib/base/file.h"
+#include "lib/grammar/grammar_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

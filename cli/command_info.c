@@ -5,11 +5,11 @@
 #include "cli/command_model.h"
 #include "cli/info_layers.h"
 #include "cli/info_program.h"
-#include "engine/base/clock.h"
-#include "engine/base/size_text.h"
 #include "engine/cost.h"
 #include "engine/model/four_bits.h"
 #include "engine/model/preset.h"
+#include "lib/base/clock.h"
+#include "lib/base/size_text.h"
 
 #include <inttypes.h>
 #include <jansson.h>

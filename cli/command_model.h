@@ -6,8 +6,8 @@
 
 #include "cli/options.h"
 #include "engine/engine.h"
-#include "engine/jinja/chat_template.h"
-#include "engine/text/tokenizer.h"
+#include "lib/jinja/chat_template.h"
+#include "lib/text/tokenizer.h"
 
 struct model;
 

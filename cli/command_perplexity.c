@@ -3,9 +3,9 @@
 #include "cli/command.h"
 
 #include "cli/scoring.h"
-#include "engine/base/clock.h"
 #include "engine/model/model.h"
-#include "engine/text/unicode.h"
+#include "lib/base/clock.h"
+#include "lib/text/unicode.h"
 
 #include <inttypes.h>
 #include <jansson.h>

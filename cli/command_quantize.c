@@ -4,11 +4,11 @@
 
 #include "cli/command_model.h"
 #include "cli/documents.h"
-#include "engine/base/clock.h"
-#include "engine/base/size_text.h"
 #include "engine/model/four_bits.h"
 #include "engine/quantize/checkpoint.h"
 #include "engine/quantize/quantizer.h"
+#include "lib/base/clock.h"
+#include "lib/base/size_text.h"
 
 #include <inttypes.h>
 #include <signal.h>

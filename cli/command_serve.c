@@ -4,10 +4,10 @@
 
 #include "cli/command_model.h"
 #include "cli/sessions_server.h"
-#include "engine/base/clock.h"
-#include "engine/jinja/chat_template.h"
 #include "engine/model/author_sampling.h"
 #include "engine/model/model.h"
+#include "lib/base/clock.h"
+#include "lib/jinja/chat_template.h"
 #include "server/http/socket_file.h"
 #include "server/log.h"
 #include "server/server.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/documents.h"
 
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 
 #include <errno.h>
 #include <stdlib.h>

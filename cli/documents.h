@@ -4,7 +4,7 @@
 #ifndef CLI_DOCUMENTS_H
 #define CLI_DOCUMENTS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/expected.h"
 
-#include "engine/base/fields.h"
-#include "engine/base/file.h"
+#include "lib/base/fields.h"
+#include "lib/base/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #ifndef CLI_EXPECTED_H
 #define CLI_EXPECTED_H
 
-#include "engine/base/error.h"
 #include "engine/ops/sampler.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,10 +6,10 @@
 
 #include "cli/options.h"
 #include "engine/engine.h"
-#include "engine/grammar/grammar_text.h"
 #include "engine/model/author_sampling.h"
 #include "engine/ops/sampler.h"
-#include "engine/text/detokenize.h"
+#include "lib/grammar/grammar_text.h"
+#include "lib/text/detokenize.h"
 #include "server/schedule/stop.h"
 
 #include <signal.h>

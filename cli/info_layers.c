@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/info_layers.h"
 
-#include "engine/base/size_text.h"
 #include "engine/cost.h"
 #include "engine/model/model.h"
+#include "lib/base/size_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/info_program.h"
 
-#include "engine/base/size_text.h"
 #include "engine/cost.h"
+#include "lib/base/size_text.h"
 
 #include <ctype.h>
 #include <stdio.h>

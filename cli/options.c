@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/options.h"
 
-#include "engine/base/blanks.h"
+#include "lib/base/blanks.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/scoring.h"
 
-#include "engine/base/clock.h"
 #include "engine/cost.h"
 #include "engine/ops/sampler.h"
+#include "lib/base/clock.h"
 
 #include <inttypes.h>
 #include <math.h>

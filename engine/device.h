@@ -5,9 +5,9 @@
 #ifndef ENGINE_DEVICE_H
 #define ENGINE_DEVICE_H
 
-#include "engine/base/error.h"
 #include "engine/engine_types.h"
 #include "engine/ops/ops.h"
+#include "lib/base/error.h"
 
 /* 0: device_open would find the device. Call it before you read a model of gigabytes. */
 int device_find(const char *name, struct error *err);

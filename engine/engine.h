@@ -12,12 +12,12 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-#include "engine/base/error.h"
 #include "engine/engine_types.h"
 #include "engine/ops/formats.h"
 #include "engine/span.h"
 #include "engine/state.h"
 #include "engine/state_save.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kept.h"
 
-#include "engine/base/bytes.h"
 #include "engine/state.h"
 #include "engine/state_memory.h"
+#include "lib/base/bytes.h"
 
 #include <math.h>
 #include <stdlib.h>

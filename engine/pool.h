@@ -5,7 +5,7 @@
 #ifndef ENGINE_POOL_H
 #define ENGINE_POOL_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/state_file.h"
 
-#include "engine/base/bytes.h"
 #include "engine/model/fingerprint.h"
 #include "engine/state_image.h"
+#include "lib/base/bytes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

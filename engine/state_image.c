@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/state_image.h"
 
-#include "engine/base/half.h"
+#include "lib/base/half.h"
 
 #include <string.h>
 

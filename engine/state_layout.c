@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/state_layout.h"
 
-#include "engine/base/bytes.h"
+#include "lib/base/bytes.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 #ifndef ENGINE_STATE_LAYOUT_H
 #define ENGINE_STATE_LAYOUT_H
 
-#include "engine/base/error.h"
 #include "engine/ops/ops.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #ifndef ENGINE_STATE_SAVE_H
 #define ENGINE_STATE_SAVE_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdint.h>
 

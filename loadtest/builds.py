@@ -72,7 +72,8 @@ def build(name):
     compile_with(log, [*COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", side, f"-I{sources}",
                        f'-DBENCH_TEXT_H="{bench}/bench_text.h"',
                        "-idirafter", ROOT, SOURCES / "side.c", "-Wl,-Bsymbolic", "-Wl,--start-group",
-                       *(libraries / f"libregla_{layer}.a" for layer in (bench, "engine")),
+                       *(library for layer in (bench, "engine", "lib")  # lib: a part of the engine until 0.3
+                         if (library := libraries / f"libregla_{layer}.a").exists()),
                        "-Wl,--end-group", *flags, "-lm", "-lpthread"])
     return side
 

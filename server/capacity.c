@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/capacity.h"
 
-#include "engine/base/size_text.h"
 #include "engine/model/four_bits.h"
 #include "engine/model/model.h"
 #include "engine/ops/activation_cost.h"
+#include "lib/base/size_text.h"
 #include "server/log.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/grammars.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>

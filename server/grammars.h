@@ -6,7 +6,7 @@
 #define SERVER_GRAMMARS_H
 
 #include "api/constraint.h"
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 #include "server/admission.h"
 #include "server/metrics.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/log.h"
 
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 #include "server/log_writer.h"
 
 #include <math.h>

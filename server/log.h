@@ -8,7 +8,7 @@
 #define SERVER_LOG_H
 
 #include "api/strbuf.h"
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #ifndef SERVER_LOG_WRITER_H
 #define SERVER_LOG_WRITER_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

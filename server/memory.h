@@ -5,8 +5,8 @@
 #ifndef SERVER_MEMORY_H
 #define SERVER_MEMORY_H
 
-#include "engine/base/error.h"
-#include "engine/base/free_memory.h"
+#include "lib/base/error.h"
+#include "lib/base/free_memory.h"
 
 #include <stdint.h>
 

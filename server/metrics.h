@@ -8,7 +8,7 @@
 #include "api/states.h"
 #include "api/strbuf.h"
 #include "engine/engine.h"
-#include "engine/grammar/grammar.h"
+#include "lib/grammar/grammar.h"
 #include "server/admission.h"
 
 #include <pthread.h>

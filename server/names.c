@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/names.h"
 
-#include "engine/base/blanks.h"
+#include "lib/base/blanks.h"
 
 #include <stdlib.h>
 #include <string.h>

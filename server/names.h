@@ -4,7 +4,7 @@
 #ifndef SERVER_NAMES_H
 #define SERVER_NAMES_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 

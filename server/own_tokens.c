@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/own_tokens.h"
 
-#include "engine/base/siphash.h"
+#include "lib/base/siphash.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

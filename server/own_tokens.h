@@ -10,7 +10,7 @@
 #ifndef SERVER_OWN_TOKENS_H
 #define SERVER_OWN_TOKENS_H
 
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 
 struct own_tokens;
 

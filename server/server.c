@@ -2,10 +2,10 @@
 #include "server/server.h"
 
 #include "api/request.h"
-#include "engine/base/clock.h"
 #include "engine/cost.h"
 #include "engine/device.h"
 #include "engine/model/model.h"
+#include "lib/base/clock.h"
 #include "server/capacity.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/page.h"

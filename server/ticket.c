@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ticket.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))
 {

@@ -5,7 +5,7 @@
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

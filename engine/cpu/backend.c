@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/backend.h"
 
-#include "engine/base/clock.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/tasks.h"
 #include "engine/cpu/weights.h"
 #include "engine/ops/sampler.h"
+#include "lib/base/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 #ifndef ENGINE_CPU_DEVICE_H
 #define ENGINE_CPU_DEVICE_H
 
-#include "engine/base/threads.h"
 #include "engine/cpu/kernels.h"
 #include "engine/ops/operation.h"
+#include "lib/base/threads.h"
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/clock.h"
 #include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
+#include "lib/base/clock.h"
 
 #include <math.h>
 

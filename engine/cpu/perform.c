@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Performs the operations of a step, one after the other. */
-#include "engine/base/clock.h"
 #include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
 #include "engine/ops/walk.h"
+#include "lib/base/clock.h"
 
 static double begin(const struct backend *backend)
 {

@@ -5,7 +5,7 @@
 #ifndef ENGINE_CPU_RESIDENCE_H
 #define ENGINE_CPU_RESIDENCE_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

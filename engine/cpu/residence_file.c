@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file: a page with struct file_header; the weights, each from a page's beginning on, as they
  * lie in memory; and the table, struct file_entry for each. Numbers are little-endian. */
-#include "engine/base/file.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/residence.h"
+#include "lib/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/free_memory.h"
 #include "engine/cpu/device.h"
+#include "lib/base/free_memory.h"
 
 /* Half of what is free. */
 size_t cpu_state_memory(struct backend *backend)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the tiles of this processor add up as its manual says. One row of x is multiplied without
  * tiles, in that order (kernels_tiles.h): with another its bits would depend on the batch. */
-#include "engine/base/half.h"
-#include "engine/base/threads.h"
 #include "engine/cpu/device.h"
+#include "lib/base/half.h"
+#include "lib/base/threads.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vec, the vector type of the instruction set that this file is compiled for, and its operations.
- * Loads and stores of two-byte numbers convert as engine/base/half.h does, bit for bit. */
+ * Loads and stores of two-byte numbers convert as lib/base/half.h does, bit for bit. */
 #ifndef ENGINE_CPU_VECTOR_H
 #define ENGINE_CPU_VECTOR_H
 
-#include "engine/base/half.h"
+#include "lib/base/half.h"
 
 #include <stdint.h>
 #include <string.h>

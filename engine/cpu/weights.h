@@ -3,9 +3,9 @@
 #ifndef ENGINE_CPU_WEIGHTS_H
 #define ENGINE_CPU_WEIGHTS_H
 
-#include "engine/base/threads.h"
 #include "engine/cpu/residence.h"
 #include "engine/ops/packing.h"
+#include "lib/base/threads.h"
 
 struct table {
     struct matrix matrix; /* its data is borrowed */

@@ -3,8 +3,8 @@
 #ifndef ENGINE_CUDA_BACKEND_H
 #define ENGINE_CUDA_BACKEND_H
 
-#include "engine/base/error.h"
 #include "engine/ops/ops.h"
+#include "lib/base/error.h"
 
 struct cuda_options {
     int device;                         /* CUDA's number of the device */

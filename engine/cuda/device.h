@@ -22,9 +22,9 @@
 #include <cuda_runtime.h>
 
 extern "C" {
-#include "engine/base/error.h"
 #include "engine/ops/operation.h"
 #include "engine/ops/packing.h"
+#include "lib/base/error.h"
 }
 
 /* One text's part of a step. slot NULL: padding, for which nothing is computed. */

@@ -14,8 +14,8 @@
 #include "engine/cuda/sampling_cut.cuh"
 
 extern "C" {
-#include "engine/base/exponential.h"
-#include "engine/base/nearness.h"
+#include "lib/base/exponential.h"
+#include "lib/base/nearness.h"
 }
 
 namespace

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 /* Of the first thread of a kernel's first CTA, in ns of one clock: when it began, when it had
  * waited for the kernel before, and when it ended. */

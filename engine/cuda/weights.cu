@@ -9,8 +9,8 @@
 #include <new>
 
 extern "C" {
-#include "engine/base/threads.h"
 #include "engine/ops/packing.h"
+#include "lib/base/threads.h"
 }
 
 static const size_t piece_bytes = (size_t)4 << 20, chunk_bytes = (size_t)16 << 20;

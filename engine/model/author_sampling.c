@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/author_sampling.h"
 
-#include "engine/base/fields.h"
-#include "engine/base/file.h"
-#include "engine/base/gguf.h"
-#include "engine/base/python_json.h"
+#include "lib/base/fields.h"
+#include "lib/base/file.h"
+#include "lib/base/gguf.h"
+#include "lib/base/python_json.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -5,9 +5,9 @@
 #ifndef ENGINE_MODEL_AUTHOR_SAMPLING_H
 #define ENGINE_MODEL_AUTHOR_SAMPLING_H
 
-#include "engine/base/error.h"
-#include "engine/base/warnings.h"
 #include "engine/model/sampling.h"
+#include "lib/base/error.h"
+#include "lib/base/warnings.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/config.h"
 
-#include "engine/base/python_json.h"
+#include "lib/base/python_json.h"
 
 #include <string.h>
 

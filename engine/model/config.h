@@ -7,11 +7,11 @@
 #ifndef ENGINE_MODEL_CONFIG_H
 #define ENGINE_MODEL_CONFIG_H
 
-#include "engine/base/arena.h"
-#include "engine/base/fields.h"
-#include "engine/base/warnings.h"
 #include "engine/model/model.h"
 #include "engine/model/rope.h"
+#include "lib/base/arena.h"
+#include "lib/base/fields.h"
+#include "lib/base/warnings.h"
 
 /* Bounds of a sane model: products of any three stay inside 64 bits. */
 enum {

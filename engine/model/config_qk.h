@@ -3,8 +3,8 @@
 #ifndef ENGINE_MODEL_CONFIG_QK_H
 #define ENGINE_MODEL_CONFIG_QK_H
 
-#include "engine/base/fields.h"
 #include "engine/model/config.h"
+#include "lib/base/fields.h"
 
 /* "qk_norm": {"type", "scope", "eps", "plus_one"} */
 int config_qk_norm(const struct fields *mixer, const struct config *config, struct mixer *out,

@@ -4,8 +4,8 @@
 #ifndef ENGINE_MODEL_CONFIG_REGLA_H
 #define ENGINE_MODEL_CONFIG_REGLA_H
 
-#include "engine/base/fields.h"
 #include "engine/model/config.h"
+#include "lib/base/fields.h"
 
 int config_regla_parse(struct config *config, const struct fields *root, struct error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/conversion.h"
 
-#include "engine/base/bytes.h"
-#include "engine/base/half.h"
 #include "engine/model/quantized.h"
+#include "lib/base/bytes.h"
+#include "lib/base/half.h"
 
 #include <float.h>
 #include <inttypes.h>

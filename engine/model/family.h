@@ -6,11 +6,11 @@
 #ifndef ENGINE_MODEL_FAMILY_H
 #define ENGINE_MODEL_FAMILY_H
 
-#include "engine/base/fields.h"
 #include "engine/model/config.h"
 #include "engine/model/gguf_config.h"
 #include "engine/model/random_list.h"
 #include "engine/model/weights.h"
+#include "lib/base/fields.h"
 
 struct family {
     const char *name; /* model_type */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/four_bits.h"
 
-#include "engine/base/file.h"
 #include "engine/model/quantized.h"
 #include "engine/model/safetensors.h"
+#include "lib/base/file.h"
 
 #include <stdio.h>
 #include <string.h>

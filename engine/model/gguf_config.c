@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/gguf_config.h"
 
-#include "engine/base/gguf_keys.h"
 #include "engine/model/config.h"
+#include "lib/base/gguf_keys.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef ENGINE_MODEL_GGUF_CONFIG_H
 #define ENGINE_MODEL_GGUF_CONFIG_H
 
-#include "engine/base/gguf.h"
 #include "engine/model/tensors.h"
+#include "lib/base/gguf.h"
 
 struct config;
 

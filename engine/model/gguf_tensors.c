@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/gguf_tensors.h"
 
-#include "engine/base/bytes.h"
+#include "lib/base/bytes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

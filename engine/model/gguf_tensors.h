@@ -6,8 +6,8 @@
 #ifndef ENGINE_MODEL_GGUF_TENSORS_H
 #define ENGINE_MODEL_GGUF_TENSORS_H
 
-#include "engine/base/gguf.h"
 #include "engine/model/tensors.h"
+#include "lib/base/gguf.h"
 
 /* Opens `directory`/`name` and, where split.count says so, the others of NAME-00001-of-0000N.gguf.
  * The metadata, *gguf, are those of the first, and use its memory. The caller frees *out with

@@ -9,14 +9,14 @@
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 
-#include "engine/base/arena.h"
-#include "engine/base/error.h"
-#include "engine/base/file.h"
-#include "engine/base/warnings.h"
 #include "engine/model/dtype.h"
 #include "engine/model/kinds.h"
 #include "engine/model/part.h"
 #include "engine/model/row_order.h"
+#include "lib/base/arena.h"
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/base/warnings.h"
 
 #include <stdbool.h>
 #include <stddef.h>

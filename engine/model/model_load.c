@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model_load.h"
 
-#include "engine/base/file.h"
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
 #include "engine/model/four_bits.h"
 #include "engine/model/gguf_tensors.h"
 #include "engine/model/safetensors.h"
+#include "lib/base/file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #ifndef ENGINE_MODEL_MODEL_LOAD_H
 #define ENGINE_MODEL_MODEL_LOAD_H
 
-#include "engine/base/file.h"
 #include "engine/model/model.h"
+#include "lib/base/file.h"
 
 /* Reads the model at `path`: config.json, generation_config.json and every tensor header of a
  * directory, or a GGUF file (gguf.md), the first of a split one, or the only one of a folder. The

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/preset.h"
 
-#include "engine/base/fields.h"
 #include "engine/model/family.h"
 #include "engine/model/model_load.h"
 #include "engine/model/random_weights.h"
+#include "lib/base/fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>

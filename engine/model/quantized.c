@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/quantized.h"
 
-#include "engine/base/half.h"
+#include "lib/base/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/random_weights.h"
 
-#include "engine/base/half.h"
-#include "engine/base/philox.h"
 #include "engine/model/family.h"
+#include "lib/base/half.h"
+#include "lib/base/philox.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -8,9 +8,9 @@
 #ifndef ENGINE_MODEL_RANDOM_WEIGHTS_H
 #define ENGINE_MODEL_RANDOM_WEIGHTS_H
 
-#include "engine/base/file.h"
 #include "engine/model/config.h"
 #include "engine/model/random_list.h"
+#include "lib/base/file.h"
 
 /* A safetensors file in memory: matrices BF16, all else F32 or I32. The caller closes *image. */
 int random_weights_create(struct file_map *image, const struct config *config,

@@ -4,10 +4,10 @@
 #ifndef ENGINE_MODEL_ROPE_H
 #define ENGINE_MODEL_ROPE_H
 
-#include "engine/base/arena.h"
-#include "engine/base/fields.h"
-#include "engine/base/warnings.h"
 #include "engine/model/model.h"
+#include "lib/base/arena.h"
+#include "lib/base/fields.h"
+#include "lib/base/warnings.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_PROPORTIONAL };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/safetensors.h"
 
-#include "engine/base/bytes.h"
-#include "engine/base/fields.h"
-#include "engine/base/file.h"
+#include "lib/base/bytes.h"
+#include "lib/base/fields.h"
+#include "lib/base/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/tensors.h"
 
-#include "engine/base/arena.h"
-#include "engine/base/bytes.h"
+#include "lib/base/arena.h"
+#include "lib/base/bytes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

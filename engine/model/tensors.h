@@ -6,11 +6,11 @@
 #ifndef ENGINE_MODEL_TENSORS_H
 #define ENGINE_MODEL_TENSORS_H
 
-#include "engine/base/error.h"
-#include "engine/base/file.h"
-#include "engine/base/warnings.h"
 #include "engine/model/dtype.h"
 #include "engine/model/row_order.h"
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/base/warnings.h"
 
 #include <stdbool.h>
 #include <stddef.h>

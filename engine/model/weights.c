@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/weights.h"
 
-#include "engine/base/bytes.h"
 #include "engine/model/conversion.h"
 #include "engine/model/four_bits.h"
 #include "engine/model/quantized.h"
+#include "lib/base/bytes.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,10 +7,10 @@
 #ifndef ENGINE_MODEL_WEIGHTS_H
 #define ENGINE_MODEL_WEIGHTS_H
 
-#include "engine/base/arena.h"
-#include "engine/base/warnings.h"
 #include "engine/model/model.h"
 #include "engine/model/tensors.h"
+#include "lib/base/arena.h"
+#include "lib/base/warnings.h"
 
 struct fp8_config;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/logits.h"
 
-#include "engine/base/exponential.h"
+#include "lib/base/exponential.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -17,11 +17,11 @@
 #ifndef ENGINE_OPS_OPS_H
 #define ENGINE_OPS_OPS_H
 
-#include "engine/base/error.h"
 #include "engine/model/kinds.h"
 #include "engine/ops/formats.h"
 #include "engine/ops/formulas.h"
 #include "engine/ops/profile.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

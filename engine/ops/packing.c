@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/packing.h"
 
-#include "engine/base/file.h"
-#include "engine/base/half.h"
 #include "engine/model/model.h"
 #include "engine/model/quantized.h"
+#include "lib/base/file.h"
+#include "lib/base/half.h"
 
 #include <math.h>
 #include <string.h>

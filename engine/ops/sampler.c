@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/sampler.h"
 
-#include "engine/base/nearness.h"
-#include "engine/base/philox.h"
 #include "engine/ops/cut.h"
 #include "engine/ops/logits.h"
+#include "lib/base/nearness.h"
+#include "lib/base/philox.h"
 
 #include <float.h>
 #include <math.h>

@@ -7,8 +7,8 @@
 #ifndef ENGINE_OPS_SAMPLER_H
 #define ENGINE_OPS_SAMPLER_H
 
-#include "engine/base/error.h"
 #include "engine/model/sampling.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

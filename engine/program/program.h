@@ -7,9 +7,9 @@
 #ifndef ENGINE_PROGRAM_PROGRAM_H
 #define ENGINE_PROGRAM_PROGRAM_H
 
-#include "engine/base/arena.h"
 #include "engine/ops/operation.h"
 #include "engine/state_layout.h"
+#include "lib/base/arena.h"
 
 /* Rows of a step that operations hand on: those of one buffer lie side by side in memory. Two
  * buffers may share it where one is used no more before the other is. */

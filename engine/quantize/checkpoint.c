@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/quantize/checkpoint.h"
 
-#include "engine/base/file.h"
-#include "engine/base/python_json.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/four_bits.h"
+#include "lib/base/file.h"
+#include "lib/base/python_json.h"
 
 #include <errno.h>
 #include <fcntl.h>

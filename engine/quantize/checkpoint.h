@@ -3,8 +3,8 @@
 #ifndef ENGINE_QUANTIZE_CHECKPOINT_H
 #define ENGINE_QUANTIZE_CHECKPOINT_H
 
-#include "engine/base/error.h"
 #include "engine/model/tensors.h"
+#include "lib/base/error.h"
 
 #include <signal.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #ifndef ENGINE_QUANTIZE_CHOLESKY_H
 #define ENGINE_QUANTIZE_CHOLESKY_H
 
-#include "engine/base/threads.h"
+#include "lib/base/threads.h"
 
 #include <stdbool.h>
 #include <stdint.h>

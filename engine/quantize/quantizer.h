@@ -10,9 +10,9 @@
 #ifndef ENGINE_QUANTIZE_QUANTIZER_H
 #define ENGINE_QUANTIZE_QUANTIZER_H
 
-#include "engine/base/error.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "lib/base/error.h"
 
 #include <signal.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/quantize/refining.h"
 
-#include "engine/base/half.h"
 #include "engine/ops/packing.h"
+#include "lib/base/half.h"
 
 #include <math.h>
 #include <string.h>

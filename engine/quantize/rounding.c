@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/quantize/rounding.h"
 
-#include "engine/base/half.h"
 #include "engine/quantize/cholesky.h"
 #include "engine/quantize/refining.h"
+#include "lib/base/half.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -13,8 +13,8 @@
 #ifndef ENGINE_QUANTIZE_ROUNDING_H
 #define ENGINE_QUANTIZE_ROUNDING_H
 
-#include "engine/base/threads.h"
 #include "engine/ops/packing.h"
+#include "lib/base/threads.h"
 
 /* Sums of x xᵀ, of which only the lower triangle is read, become L (rows of f32 [n, n]) of them
  * over the mean of their diagonal, plus a hundredth on the diagonal. Where they are all zero L

@@ -9,7 +9,7 @@
  * Prints, as JSON, a list with an entry for each pace of memory: tokens/s of both, the median of
  * how many times as fast the new one is, with its interval, and the number of pairs. */
 #include "bench/bench_paces.h"
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "loadtest/builds/side.h"
 
 #include <dlfcn.h>

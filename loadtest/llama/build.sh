@@ -81,7 +81,7 @@ build_ours() {
     done
     for file in turns divergence; do
         # shellcheck disable=SC2046  # a list
-        c++ -o "bin/$file" "$file.o" peer.o "$regla"/libregla_{bench,engine}.a \
+        c++ -o "bin/$file" "$file.o" peer.o "$regla"/libregla_{bench,engine,lib}.a \
             llama/src/libllama.a -Wl,--start-group llama/ggml/src/libggml*.a -Wl,--end-group \
             -fopenmp -lpthread -ldl -lm \
             $(pkg-config --libs jansson libpcre2-8 libutf8proc)

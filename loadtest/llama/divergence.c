@@ -7,7 +7,7 @@
  *     has them (--tokens, --context). Prints one line of JSON.
  */
 #include "bench/divergence.h"
-#include "engine/base/cpus.h"
+#include "lib/base/cpus.h"
 #include "loadtest/llama/peer.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loadtest/llama/peer.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <string.h>
 

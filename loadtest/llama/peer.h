@@ -5,8 +5,8 @@
 #ifndef LOADTEST_LLAMA_PEER_H
 #define LOADTEST_LLAMA_PEER_H
 
-#include "engine/base/error.h"
 #include "engine/ops/formats.h"
+#include "lib/base/error.h"
 
 #include <llama.h>
 #include <stdbool.h>

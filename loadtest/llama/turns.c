@@ -13,9 +13,9 @@
  *     TYPE as llama-quantize has it: Q4_0, Q4_K_M.
  */
 #include "bench/bench_text.h"
-#include "engine/base/clock.h"
 #include "engine/cost.h"
 #include "engine/engine.h"
+#include "lib/base/clock.h"
 #include "loadtest/llama/peer.h"
 
 #include <math.h>

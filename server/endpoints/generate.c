@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/generate.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/endpoints/completion_stream.h"
 #include "server/endpoints/idempotency.h"
 #include "server/endpoints/job_reply.h"

@@ -3,7 +3,7 @@
 
 #include "api/responses_replay.h"
 #include "api/responses_turns.h"
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/endpoints/completion_stream.h"
 #include "server/endpoints/job_reply.h"
 #include "server/endpoints/replay.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/replay.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/store/store.h"
 
 #include <pthread.h>

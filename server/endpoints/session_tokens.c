@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/session_tokens.h"
 
-#include "engine/text/detokenize.h"
+#include "lib/text/detokenize.h"
 #include "server/endpoints/session_task.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef SERVER_HTTP_ACCEPTOR_H
 #define SERVER_HTTP_ACCEPTOR_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 #include "server/http/listen.h"
 
 #include <microhttpd.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/auth.h"
 
-#include "engine/base/blanks.h"
-#include "engine/base/bytes.h"
+#include "lib/base/blanks.h"
+#include "lib/base/bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #ifndef SERVER_HTTP_AUTH_H
 #define SERVER_HTTP_AUTH_H
 
-#include "engine/base/siphash.h"
+#include "lib/base/siphash.h"
 #include "server/names.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/http.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/http/connection.h"
 #include "server/http/credentials.h"
 #include "server/http/front.h"

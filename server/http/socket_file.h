@@ -4,7 +4,7 @@
 #ifndef SERVER_HTTP_SOCKET_FILE_H
 #define SERVER_HTTP_SOCKET_FILE_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <sys/types.h>
 

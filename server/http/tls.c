@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/tls.h"
 
-#include "engine/base/file.h"
+#include "lib/base/file.h"
 #include "server/log.h"
 
 #include <gnutls/x509.h>

@@ -4,7 +4,7 @@
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <gnutls/gnutls.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/watcher.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 
 #include <errno.h>

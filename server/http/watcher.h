@@ -17,7 +17,7 @@
 #ifndef SERVER_HTTP_WATCHER_H
 #define SERVER_HTTP_WATCHER_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 #include "server/ticket.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/bad_words.h"
 
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

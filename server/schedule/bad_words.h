@@ -7,7 +7,7 @@
 #define SERVER_SCHEDULE_BAD_WORDS_H
 
 #include "api/completion.h"
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 
 struct bad_words; /* those of several tokens */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/batch.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/schedule/drafts.h"
 #include "server/schedule/session_job.h"
@@ -11,7 +11,7 @@
 
 /* After so many failed steps in a row the engine counts as broken. */
 enum { MAX_FAILED_STEPS = 3 };
-/* After so many steps of readings (engine/grammar/readings.h) a turn makes no more masks. */
+/* After so many steps of readings (lib/grammar/readings.h) a turn makes no more masks. */
 enum { MASK_WORK = 1 << 21 };
 
 int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,

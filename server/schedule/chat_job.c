@@ -6,7 +6,7 @@
 #include "api/chat_shorten.h"
 #include "api/request.h"
 #include "api/responses_turns.h"
-#include "engine/text/detokenize.h"
+#include "lib/text/detokenize.h"
 #include "server/log.h"
 #include "server/own_tokens.h"
 

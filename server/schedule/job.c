@@ -2,7 +2,7 @@
 #include "server/schedule/job.h"
 
 #include "api/responses_echo.h"
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/pace.h"
 
-#include "engine/base/clock.h"
 #include "engine/cost.h"
+#include "lib/base/clock.h"
 
 #include <math.h>
 

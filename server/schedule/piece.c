@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/piece.h"
 
-#include "engine/text/buffer.h"
+#include "lib/text/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/placing.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/schedule/session_job.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/prompt.h"
 
-#include "engine/text/detokenize.h"
-#include "engine/text/unicode.h"
+#include "lib/text/detokenize.h"
+#include "lib/text/unicode.h"
 #include "server/grammars.h"
 #include "server/schedule/bad_words.h"
 #include "server/schedule/chat_job.h"

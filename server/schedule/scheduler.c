@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/scheduler.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/schedule/batch.h"
 #include "server/schedule/inbox.h"
 #include "server/schedule/placing.h"

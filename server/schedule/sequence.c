@@ -2,8 +2,8 @@
 #include "server/schedule/sequence.h"
 
 #include "api/chat_rules.h"
-#include "engine/base/clock.h"
-#include "engine/text/unicode.h"
+#include "lib/base/clock.h"
+#include "lib/text/unicode.h"
 #include "server/grammars.h"
 
 #include <stdlib.h>

@@ -8,9 +8,9 @@
 #define SERVER_SCHEDULE_SEQUENCE_H
 
 #include "engine/engine.h"
-#include "engine/grammar/grammar_text.h"
 #include "engine/ops/sampler.h"
-#include "engine/text/detokenize.h"
+#include "lib/grammar/grammar_text.h"
+#include "lib/text/detokenize.h"
 #include "server/schedule/bad_words.h"
 #include "server/schedule/job.h"
 #include "server/schedule/thinking.h"

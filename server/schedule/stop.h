@@ -7,7 +7,7 @@
 #ifndef SERVER_SCHEDULE_STOP_H
 #define SERVER_SCHEDULE_STOP_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

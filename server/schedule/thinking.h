@@ -6,7 +6,7 @@
 #define SERVER_SCHEDULE_THINKING_H
 
 #include "api/chat_parser.h"
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 /* Zero-initialise; thinking_close frees. */
 struct thinking {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/checkpoint_files.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/states/checkpoint_file.h"
 #include "server/states/checkpoint_meta.h"

@@ -2,8 +2,8 @@
 #include "server/states/session.h"
 
 #include "api/sessions.h"
-#include "engine/base/clock.h"
 #include "engine/engine.h"
+#include "lib/base/clock.h"
 #include "server/store/store.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef SERVER_STATES_SESSION_ORPHANS_H
 #define SERVER_STATES_SESSION_ORPHANS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/shared_prefixes.h"
 
-#include "engine/base/clock.h"
 #include "engine/engine.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/states/checkpoint_meta.h"
 

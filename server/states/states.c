@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/states.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/states/session_quota.h"
 #include "server/states/sessions.h"
 #include "server/states/shared_prefixes.h"

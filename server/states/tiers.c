@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/tiers.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

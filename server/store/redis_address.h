@@ -3,7 +3,7 @@
 #ifndef SERVER_STORE_REDIS_ADDRESS_H
 #define SERVER_STORE_REDIS_ADDRESS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_place.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/store/redis_refusals.h"
 #include "server/store/redis_rows.h"

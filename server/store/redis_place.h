@@ -4,8 +4,8 @@
 #ifndef SERVER_STORE_REDIS_PLACE_H
 #define SERVER_STORE_REDIS_PLACE_H
 
-#include "engine/base/siphash.h"
 #include "engine/model/fingerprint.h"
+#include "lib/base/siphash.h"
 #include "server/store/redis_leases.h"
 #include "server/store/redis_link.h"
 #include "server/store/store_accounts.h"

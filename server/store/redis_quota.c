@@ -2,8 +2,8 @@
 #include "server/store/redis_quota.h"
 
 #include "api/sessions.h"
-#include "engine/base/clock.h"
 #include "engine/engine.h"
+#include "lib/base/clock.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"

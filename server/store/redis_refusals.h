@@ -4,7 +4,7 @@
 #ifndef SERVER_STORE_REDIS_REFUSALS_H
 #define SERVER_STORE_REDIS_REFUSALS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_replies.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_rows.h"
 #include "server/store/redis_scripts.h"

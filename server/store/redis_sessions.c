@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_sessions.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_quota.h"

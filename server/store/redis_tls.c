@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_tls.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

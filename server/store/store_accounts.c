@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_accounts.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 void store_accounts_init(struct store_accounts *accounts, int64_t budget_bytes)
 {

@@ -12,7 +12,7 @@
 #ifndef SERVER_STORE_STORE_BACKEND_H
 #define SERVER_STORE_STORE_BACKEND_H
 
-#include "engine/base/siphash.h"
+#include "lib/base/siphash.h"
 #include "server/store/store_accounts.h"
 #include "server/store/store_op.h"
 

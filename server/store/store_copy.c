@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_copy.h"
 
-#include "engine/base/siphash.h"
+#include "lib/base/siphash.h"
 #include "server/store/store_database.h"
 
 #include <errno.h>

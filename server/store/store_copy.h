@@ -4,7 +4,7 @@
 #ifndef SERVER_STORE_STORE_COPY_H
 #define SERVER_STORE_STORE_COPY_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 /* Makes the directory `copy`, which may not exist: as of one moment, and a --state-dir itself. */
 int store_copy(const char *directory, const char *copy, struct error *err);

@@ -10,7 +10,7 @@
 #ifndef SERVER_STORE_STORE_DATABASE_H
 #define SERVER_STORE_STORE_DATABASE_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <sqlite3.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef SERVER_STORE_STORE_OTHERS_H
 #define SERVER_STORE_STORE_OTHERS_H
 
-#include "engine/base/error.h"
+#include "lib/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_redis.h"
 
-#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_prefixes.h"

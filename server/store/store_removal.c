@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/store_removal.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/store/reply_rows.h"
 #include "server/store/session_rows.h"

@@ -4,8 +4,8 @@
 #ifndef SERVER_STORE_STORE_ROOT_H
 #define SERVER_STORE_STORE_ROOT_H
 
-#include "engine/base/error.h"
-#include "engine/base/siphash.h"
+#include "lib/base/error.h"
+#include "lib/base/siphash.h"
 
 #include <stdint.h>
 

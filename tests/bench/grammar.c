@@ -9,9 +9,9 @@
  * tokens; each token is drawn among those of the mask, and ends are likelier the longer a text is.
  * Every so many masks one is compared with what the automaton says of each token by itself. The
  * answer is {"texts": [...], "cut": N, "masks": N} or {"error"}. */
-#include "engine/grammar/grammar.h"
-#include "engine/grammar/compiled.h"
-#include "engine/grammar/readings.h"
+#include "lib/grammar/grammar.h"
+#include "lib/grammar/compiled.h"
+#include "lib/grammar/readings.h"
 
 #include <stdio.h>
 #include <stdlib.h>

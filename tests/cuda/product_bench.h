@@ -4,9 +4,9 @@
 #ifndef TESTS_CUDA_PRODUCT_BENCH_H
 #define TESTS_CUDA_PRODUCT_BENCH_H
 
-#include "engine/base/half.h"
 #include "engine/ops/packing.h"
 #include "engine/ops/perform.h"
+#include "lib/base/half.h"
 #include "tests/cuda/bench.h"
 
 /* rounded: x is one number of bf16 (ACTIVATIONS_16BIT), else the sum of two. */

@@ -6,12 +6,12 @@
  * Usage: cuda_test_model [FILE [TOKENS]]; without them, the beginnings of sentences that train/
  * samples with (where a device is emulated, not all). Status: 0, 1 when something is too far apart,
  * 77 without a device. */
-#include "engine/base/file.h"
 #include "engine/cuda/backend.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "engine/ops/sampler.h"
-#include "engine/text/tokenizer.h"
+#include "lib/base/file.h"
+#include "lib/text/tokenizer.h"
 
 #include <math.h>
 #include <stdio.h>

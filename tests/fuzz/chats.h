@@ -7,7 +7,7 @@
 #include "api/chat_syntax.h"
 #include "api/completion.h"
 #include "api/completion_reply.h"
-#include "engine/jinja/chat_template.h"
+#include "lib/jinja/chat_template.h"
 #include "tests/fuzz/require.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * and arguments are JSON objects. The first byte chooses rules and one of the first four formats,
  * the second the pieces and, by its upper half, others. */
 #include "api/chat_parser.h"
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

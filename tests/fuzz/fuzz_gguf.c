@@ -5,7 +5,7 @@
 #include "engine/model/gguf_tensors.h"
 #include "engine/model/quantized.h"
 #include "engine/model/weights.h"
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 
 #include <stdlib.h>
 

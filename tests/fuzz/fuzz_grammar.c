@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a constraint: the first says of which kind. One that compiles takes a few tokens,
  * each the first of its mask from somewhere on. */
-#include "engine/grammar/grammar.h"
+#include "lib/grammar/grammar.h"
 
 #include <stdint.h>
 #include <stdlib.h>

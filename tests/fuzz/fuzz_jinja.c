@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a chat template; one that compiles is rendered with a conversation. */
-#include "engine/jinja/jinja.h"
-#include "engine/text/unicode.h"
+#include "lib/jinja/jinja.h"
+#include "lib/text/unicode.h"
 
 #include <stdint.h>
 #include <stdlib.h>

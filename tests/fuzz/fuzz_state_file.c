@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a state file: refused with a message, or a state that goes on. The checksums are
  * made right in a second run, or nothing would get past them. */
-#include "engine/base/bytes.h"
 #include "engine/state_file.h"
+#include "lib/base/bytes.h"
 
 #include <stdlib.h>
 #include <xxhash.h>

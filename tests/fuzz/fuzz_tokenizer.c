@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as tokenizer.json; one that loads encodes and decodes some awkward texts. */
-#include "engine/text/detokenize.h"
-#include "engine/text/tokenizer.h"
+#include "lib/text/detokenize.h"
+#include "lib/text/tokenizer.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random constraints for tests: JSON schemas over the keywords that engine/grammar/grammar.md names,
+"""Random constraints for tests: JSON schemas over the keywords that lib/grammar/grammar.md names,
 and regular expressions that Python reads alike. A text of each is soon over, whoever writes it."""
 
 import json

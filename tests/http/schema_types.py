@@ -19,7 +19,7 @@ import pydantic.json_schema
 from pydantic import Field
 
 # What may be refused, by the keyword that the message names: the table "Types of pydantic and zod" in
-# engine/grammar/grammar.md.
+# lib/grammar/grammar.md.
 REFUSED = {"uniqueItems", "minProperties", "not"}
 
 # Those that are enforced.

@@ -173,7 +173,7 @@ def check_written(text, schema):
 
 
 def test_the_table_of_types_has_what_may_be_refused():
-    text = (harness.ROOT / "engine/grammar/grammar.md").read_text()
+    text = (harness.ROOT / "lib/grammar/grammar.md").read_text()
     table = text.partition("**Types of pydantic and zod.**")[2].partition("\n\nA schema")[0]
     refused = [row for row in table.splitlines() if "refused" in row]
     assert all(any(f"`{keyword}`" in row for row in refused) for keyword in REFUSED)

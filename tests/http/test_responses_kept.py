@@ -389,18 +389,18 @@ def test_cancel(chat_server):
 
 
 def test_cancel_at_any_place(chat_server):
-    """Within a character too: the stream's end counts the tokens that have told nothing, as what is kept does."""
-    for turn in range(24):
-        body = {**TURN, "input": f"a{turn}", "temperature": 1, "max_output_tokens": 100_000, "stream": True,
+    """Within a character too: the stream's end counts tokens that have told nothing, as what is kept does."""
+    for number in range(24):
+        body = {**TURN, "input": f"a{number}", "temperature": 1, "max_output_tokens": 100_000, "stream": True,
                 "allowed_token_ids": [66, 0x91, 0xF1]}  # "A", parts of a character of four bytes
         with chat_server.http.stream("POST", RESPONSES, json=body) as reply:
             parts = reply.iter_bytes()
             got = b""
-            while got.count(b"output_text.delta") <= turn % 6:
+            while got.count(b"output_text.delta") <= number % 6:
                 got += next(parts)
             cancelled = chat_server.post(path(name_of(got), "/cancel"))
             got += b"".join(parts)
-        assert cancelled.json() == gathered(events(got)), turn
+        assert cancelled.json() == gathered(events(got)), number
 
 
 def name_of(got):

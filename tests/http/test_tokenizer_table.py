@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every row of engine/text/tokenizer.tsv is what the table says, against Hugging Face's library; and
+"""Every row of lib/text/tokenizer.tsv is what the table says, against Hugging Face's library; and
 random changes of tokenizer.json files of known styles give the same as there, or are refused."""
 
 import copy

@@ -27,7 +27,7 @@ TABLES = {
     "weight formats": (FORMATS, "WEIGHT_FORMATS"),
     "numbers of a drawing": ("engine/model/sampling.h", "SAMPLING_NUMBERS"),
 }
-PROGRAM = ("engine/", "api/", "server/", "bench/", "cli/")
+PROGRAM = ("lib/", "engine/", "api/", "server/", "bench/", "cli/")
 CPU_KERNELS = ("engine/cpu/kernels", "engine/cpu/simd")
 
 

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 
 files=("$@")
 if [ ${#files[@]} -eq 0 ]; then
-    mapfile -t files < <(git ls-files '*.c' | grep -E '^(api|bench|cli|engine|server)/' |
+    mapfile -t files < <(git ls-files '*.c' | grep -E '^(api|bench|cli|engine|lib|server)/' |
         grep -v '^engine/cpu/simd_')
 fi
 found=build/tidy

@@ -7,7 +7,7 @@
 Those of the package are its constants. llama.cpp's are what LLM_KV_NAMES in its llama-arch.cpp has
 beyond them (00395eb), and Ollama's what its converters for the families here write beyond both
 (fb30760, convert/). Files of LM Studio are by llama.cpp's converter. %. stands for the architecture.
-tests/unit/test_gguf_keys.c holds the list against the table in engine/base/gguf_keys.c.
+tests/unit/test_gguf_keys.c holds the list against the table in lib/base/gguf_keys.c.
 """
 
 from pathlib import Path

@@ -2,8 +2,8 @@
 /* Renders chat templates for check_package_templates.py. Standard input has {"source", "contexts",
  * "now"}, one a line; standard output has {"texts", "errors"} for each, with null in one of both.
  */
-#include "engine/base/error.h"
-#include "engine/jinja/jinja.h"
+#include "lib/base/error.h"
+#include "lib/jinja/jinja.h"
 
 #include <stdio.h>
 #include <stdlib.h>

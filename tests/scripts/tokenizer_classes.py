@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether transformers reads tokenizer_config.json as engine/text/tokenizer.tsv says.
+"""Whether transformers reads tokenizer_config.json as lib/text/tokenizer.tsv says.
 
     pip install tokenizers==0.23.3 transformers==5.24.0
     python tests/scripts/tokenizer_classes.py

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the table of engine/text/tokenizer.tsv, and makes the changes that they tell."""
+"""Reads the table of lib/text/tokenizer.tsv, and makes the changes that they tell."""
 
 import copy
 import json

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_GRAMMAR_TEXTS_H
 #define TESTS_UNIT_GRAMMAR_TEXTS_H
 
-#include "engine/grammar/grammar.h"
+#include "lib/grammar/grammar.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_STORE_BENCH_H
 #define TESTS_UNIT_STORE_BENCH_H
 
-#include "engine/base/bytes.h"
+#include "lib/base/bytes.h"
 #include "server/store/store.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/session_database.h"

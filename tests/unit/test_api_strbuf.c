@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The growable buffer and the JSON that is written into it. */
 #include "api/strbuf.h"
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <criterion/criterion.h>
 #include <float.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention against its definition in float64: windows, biases, lengths around tiles and rings, KV
  * formats; the same bits in any chunks; and nothing from keys that a query may not see. */
-#include "engine/base/half.h"
 #include "engine/cpu/device.h"
 #include "engine/ops/perform.h"
+#include "lib/base/half.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -3,7 +3,7 @@
  * and what a check costs. */
 #include "server/http/auth.h"
 
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 
 #include <criterion/criterion.h>
 #include <criterion/logging.h>

@@ -2,7 +2,7 @@
 #include "bench/bench_paces.h"
 #include "bench/bench_plan.h"
 #include "bench/statistics.h"
-#include "engine/base/philox.h"
+#include "lib/base/philox.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

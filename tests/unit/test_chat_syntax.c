@@ -3,7 +3,7 @@
  * markers and formats; whether a prompt ends inside reasoning. */
 #include "api/chat_rules.h"
 
-#include "engine/base/file.h"
+#include "lib/base/file.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

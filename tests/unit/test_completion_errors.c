@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests for completions that are wrong: the code and the exact param of each violation. */
 #include "api/completion.h"
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

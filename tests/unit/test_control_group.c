@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/control_group.h"
-#include "engine/base/cpus.h"
-#include "engine/base/threads.h"
+#include "lib/base/control_group.h"
+#include "lib/base/cpus.h"
+#include "lib/base/threads.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streaming decode: whole characters, nothing lost, nothing retracted. */
-#include "engine/text/detokenize.h"
-#include "engine/text/unicode.h"
+#include "lib/text/detokenize.h"
+#include "lib/text/unicode.h"
 #include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>

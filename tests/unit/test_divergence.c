@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/divergence.h"
 #include "bench/statistics.h"
-#include "engine/base/philox.h"
+#include "lib/base/philox.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How products are cut for any number of threads, on processors that this machine is not: threads
- * of one speed take tasks as threads_run has them (engine/base/threads.c). */
+ * of one speed take tasks as threads_run has them (lib/base/threads.c). */
 #include "engine/cpu/device.h"
 
 #include <criterion/criterion.h>

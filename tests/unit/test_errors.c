@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The error table and the error object. */
 #include "api/errors.h"
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of every weight format against float64, at odd sizes; and the bits of a row alone
  * and among others. */
-#include "engine/base/half.h"
-#include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
 #include "engine/ops/packing.h"
 #include "engine/ops/perform.h"
+#include "lib/base/half.h"
+#include "lib/base/threads.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF files: the header and its damages, blocks of numbers, split files, and models that compute
  * what the folder of the same model does. The files are make_gguf_fixtures.py's. */
-#include "engine/base/half.h"
 #include "engine/engine.h"
 #include "engine/model/gguf_tensors.h"
 #include "engine/model/model_load.h"
 #include "engine/model/quantized.h"
 #include "engine/model/safetensors.h"
 #include "engine/ops/packing.h"
+#include "lib/base/half.h"
 
 #include "tests/unit/gguf_models.h"
 

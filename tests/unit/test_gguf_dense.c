@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF files of the dense families, which llama.cpp's own converter wrote (make_gguf_dense.py):
  * they compute what their folders do, and what they say beside that is followed or refused. */
-#include "engine/base/gguf.h"
+#include "lib/base/gguf.h"
 
 #include "tests/unit/gguf_models.h"
 

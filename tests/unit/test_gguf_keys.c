@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each key of tests/data/gguf/keys.txt, which GGUF files have, against its row in the table: read,
  * without effect at the values that the row names, left aside, or refused by name. */
-#include "engine/base/gguf_keys.h"
 #include "engine/model/gguf_dense.h"
+#include "lib/base/gguf_keys.h"
 
 #include "tests/unit/gguf_models.h"
 

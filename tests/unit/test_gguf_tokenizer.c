@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers of GGUF metadata that are wrong, and what is refused by name. test_tokenizer.c
  * compares the ids of right ones. */
-#include "engine/base/gguf.h"
-#include "engine/text/tokenizer.h"
+#include "lib/base/gguf.h"
+#include "lib/text/tokenizer.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

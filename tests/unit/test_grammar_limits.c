@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hostile constraints: each is refused, or compiled, in bounded time. */
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "tests/unit/grammar_texts.h"
 
 #include <stdio.h>

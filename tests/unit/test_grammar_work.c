@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What hostile grammars may take while a text is read: steps and memory. */
-#include "engine/grammar/readings.h"
+#include "lib/grammar/readings.h"
 #include "tests/unit/grammar_texts.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's compiled grammars: shared by equal constraints, kept while there is room, and taken
  * out of the memory for requests. And what a text makes of one: its mask with the ends. */
-#include "engine/base/file.h"
-#include "engine/grammar/grammar_text.h"
+#include "lib/base/file.h"
+#include "lib/grammar/grammar_text.h"
 #include "server/grammars.h"
 #include "tests/unit/golden_cases.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of two bytes, all of them, against arithmetic in float64. */
-#include "engine/base/half.h"
+#include "lib/base/half.h"
 
-#include "engine/base/threads.h"
+#include "lib/base/threads.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* That the engine thread does not sleep through what came before it went to sleep. */
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/schedule/inbox.h"
 
 #include <criterion/criterion.h>

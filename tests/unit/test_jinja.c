@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chat templates: what jinja2 makes of them, as transformers sets it up (tests/data/jinja, which
  * tests/scripts/make_chat_templates.py writes); errors; bounds. */
-#include "engine/base/clock.h"
-#include "engine/base/file.h"
-#include "engine/jinja/jinja.h"
+#include "lib/base/clock.h"
+#include "lib/base/file.h"
+#include "lib/jinja/jinja.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

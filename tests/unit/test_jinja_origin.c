@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which bytes of a rendered text came from the context. Texts of the context are written in
  * Cyrillic here, all else in ASCII, so that what is not marked as it should be shows. */
-#include "engine/jinja/builtins.h"
-#include "engine/jinja/jinja.h"
+#include "lib/jinja/builtins.h"
+#include "lib/jinja/jinja.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

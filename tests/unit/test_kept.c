@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What spans ask for beside logits and draws: kept tokens, over which a text goes back, and hidden
  * rows. */
-#include "engine/base/half.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "lib/base/half.h"
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/sanitized.h"
 

@@ -3,7 +3,7 @@
  */
 #include "api/lark.h"
 
-#include "engine/grammar/regex.h"
+#include "lib/grammar/regex.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "api/errors.h"
 #include "api/parameters.h"
 #include "api/request.h"
-#include "engine/base/fields.h"
+#include "lib/base/fields.h"
 #include "server/memory.h"
 #include "server/server_memory.h"
 

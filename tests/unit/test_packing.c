@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How numbers of weights are read and rounded, and how blocks become integers: that the search for
  * scales and minima finds good ones. */
-#include "engine/base/half.h"
 #include "engine/ops/packing.h"
+#include "lib/base/half.h"
 #include "tests/unit/ops_bench.h"
 
 static double squared_error(const float *from, int n, float scale, float minimum)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Presets: systems in two depths, some in a third shape, and the random weights that make models of
  * them. */
-#include "engine/base/bytes.h"
 #include "engine/engine.h"
 #include "engine/model/preset.h"
+#include "lib/base/bytes.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON as Python writes it; and the sentences that a reader of files leaves behind. */
-#include "engine/base/fields.h"
-#include "engine/base/python_json.h"
-#include "engine/base/warnings.h"
+#include "lib/base/fields.h"
+#include "lib/base/python_json.h"
+#include "lib/base/warnings.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

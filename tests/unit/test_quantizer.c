@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is left of a checkpoint whose writing was stopped, and places that cannot be. */
-#include "engine/base/error.h"
 #include "engine/model/model_load.h"
 #include "engine/quantize/checkpoint.h"
+#include "lib/base/error.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

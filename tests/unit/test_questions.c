@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/questions.h"
-#include "engine/base/file.h"
+#include "lib/base/file.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

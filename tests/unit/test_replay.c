@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replies kept for who repeats a request with an Idempotency-Key. */
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/endpoints/replay.h"
 
 #include <criterion/criterion.h>

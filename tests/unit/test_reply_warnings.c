@@ -5,8 +5,8 @@
 #include "api/completion.h"
 #include "api/sessions.h"
 #include "api/tokenizer.h"
-#include "engine/base/warnings.h"
-#include "engine/text/unicode.h"
+#include "lib/base/warnings.h"
+#include "lib/text/unicode.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounding to four bits by what inputs do: factors, and errors against those of plain rounding. */
-#include "engine/base/half.h"
 #include "engine/quantize/cholesky.h"
 #include "engine/quantize/rounding.h"
+#include "lib/base/half.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sampler: its generator, each filter against a naive reference, penalties, log-probabilities.
  */
-#include "engine/base/philox.h"
 #include "engine/ops/sampler.h"
+#include "lib/base/philox.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long-short windows against their definition in float64, the same bits in any chunks and on any
  * threads, and nothing from memory that the text has not written. */
-#include "engine/base/half.h"
 #include "engine/cpu/device.h"
 #include "engine/ops/perform.h"
+#include "lib/base/half.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions over a store: what a restart knows of them. */
-#include "engine/base/clock.h"
+#include "lib/base/clock.h"
 #include "server/states/session.h"
 #include "server/states/session_meta.h"
 #include "server/states/sessions.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4 of 128 bits against the reference implementation: key 00..0f, input 00, 01, ... */
-#include "engine/base/siphash.h"
+#include "lib/base/siphash.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

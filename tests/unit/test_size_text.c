@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes as people read them. */
-#include "engine/base/size_text.h"
+#include "lib/base/size_text.h"
 
 #include <criterion/criterion.h>
 

@@ -3,10 +3,10 @@
  * template: a conversation has the special tokens of the same one without them, which are those
  * that the template wrote. Texts without have the ids that they always had. */
 #include "api/chat.h"
-#include "engine/base/file.h"
-#include "engine/jinja/chat_template.h"
-#include "engine/text/tokenizer.h"
-#include "engine/text/unicode.h"
+#include "lib/base/file.h"
+#include "lib/jinja/chat_template.h"
+#include "lib/text/tokenizer.h"
+#include "lib/text/unicode.h"
 #include "tests/unit/sanitized.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
 /* The stream, byte for byte. */
 #include "api/messages_reply.h"
 #include "api/sse.h"
-#include "engine/text/unicode.h"
+#include "lib/text/unicode.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

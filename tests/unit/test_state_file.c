@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state file: there and back, and whatever bytes may come instead. */
-#include "engine/base/bytes.h"
-#include "engine/base/half.h"
 #include "engine/state_file.h"
 #include "engine/state_image.h"
+#include "lib/base/bytes.h"
+#include "lib/base/half.h"
 #include "tests/unit/state_texts.h"
 
 #include <xxhash.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* States saved and restored: the same bits go on, and nothing of another text is in an image. */
-#include "engine/base/half.h"
 #include "engine/state_image.h"
+#include "lib/base/half.h"
 #include "tests/unit/state_texts.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/threads.h"
+#include "lib/base/threads.h"
 
-#include "engine/base/clock.h"
-#include "engine/base/cpus.h"
+#include "lib/base/clock.h"
+#include "lib/base/cpus.h"
 
 #include <criterion/criterion.h>
 #include <float.h>

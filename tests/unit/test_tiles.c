@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order in which tiles of bf16 add up, with weights in bf16 and in f16, against the same in
  * plain C; and the processor's tiles against their emulation, where it has some. */
-#include "engine/base/half.h"
-#include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/model/model.h"
 #include "engine/ops/perform.h"
+#include "lib/base/half.h"
+#include "lib/base/threads.h"
 #include "tests/unit/ops_bench.h"
 
 #include <stdio.h>

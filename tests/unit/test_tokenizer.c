@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer against stored ids of Hugging Face's `tokenizers` (make_tokenizer_data.py). */
-#include "engine/base/clock.h"
-#include "engine/text/detokenize.h"
-#include "engine/text/tokenizer.h"
-#include "engine/text/unicode.h"
+#include "lib/base/clock.h"
+#include "lib/text/detokenize.h"
+#include "lib/text/tokenizer.h"
+#include "lib/text/unicode.h"
 #include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>

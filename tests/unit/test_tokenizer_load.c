@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json files that are refused, and what the refusal says; lookups; threads. */
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 #include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>

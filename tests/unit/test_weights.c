@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/arena.h"
-#include "engine/base/bytes.h"
-#include "engine/base/half.h"
 #include "engine/model/config.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weights.h"
 #include "engine/ops/packing.h"
+#include "lib/base/arena.h"
+#include "lib/base/bytes.h"
+#include "lib/base/half.h"
 
 #include "tests/unit/checkpoint.h"
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_TOKEN_ID_H
 #define TESTS_UNIT_TOKEN_ID_H
 
-#include "engine/text/tokenizer.h"
+#include "lib/text/tokenizer.h"
 
 #include <string.h>
 

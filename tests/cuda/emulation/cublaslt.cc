@@ -7,7 +7,7 @@
  * does UNSERVED_ROWS columns of b, as a library might leave a number out. */
 #include "tests/cuda/emulation/cublasLt.h"
 
-#include "engine/base/half.h"
+#include "lib/base/half.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation/races.h"
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_CUDA_EMULATION_CUDA_FP16_H
 #define TESTS_CUDA_EMULATION_CUDA_FP16_H
 
-#include "engine/base/half.h"
+#include "lib/base/half.h"
 
 struct __half {
     uint16_t bits;
