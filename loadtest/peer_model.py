@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 
+import peer_experts
 from measure import ROOT, Failure, run
 from peer_gguf import GGUF_FORMATS, SEED, add_tokens
 
@@ -111,6 +112,8 @@ FAMILIES = {  # by model_type
 # Those that the packages of tests/dense and the peer's converter make (peer_library.py).
 LIBRARY = ("mamba2", "falcon_h1", "granitemoehybrid", "lfm2", "qwen3_5_text")
 
+READ = tuple(dict.fromkeys((*FAMILIES, *LIBRARY, *peer_experts.FAMILIES)))
+
 
 def preset_path(name):
     return ROOT / "models" / "presets" / f"{name}.json"
@@ -118,8 +121,8 @@ def preset_path(name):
 
 def preset(name):
     config = json.loads(preset_path(name).read_text())
-    if config.get("model_type") not in (*FAMILIES, *LIBRARY):
-        raise Failure(f"{name}: expected a preset of model_type {', '.join((*FAMILIES, *LIBRARY))}, "
+    if config.get("model_type") not in READ:
+        raise Failure(f"{name}: expected a preset of model_type {', '.join(READ)}, "
                       f"got {config.get('model_type')}")
     return config
 
@@ -269,6 +272,19 @@ def make_by_library(name, directory, files, source):
          *(f"{weights}={file}" for weights, file in files.items())])
 
 
+def make_with_experts(name, folder, config, gguf_package):
+    """One file that both read as it is."""
+    file = folder / f"{name}-q4_0.gguf"
+    if not file.exists():
+        print(f"writing {file}", file=sys.stderr)
+        sys.path.insert(0, str(gguf_package))
+        import gguf  # the peer's own, by build.sh
+
+        folder.mkdir(parents=True, exist_ok=True)
+        peer_experts.write(gguf, file, config)
+    return file, {"q4": file}
+
+
 def make(name, folder, gguf_package):
     """(model directory, {format: GGUF file}) of a preset; once written, they stay."""
     directory = folder / name
@@ -277,6 +293,8 @@ def make(name, folder, gguf_package):
     if done.exists():
         return directory, files
     config = preset(name)
+    if peer_experts.has_experts(config):
+        return make_with_experts(name, folder, config, gguf_package)
     print(f"writing {directory} and {', '.join(file.name for file in files.values())}",
           file=sys.stderr)
     if config["model_type"] in LIBRARY:

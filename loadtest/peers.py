@@ -288,7 +288,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", help="regla (build/release/regla)")
     parser.add_argument("--model", default=MODEL, help="a preset of model_type "
-                        f"{', '.join((*peer_model.FAMILIES, *peer_model.LIBRARY))}, or a GGUF file ({MODEL})")
+                        f"{', '.join(peer_model.READ)}, or a GGUF file ({MODEL})")
     parser.add_argument("--text", default=ROOT / "README.md", metavar="FILE",
                         help="what both read of a GGUF file's model, to compare predictions (README.md)")
     parser.add_argument("--least-same", default=0.98, type=float, metavar="SHARE",

@@ -27,7 +27,6 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-import sentencepiece
 from gguf import GGMLQuantizationType as Type
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -206,6 +205,8 @@ def make_spm(name, prefix, symbols):
     """A tokenizer as those of Llama 2 (prefix) or Gemma, trained with user-defined symbols."""
     chunks = read_chunks()
     trained = io.BytesIO()
+    import sentencepiece  # others use this file without it
+
     sentencepiece.SentencePieceTrainer.train(
         # of every 21 chunks the first four are prose
         sentence_iterator=iter("".join(c for i, c in enumerate(chunks) if i % 21 < 4).split("\n")),
