@@ -5,6 +5,7 @@ import contextlib
 import json
 import subprocess
 import time
+from pathlib import Path
 
 import httpx
 from measure import Failure
@@ -73,7 +74,13 @@ class Theirs:
         return False
 
     def ask(self, body):
-        return ask_messages(self.url, "model", body)
+        """By a connection of its own: it closes one that it has said to keep."""
+        try:
+            return ask_messages(self.url, "model", body, connection="close")
+        except httpx.TransportError as error:
+            said = Path(self.log.name).read_text(errors="replace").splitlines()[-5:]
+            status = self.process.poll()
+            raise Failure("\n".join([f"{self.name}: {error}; exit status {status}", *said])) from error
 
     def stop(self):
         self.process.terminate()
@@ -96,11 +103,11 @@ def stream(url, body, **headers):
                 yield time.monotonic() - began, event
 
 
-def ask_messages(url, model, body):
+def ask_messages(url, model, body, **headers):
     """{prompt, computed: tokens; first: seconds; text} of a message."""
     first, usage, text = None, {}, ""
     for came, event in stream(f"{url}/v1/messages", {"model": model, "max_tokens": REPLY_TOKENS, **body},
-                              **{"anthropic-version": "2023-06-01"}):
+                              **headers, **{"anthropic-version": "2023-06-01"}):
         usage |= {key: value for key, value in (event.get("message") or event).get("usage", {}).items()
                   if value is not None}
         if event["type"] in ("content_block_delta", "message_delta") and first is None:

@@ -83,7 +83,7 @@ def session(server, options, billing):
     source = random.Random(options.seed)
     agent = Agent(server, source, 1500, 8, billing)
     turns = []
-    for number in range(options.turns):
+    for number in range(options.turns if isinstance(server, Ours) or not billing else options.peer_turns):
         turns.append(agent.turn(turn_size(options, agent.before, number)))
         tell(server, number, turns[-1])
         if number in TITLES:
@@ -160,6 +160,8 @@ def main():
     parser.add_argument("--model", type=Path, default=ROOT / "build" / "agent" / "qwen3.5-0.8b-q8.gguf",
                         help="a GGUF file with a chat template; made if it is not there (%(default)s)")
     parser.add_argument("--peer", help="llama-server's program, such as build/peers/bin/llama-server")
+    parser.add_argument("--peer-turns", type=int, help="its turns with the line of billing, each of which it "
+                        "computes whole (all)")
     parser.add_argument("--peer-flag", action="append", default=[], help="one of its flags; may come again")
     parser.add_argument("--parts", default="messages,responses,killed,store",
                         type=lambda names: names.split(","), help="some of them (%(default)s)")
@@ -173,6 +175,7 @@ def main():
     parser.add_argument("--save-state-bytes", default="1G", help="of `killed` and `store` (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    options.peer_turns = options.peer_turns or options.turns
     try:
         binary = find_binary(options.binary)
         if not options.model.exists():
