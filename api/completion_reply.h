@@ -83,6 +83,7 @@ struct reply_blocks {
     struct strbuf name;              /* of the open call */
     struct strbuf output;            /* those that have ended */
     struct strbuf logprobs, pending; /* of tokens that the open block has, and of the next */
+    bool bare;                       /* without those, and without warnings, as a kept one is */
     bool tells;                      /* how its items are told is noted (responses_replay.h) */
     struct strbuf told;              /* of each, with commas between */
     struct strbuf deltas;            /* bytes of each so far, of the open item */

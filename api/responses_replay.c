@@ -290,7 +290,7 @@ static int tell(struct replay *replay, const char *object, size_t length)
 }
 
 /* Each event ends with an empty line, and has no other. */
-static void drop_events(struct strbuf *out, size_t from, int64_t count)
+void responses_drop_events(struct strbuf *out, size_t from, int64_t count)
 {
     static const char END[] = "\n\n";
     size_t at = from;
@@ -322,7 +322,7 @@ int responses_replay(struct strbuf *out, const char *turns, size_t length, int64
     if (result == 0 && events > 0 && replay.blocks.events != events)
         result = damaged(err);
     if (result == 0)
-        drop_events(out, from, after + 1);
+        responses_drop_events(out, from, after + 1);
     responses_echo_free((struct responses_echo *)replay.head.echo);
     reply_blocks_clear(&replay.blocks);
     json_decref(line);

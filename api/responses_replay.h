@@ -13,6 +13,8 @@
  * warnings, and what was said while nothing else came. */
 int responses_replay(struct strbuf *out, const char *turns, size_t length, int64_t after,
                      struct api_error *err);
+/* Takes so many of the events from `from` of the buffer on away, the first ones. */
+void responses_drop_events(struct strbuf *out, size_t from, int64_t count);
 /* What that takes, about: of an object of so many bytes, and so many events. */
 size_t responses_replay_bytes(size_t object_length, int64_t events);
 

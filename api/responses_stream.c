@@ -144,6 +144,8 @@ static void end_item(struct writer *writer, size_t at)
 static void take_pending(struct writer *writer)
 {
     struct reply_blocks *blocks = writer->blocks;
+    if (blocks->bare)
+        strbuf_reset(&blocks->pending);
     strbuf_append(writer->buf, blocks->pending.data, blocks->pending.length);
     if (blocks->pending.length > 0)
         strbuf_puts(&blocks->logprobs, blocks->logprobs.length > 0 ? "," : "");
@@ -404,6 +406,21 @@ void responses_pause_events(struct strbuf *buf, const struct sse_stream *stream)
     }
     stream->blocks->events--; /* the number of the event before it: it is not told again */
     object_event(buf, stream, "response.in_progress", RESPONSES_IN_PROGRESS, NULL, NULL);
+}
+
+void responses_progress_encode(struct strbuf *buf, const struct sse_stream *stream)
+{
+    const struct reply_blocks *blocks = stream->blocks;
+    struct writer writer = {.buf = buf, .head = stream->head, .blocks = stream->blocks};
+    responses_object_begin(buf, stream->head, RESPONSES_IN_PROGRESS, NULL);
+    strbuf_append(buf, blocks->output.data, blocks->output.length);
+    if (blocks->open == REPLY_THOUGHT || blocks->open == REPLY_TEXT) {
+        struct responses_item item = open_item(&writer);
+        item.text = &blocks->text;
+        strbuf_puts(buf, blocks->output.length > 0 ? "," : "");
+        responses_item_encode(buf, stream->head, &item);
+    }
+    responses_object_end(buf, stream->head, NULL);
 }
 
 void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,

@@ -28,6 +28,8 @@ void responses_finish_events(struct strbuf *buf, const struct reply_head *head,
 /* While nothing else comes: it is created, and in progress, with the number of the event before,
  * since a kept response is told without it. Clients count events, not comments. */
 void responses_pause_events(struct strbuf *buf, const struct sse_stream *stream);
+/* The object as it is by now, of what was told; a call is in it once it is whole. */
+void responses_progress_encode(struct strbuf *buf, const struct sse_stream *stream);
 /* The last event, with all of the reply, once it is kept. */
 void responses_end_events(struct strbuf *buf, const struct sse_stream *stream,
                           const struct api_error *err, const char *request_id);

@@ -62,6 +62,17 @@ void registry_cancel_all(struct registry *registry, enum cancel_reason reason)
     pthread_mutex_unlock(&registry->lock);
 }
 
+struct ticket *registry_find(struct registry *registry, const char *id, int owner)
+{
+    struct ticket *found = NULL;
+    pthread_mutex_lock(&registry->lock);
+    for (struct registry_entry *entry = registry->first; entry && !found; entry = entry->next)
+        if (entry->owner == owner && strcmp(entry->id, id) == 0 && ticket_hold_alive(entry->ticket))
+            found = entry->ticket;
+    pthread_mutex_unlock(&registry->lock);
+    return found;
+}
+
 size_t registry_count(struct registry *registry)
 {
     pthread_mutex_lock(&registry->lock);

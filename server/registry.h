@@ -32,6 +32,8 @@ void registry_remove(struct registry *registry, struct registry_entry *entry);
  * how many of these were not done yet. */
 size_t registry_cancel(struct registry *registry, const char *id, int owner, size_t *cancelled);
 void registry_cancel_all(struct registry *registry, enum cancel_reason reason);
+/* The ticket of the owner's request with this id, held for the caller; NULL: there is none. */
+struct ticket *registry_find(struct registry *registry, const char *id, int owner);
 size_t registry_count(struct registry *registry);
 
 #endif

@@ -14,6 +14,7 @@ void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))
     ticket->done = false;
     ticket->waiting = false;
     ticket->probed = false;
+    ticket->readers = 0;
     ticket->wake = NULL;
     ticket->wake_context = NULL;
     ticket->destroy = destroy;
@@ -27,6 +28,15 @@ void ticket_clear(struct ticket *ticket)
 void ticket_hold(struct ticket *ticket)
 {
     atomic_fetch_add(&ticket->references, 1);
+}
+
+bool ticket_hold_alive(struct ticket *ticket)
+{
+    int references = atomic_load(&ticket->references);
+    while (references > 0 &&
+           !atomic_compare_exchange_weak(&ticket->references, &references, references + 1))
+        ;
+    return references > 0;
 }
 
 void ticket_release(struct ticket *ticket)
@@ -62,7 +72,8 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
 {
     ticket_lock(ticket);
     int none = CANCEL_NONE;
-    bool spared = ticket->done || (reason == CANCEL_GONE && ticket->runs_on);
+    bool heard = ticket->runs_on || ticket->readers > 0;
+    bool spared = ticket->done || (reason == CANCEL_GONE && heard);
     bool first = !spared && atomic_compare_exchange_strong(&ticket->cancelled, &none, (int)reason);
     if (reason == CANCEL_GONE)
         atomic_store(&ticket->gone, true);
@@ -98,6 +109,21 @@ bool ticket_probed(struct ticket *ticket)
     bool probed = ticket->probed;
     ticket->probed = false;
     return probed;
+}
+
+void ticket_join(struct ticket *ticket)
+{
+    ticket_lock(ticket);
+    ticket->readers++;
+    ticket_unlock(ticket);
+}
+
+bool ticket_leave(struct ticket *ticket)
+{
+    ticket_lock(ticket);
+    bool last = --ticket->readers == 0;
+    ticket_unlock(ticket);
+    return last && ticket_gone(ticket) && ticket_cancel(ticket, CANCEL_GONE);
 }
 
 enum cancel_reason ticket_cancelled(const struct ticket *ticket)

@@ -28,6 +28,7 @@ struct ticket {
     bool done;             /* nothing more comes */
     bool waiting;          /* the connection is suspended until wake */
     bool probed;           /* something is to be sent, to see whether the client is there */
+    int readers; /* others that read what is made: without its client it runs on for them */
     void (*wake)(void *context);
     void *wake_context;
     void (*destroy)(struct ticket *ticket);
@@ -36,6 +37,8 @@ struct ticket {
 void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket));
 void ticket_clear(struct ticket *ticket); /* undoes ticket_init; `destroy` calls it */
 void ticket_hold(struct ticket *ticket);
+/* For who finds it in a list that it leaves when it is destroyed. False: that has begun. */
+bool ticket_hold_alive(struct ticket *ticket);
 void ticket_release(struct ticket *ticket);
 
 void ticket_lock(struct ticket *ticket);
@@ -59,6 +62,11 @@ void ticket_due(struct ticket *ticket, double seconds);
 void ticket_check_due(struct ticket *ticket, double now);
 /* Whether ticket_probe was called since the last call. With the lock held. */
 bool ticket_probed(struct ticket *ticket);
+
+/* Another reads what is made, until it leaves. Leaving, the last one cancels what has lost its
+ * client: then it returns true. */
+void ticket_join(struct ticket *ticket);
+bool ticket_leave(struct ticket *ticket);
 
 enum cancel_reason ticket_cancelled(const struct ticket *ticket);
 bool ticket_gone(const struct ticket *ticket); /* whether the client has left */

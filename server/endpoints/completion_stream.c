@@ -34,6 +34,13 @@ void completion_stream_free(struct completion *completion)
     if (!stream)
         return;
     clear_record(completion);
+    completion_stream_clear(stream, completion);
+    free(stream);
+    completion->stream = NULL;
+}
+
+void completion_stream_clear(struct completion_stream *stream, struct completion *completion)
+{
     admission_body(&completion->job.task.service->admission, -stream->kept);
     reply_blocks_clear(&stream->blocks);
     outbox_clear(&stream->taken);
@@ -42,8 +49,6 @@ void completion_stream_free(struct completion *completion)
         chat_choice_clear(&stream->chats[i]);
     free(stream->chats);
     free(stream->ids);
-    free(stream);
-    completion->stream = NULL;
 }
 
 static int collect_ids(struct completion_stream *stream, const struct piece *piece)
@@ -136,7 +141,7 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
                                                           : SSE_USAGE_ABSENT;
     struct reply_head head = job_reply_head(job);
     bool last = stream->finished == job->run.num_choices && !request->include_usage;
-    if (!last)
+    if (!last || stream->blocks.bare)
         head.warnings = NULL;
     struct reply_usage usage =
         job_reply_usage(job, record->generated, reasoning_tokens(stream, job));
@@ -148,6 +153,8 @@ static void make_last_frames(struct completion_stream *stream, struct completion
     struct job *job = &completion->job;
     struct reply_head head = job_reply_head(job);
     head.ended = job->run.texts_ended;
+    if (stream->blocks.bare)
+        head.warnings = NULL;
     /* Not those of the last frame: of a text cut short, tokens may have told nothing. */
     struct reply_usage usage =
         job_reply_usage(job, job->run.generated, reasoning_tokens(stream, job));
@@ -229,11 +236,10 @@ bool completion_stream_take(struct completion *completion)
     return true;
 }
 
-void completion_stream_make(struct completion *completion)
+void completion_stream_tell(struct completion_stream *stream, struct completion *completion)
 {
     /* At once, lest other connections wait for these. */
     enum { FRAMES_BYTES = 64 * 1024 };
-    struct completion_stream *stream = completion->stream;
     struct outbox_record record;
     struct piece piece;
     strbuf_reset(&stream->frames);
@@ -245,15 +251,19 @@ void completion_stream_make(struct completion *completion)
         stream->frames.failed = true;
     if (stream->last)
         make_last_frames(stream, completion);
+}
+
+void completion_stream_make(struct completion *completion)
+{
+    completion_stream_tell(completion->stream, completion);
     if (completion->replay)
         record_frames(completion);
-    if (completion->replay && stream->last)
+    if (completion->replay && completion->stream->last)
         end_record(completion);
 }
 
-void completion_stream_pause(struct completion *completion)
+void completion_stream_wait(struct completion_stream *stream, struct completion *completion)
 {
-    struct completion_stream *stream = completion->stream;
     struct reply_head head = job_reply_head(&completion->job);
     struct reply_usage usage = job_reply_usage(&completion->job, 0, 0);
     head.warnings = NULL;
@@ -263,36 +273,47 @@ void completion_stream_pause(struct completion *completion)
     stream->sent = 0;
     completion->format->pause(&stream->frames,
                               &(struct sse_stream){&head, &stream->blocks, &usage});
+}
+
+void completion_stream_pause(struct completion *completion)
+{
+    completion_stream_wait(completion->stream, completion);
     if (completion->replay && completion->format->begins)
         record_frames(completion);
 }
 
-/* Makes the frames of a part of what was put out. */
-static void make_again(struct completion_stream *stream, struct completion *completion,
-                       const struct piece_mark *from, const struct piece_mark *to, bool last)
+void completion_stream_part(const struct job *job, size_t number, struct outbox_record *record,
+                            struct piece *piece)
 {
-    const struct job_choice *choice = &completion->job.run.choices[0];
-    const struct outbox_record record = {.finish = last ? choice->finish : FINISH_NONE,
-                                         .stop_index = choice->stop_index,
-                                         .stop_token = choice->stop_token};
-    const struct piece piece = {
-        .text = {.data = choice->put.text.data + from->text, .length = to->text - from->text},
-        .tokens = choice->put.tokens + from->tokens,
-        .num_tokens = to->tokens - from->tokens};
-    strbuf_reset(&stream->frames);
-    make_frame(stream, completion, &record, &piece);
+    const struct job_choice *choice = &job->run.choices[0];
+    const struct piece *put = &choice->put;
+    const struct piece_mark *to = &choice->marks.items[number];
+    const struct piece_mark from = number > 0 ? to[-1] : (struct piece_mark){0};
+    bool last = number + 1 == choice->marks.count;
+    *record = (struct outbox_record){.finish = last ? choice->finish : FINISH_NONE,
+                                     .stop_index = choice->stop_index,
+                                     .stop_token = choice->stop_token};
+    *piece = (struct piece){.text = {.data = put->text.data, .length = to->text - from.text},
+                            .num_tokens = to->tokens - from.tokens};
+    if (piece->text.length > 0)
+        piece->text.data += from.text;
+    if (piece->num_tokens > 0)
+        piece->tokens = put->tokens + from.tokens;
 }
 
 int completion_stream_note(struct completion *completion)
 {
     struct job *job = &completion->job;
-    const struct piece_marks *marks = &job->run.choices[0].marks;
+    size_t count = job->run.choices[0].marks.count;
+    struct outbox_record record;
+    struct piece piece;
     struct completion_stream again = {.blocks = {.tells = true},
                                       .chats = calloc(1, sizeof *again.chats)};
-    struct piece_mark from = {0};
     bool failed = !again.chats;
-    for (size_t i = 0; i < marks->count && !failed; from = marks->items[i++]) {
-        make_again(&again, completion, &from, &marks->items[i], i + 1 == marks->count);
+    for (size_t i = 0; i < count && !failed; i++) {
+        completion_stream_part(job, i, &record, &piece);
+        strbuf_reset(&again.frames);
+        make_frame(&again, completion, &record, &piece);
         failed = again.frames.failed;
     }
     if (!failed)
@@ -303,12 +324,7 @@ int completion_stream_note(struct completion *completion)
         job->chat.events = again.blocks.events;
         again.blocks.told = (struct strbuf){0};
     }
-    reply_blocks_clear(&again.blocks);
-    strbuf_clear(&again.frames);
-    if (again.chats)
-        chat_choice_clear(again.chats);
-    free(again.chats);
-    free(again.ids);
+    completion_stream_clear(&again, completion);
     return failed ? -1 : 0;
 }
 

@@ -2,18 +2,14 @@
 #include "server/endpoints/generate.h"
 
 #include "lib/base/clock.h"
-#include "server/endpoints/completion_stream.h"
 #include "server/endpoints/idempotency.h"
 #include "server/endpoints/job_reply.h"
 #include "server/endpoints/pipeline.h"
+#include "server/endpoints/stream_reply.h"
 #include "server/log.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* A stream is not silent for longer. The watcher looks every 200 ms (http/watcher.h); clients and
- * proxies count on something every 10 s. */
-static const double SILENT_SECONDS = 8, BEGIN_SECONDS = 1;
 
 /* NULL: there is none yet. */
 static struct completion *of_request(const struct http_request *request)
@@ -21,10 +17,9 @@ static struct completion *of_request(const struct http_request *request)
     return (struct completion *)request->ticket;
 }
 
-/* Makes frames of what the job has put out. False: there is nothing; the connection is suspended,
- * or given up. */
-static bool refill(struct http_request *request, struct completion *completion)
+static bool refill(struct http_request *request)
 {
+    struct completion *completion = of_request(request);
     ticket_lock(request->ticket);
     bool some = completion_stream_take(completion);
     bool probed = !some && ticket_probed(request->ticket);
@@ -38,37 +33,15 @@ static bool refill(struct http_request *request, struct completion *completion)
     return some || probed;
 }
 
-/* While older connections idle, libmicrohttpd 0.9.75 forgets one whose reader ends with an error,
- * until those time out. So the reader ends well, on a socket that is shut down. */
-static ssize_t give_up(const struct http_request *request)
-{
-    http_shutdown(request);
-    return MHD_CONTENT_READER_END_OF_STREAM;
-}
-
 static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_t size)
 {
     (void)position;
     struct http_request *request = context;
     struct completion *completion = of_request(request);
-    struct completion_stream *stream = completion->stream;
-    if (ticket_gone(request->ticket))
-        return give_up(request);
-    while (stream->sent == stream->frames.length) { /* what is new may make no frame */
-        if (stream->ended)
-            return MHD_CONTENT_READER_END_OF_STREAM;
-        if (!refill(request, completion))
-            return request->hang_up ? give_up(request) : 0;
-        if (stream->frames.failed)
-            return give_up(request);
-    }
-    size_t left = stream->frames.length - stream->sent;
-    size_t count = left < size ? left : size;
-    memcpy(buffer, stream->frames.data + stream->sent, count);
-    stream->sent += count;
-    atomic_store(&completion->job.shared.read, true);
-    ticket_due(request->ticket, SILENT_SECONDS);
-    return (ssize_t)count;
+    ssize_t count = stream_reply_read(request, completion->stream, refill, buffer, size);
+    if (count > 0)
+        atomic_store(&completion->job.shared.read, true);
+    return count;
 }
 
 /* Requests. */
@@ -143,12 +116,6 @@ static void tell_made(struct http_request *request, const struct job *job)
     http_reply_kept(request, &again);
 }
 
-static void begin_stream(struct http_request *request, const struct completion_format *format)
-{
-    ticket_due(request->ticket, format->begins ? BEGIN_SECONDS : SILENT_SECONDS);
-    http_reply_stream(request, read_stream);
-}
-
 static void answer(struct http_request *request, struct completion *completion)
 {
     struct job *job = &completion->job;
@@ -168,7 +135,7 @@ static void answer(struct http_request *request, struct completion *completion)
     else if (completion->made && job->task.error.code == API_OK)
         tell_made(request, job);
     else if (stream)
-        begin_stream(request, completion->format);
+        stream_reply_begin(request, completion->format->begins, read_stream);
     else if (job->task.error.code != API_OK)
         http_reply_error(request, &job->task.error);
     else

@@ -57,6 +57,8 @@ static void done(struct completion *completion)
     ticket_lock(ticket);
     ticket->done = true;
     bool left = completion->left && completion->replay && completion->stream;
+    if (ticket->readers > 0)
+        scheduler_poke(completion->job.task.service->scheduler);
     ticket_wake(ticket);
     ticket_unlock(ticket);
     if (left)

@@ -4,7 +4,7 @@
 #include "api/responses_list.h"
 #include "api/responses_replay.h"
 #include "api/responses_turns.h"
-#include "server/endpoints/session_task.h"
+#include "server/endpoints/response_reader.h"
 #include "server/schedule/scheduler.h"
 
 #include <errno.h>
@@ -15,12 +15,12 @@ static const char JSON[] = "application/json";
 
 /* What a kept response holds, for the reply. */
 struct kept_task {
-    struct session_task base;
-    char *turns; /* [length] */
+    struct response_reader reader; /* get: of one that is still being made */
+    int owner;                     /* index of the API key */
+    char *turns;                   /* [length] */
     size_t length;
     bool cancelled; /* cancel: one that ran */
-    bool streams;   /* get: it is told as a stream, */
-    int64_t after;  /* from behind this event on */
+    bool streams;   /* get: it is told as a stream */
     struct responses_page page;
 };
 
@@ -31,6 +31,7 @@ static struct kept_task *kept(struct session_task *task)
 
 static void destroy(struct session_task *task)
 {
+    response_reader_clear(&kept(task)->reader);
     free(kept(task)->turns);
 }
 
@@ -77,7 +78,8 @@ static void encode_object(struct session_task *task)
     if (!own->streams)
         strbuf_append(&task->task.reply, object, length);
     else if (session_task_reserve(task, responses_replay_bytes(length, events)) == 0)
-        responses_replay(&task->task.reply, own->turns, own->length, own->after, &task->task.error);
+        responses_replay(&task->task.reply, own->turns, own->length, own->reader.after,
+                         &task->task.error);
 }
 
 static const char *query(const struct http_request *request, const char *name)
@@ -107,7 +109,7 @@ static int read_after(struct kept_task *task, const char *text, struct api_error
     char *end = NULL;
     errno = 0;
     long long after = text && *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
-    task->after = after;
+    task->reader.after = after;
     if (!text || (end && !*end && errno == 0 && after < INT64_MAX))
         return 0;
     return api_error_set(err, API_INVALID_VALUE, "starting_after",
@@ -118,6 +120,7 @@ static int read_get(struct session_task *task, struct http_request *request, str
 {
     const char *stream = query(request, "stream"), *after = query(request, "starting_after");
     kept(task)->streams = wants_stream(request);
+    kept(task)->owner = request->owner;
     if (check_include(request, err) || read_after(kept(task), after, err))
         return -1;
     if (stream && !kept(task)->streams && strcmp(stream, "false") != 0)
@@ -129,13 +132,41 @@ static int read_get(struct session_task *task, struct http_request *request, str
     return 0;
 }
 
+static enum session_step perform_get(struct session_task *task)
+{
+    struct kept_task *own = kept(task);
+    if (!sessions_makes(task->task.service->sessions, task->owner, task->id))
+        return perform_look(task);
+    return response_reader_open(&own->reader, own->owner, own->streams) ? SESSION_STEP_ENDED
+                                                                        : SESSION_STEP_AGAIN;
+}
+
+static void encode_get(struct session_task *task)
+{
+    struct kept_task *own = kept(task);
+    if (!own->reader.source)
+        encode_object(task);
+    else if (!own->streams)
+        response_reader_encode(&own->reader);
+}
+
+static bool answer_get(struct session_task *task, struct http_request *request)
+{
+    struct kept_task *own = kept(task);
+    if (!own->reader.source || !own->streams)
+        return false;
+    response_reader_answer(request);
+    return true;
+}
+
 static const struct session_task_kind GET = {.size = sizeof(struct kept_task),
                                              .status = 200,
                                              .content_type = JSON,
                                              .names_response = true,
                                              .read = read_get,
-                                             .perform = perform_look,
-                                             .encode = encode_object,
+                                             .perform = perform_get,
+                                             .encode = encode_get,
+                                             .answer = answer_get,
                                              .destroy = destroy};
 
 static const struct session_task_kind GET_STREAM = {.size = sizeof(struct kept_task),
@@ -143,8 +174,9 @@ static const struct session_task_kind GET_STREAM = {.size = sizeof(struct kept_t
                                                     .content_type = "text/event-stream",
                                                     .names_response = true,
                                                     .read = read_get,
-                                                    .perform = perform_look,
-                                                    .encode = encode_object,
+                                                    .perform = perform_get,
+                                                    .encode = encode_get,
+                                                    .answer = answer_get,
                                                     .destroy = destroy};
 
 void response_routes_get(struct http_request *request)

@@ -233,7 +233,7 @@ static void answer(struct http_request *request, struct session_task *task)
     request->warnings = &base->warnings;
     if (base->error.code != API_OK)
         http_reply_error(request, &base->error);
-    else
+    else if (!task->kind->answer || !task->kind->answer(task, request))
         http_reply(request, task->kind->status, task->kind->content_type, &base->reply);
 }
 

@@ -37,6 +37,8 @@ struct session_task_kind {
     void (*prepare)(struct session_task *task);
     enum session_step (*perform)(struct session_task *task);
     void (*encode)(struct session_task *task);
+    /* Replies otherwise than with what was encoded. False: it does not; NULL: never. */
+    bool (*answer)(struct session_task *task, struct http_request *request);
     void (*destroy)(struct session_task *task);
 };
 

@@ -190,7 +190,7 @@ int batch_reserve(struct batch *batch, size_t count, size_t more, struct error *
 bool batch_pauses(const struct sequence *sequence, double now)
 {
     struct job *job = sequence->job;
-    if (!job->asked.request.stream || job->task.ticket.runs_on)
+    if (!job->asked.request.stream || job->task.ticket.runs_on || ticket_gone(&job->task.ticket))
         return false;
     ticket_lock(&job->task.ticket);
     bool full = outbox_full(&job->shared.outbox);

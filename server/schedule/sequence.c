@@ -156,8 +156,9 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
     piece->text.length = text_length;
     choice->prompt_told = true;
     ticket_lock(&job->task.ticket);
+    bool taken = job->task.ticket.runs_on || !ticket_gone(&job->task.ticket);
     size_t before = job->shared.outbox.capacity;
-    int result = outbox_put(&job->shared.outbox, &record, piece);
+    int result = taken ? outbox_put(&job->shared.outbox, &record, piece) : 0;
     size_t grown = job->shared.outbox.capacity - before;
     ticket_wake(&job->task.ticket);
     ticket_unlock(&job->task.ticket);

@@ -150,6 +150,24 @@ static bool is_as_it_was(const struct session *session, const struct store_op *o
     return op->seen == STORE_SEEN_SAME || (op->seen == STORE_SEEN_NONE && session->fresh);
 }
 
+/* What the store had while a change was under way that has ended since. */
+static bool is_late(const struct session_question *question, const struct session *session)
+{
+    return question->beside && question->op.what == STORE_LOOK &&
+           question->op.error.code == ERROR_NONE && !(session && session->busy);
+}
+
+static void ask_again(struct session_question *question)
+{
+    session_done *done = question->done;
+    question->done = NULL;
+    if (done)
+        session_ask(question->sessions, question->owner, question->id,
+                    question->op.uses ? SESSION_USES : SESSION_READS,
+                    question->kept[0] ? question->kept : NULL, NULL, done, question->context);
+    session_question_free(question);
+}
+
 static void on_answered(struct store_op *op)
 {
     struct session_question *question = (struct session_question *)op;
@@ -158,6 +176,10 @@ static void on_answered(struct store_op *op)
     struct api_error err = {0};
     bool failed = op->error.code != ERROR_NONE, takes = op->what == STORE_TAKE;
     session_question_leave(question);
+    if (is_late(question, session)) {
+        ask_again(question);
+        return;
+    }
     if (failed) {
         session_leases_explain(question->id, op, &err);
         if (op->refusal == STORE_CONFLICT) {
@@ -250,6 +272,7 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
     question->done = done;
     question->context = context;
     question->op.uses = need != SESSION_READS;
+    question->beside = session && session->busy;
     if (kept)
         snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)

@@ -23,6 +23,7 @@ struct session_question {
     struct session_question *next; /* in sessions->questions */
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];
     char kept[SESSION_ID_SIZE]; /* the copy that whoever asks needs, too; "": none */
+    bool beside;                /* it was asked while a request here was at work on the session */
     session_done *done;         /* NULL: nobody waits any more */
     void *context;
     struct session_lister lister;

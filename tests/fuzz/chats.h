@@ -42,14 +42,17 @@ static inline struct completion_limits chats_limits(size_t size, struct reply_wa
                                       .warnings = warnings};
 }
 
-/* The prompt as a reply: its parts are cut as the call's place says. */
+/* The prompt as a reply: its parts are cut as the call's place says, between characters. */
 static inline struct chat_call chats_call(const struct completion_prompt *prompt)
 {
+    size_t at = prompt->length / 2;
+    while (at > 0 && ((unsigned char)prompt->text[at] & 0xC0) == 0x80)
+        at--;
     return (struct chat_call){.name = prompt->text,
                               .name_length = prompt->length,
                               .arguments = "{}",
                               .arguments_length = 2,
-                              .at = prompt->length / 2};
+                              .at = at};
 }
 
 static inline struct reply_choice chats_choice(const struct completion_prompt *prompt,

@@ -5,6 +5,7 @@ import json
 
 import contract
 import harness
+from harness import check_error
 
 RESPONSES, COUNT, CHAT = "/v1/responses", "/v1/responses/input_tokens", "/v1/chat/completions"
 TEMPLATE = harness.ROOT / "tests/clients/chat.jinja"
@@ -18,6 +19,9 @@ CUSTOM = {"type": "custom", "name": "patch", "description": "Writes.", "format":
     "type": "grammar", "syntax": "regex", "definition": "(ab|c\"){2}\n"}}
 LARK = 'start: ("ab" | "c\\"")~2 LF\n%import common.LF'
 HOSTED = {"type": "web_search"}
+# Of capitals alone, which the tokenizer makes again of the text.
+TURN = {"max_output_tokens": 6, "ignore_eos": True, "temperature": 0,
+        "allowed_token_ids": list(range(66, 92))}
 
 
 def custom(syntax, definition):
@@ -111,8 +115,9 @@ def bare(response):
 
 def repeats_progress(found, number):
     """Whether that event is said while nothing else comes."""
-    kinds = [event["type"] for event in found[:number]]
-    return found[number]["type"] == "response.in_progress" and "response.in_progress" in kinds
+    event = found[number]
+    return event["type"] == "response.in_progress" and (
+        event["sequence_number"] != 1 or any(before["type"] == event["type"] for before in found[:number]))
 
 
 def events(body, first=0):
@@ -219,3 +224,66 @@ def told_again(server, name, after=None, **options):
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].split(";")[0] == "text/event-stream"
     return events(reply.content, 0 if after is None else after + 1) if reply.content else []
+
+
+def path(response, rest=""):
+    return f"{RESPONSES}/{response if isinstance(response, str) else response['id']}{rest}"
+
+
+def get(server, response, status=200, rest="", **options):
+    reply = server.get(path(response, rest), **options)
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+def unknown(server, response, **options):
+    """Nothing is kept of it, whatever is asked."""
+    name = response if isinstance(response, str) else response["id"]
+    for method, rest in (("GET", ""), ("GET", "/input_items"), ("DELETE", ""), ("POST", "/cancel")):
+        reply = server.http.request(method, path(name, rest), **options)
+        error = check_error(reply, 404, "response_not_found", "response_id")
+        assert error["message"] == f'there is no response "{name}"'
+    for stream in (False, True):
+        body = {"input": "hi", "previous_response_id": name, "stream": stream}
+        check_error(server.post(RESPONSES, body, **options), 404, "previous_response_not_found",
+                    "previous_response_id")
+    del body["stream"]
+    check_error(server.post(COUNT, body, **options), 404, "previous_response_not_found",
+                "previous_response_id")
+
+
+def name_of(got):
+    """Of the response whose stream begins so."""
+    return json.loads(got.split(b"data: ")[1].split(b"\n")[0])["response"]["id"]
+
+
+def items(*exchange):
+    """What a conversation of these inputs and responses is when it is sent whole."""
+    whole = []
+    for part in exchange:
+        whole += part["output"] if isinstance(part, dict) else [user(part)] if isinstance(part, str) else part
+    return whole
+
+
+def same_text(response, whole):
+    assert text_of(response) == text_of(whole)
+    assert response["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
+
+
+def usage(response):
+    details = response["usage"]["input_tokens_details"]
+    return response["usage"]["input_tokens"], details["cached_tokens"], details["cache_miss_reason"]
+
+
+def check_goes_on(server, first, words="a", **fields):
+    """A response that goes on from that to `words`; its reply is what the conversation gives that is sent
+    whole, and all but the new tokens come from a state."""
+    second = said(server, **TURN, input="b", previous_response_id=first["id"], **fields)
+    assert second["previous_response_id"] == first["id"]
+    held = first["usage"]["total_tokens"] - 1  # the last token was drawn, and not computed
+    assert usage(second)[1] >= held and usage(second)[2] == "none"
+    whole = said(server, **TURN, input=items(words, first, "b"), store=False, **fields)
+    same_text(second, whole)
+    count = counted(server, input="b", previous_response_id=first["id"], **fields)
+    assert count == {"object": "response.input_tokens", "input_tokens": second["usage"]["input_tokens"]}
+    return second
