@@ -11,6 +11,8 @@ enum state { BEGINNING, REASONING, CONTENT, CALL };
 /* Bytes of a call. A longer one is content: streams are taken apart on the event loop, which must
  * not wait long. Of one that is told in parts: a longer one is cut off. */
 enum { MOST_CALL = 128 << 10, MOST_TOLD = 16 << 20 };
+/* Bytes of white space between what opens all calls and the first of them. */
+enum { MOST_SPACE = 64 };
 
 void chat_output_clear(struct chat_output *output)
 {
@@ -115,7 +117,8 @@ struct found {
     const char *close; /* likewise */
 };
 
-/* Behind the marker of what is around all calls, and with it. */
+/* Behind the marker of what is around all calls, and with it. More white space than templates write
+ * between them is looked at once: it is none. */
 static void find_section(const struct chat_parser *parser, const char *section, struct found *found)
 {
     const char *text = bytes_of(parser), *open = parser->rules->syntax->calls.open;
@@ -123,7 +126,9 @@ static void find_section(const struct chat_parser *parser, const char *section, 
     for (size_t from = parser->looked; from < found->at;) {
         const char *begins = memmem(text + from, length - from, section, strlen(section));
         size_t at = begins ? (size_t)(begins - text) : length - beginning_of(text, length, section);
-        size_t behind = begins ? chat_calls_skip(text, length, at + strlen(section)) : length;
+        size_t behind = begins ? at + strlen(section) : length;
+        behind = chat_calls_skip(text, length - behind < MOST_SPACE ? length : behind + MOST_SPACE,
+                                 behind);
         enum chat_match match = chat_calls_match(text, length, behind, open);
         if (at >= from && at < found->at && match != CHAT_MATCH_NO) {
             found->at = at;

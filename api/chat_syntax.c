@@ -182,7 +182,10 @@ static void find_reasoning(struct chat_syntax *syntax, const struct jinja *templ
         /* It only takes it out of what was answered, or tells the model to write it. */
         bool known = jinja_mentions(template, "</think>") ||
                      (holds(&prompt, "<think>") && holds(&prompt, "</think>"));
-        *markers = known ? (struct chat_markers){"<think>", "</think>"} : (struct chat_markers){0};
+        *markers = known ? (struct chat_markers){"<think>", "</think>"}
+                   : jinja_mentions(template, "<channel|>") /* Gemma 4 */
+                       ? (struct chat_markers){"<|channel>thought\n", "<channel|>"}
+                       : (struct chat_markers){0};
     }
     free(answer.text);
     free(prompt.text);
@@ -498,7 +501,8 @@ static size_t find_tokens(int32_t *tokens, size_t most, const struct chat_marker
             tokenizer_is_special(tokenizer, id) ? tokenizer_token_content(tokenizer, id) : NULL;
         if (!content || !*content)
             continue;
-        bool is = strcmp(content, markers->open) == 0 || strcmp(content, markers->close) == 0;
+        bool is = strcmp(content, markers->open) == 0 || strcmp(content, markers->close) == 0 ||
+                  (!words && has_part(markers->open, content));
         const char *const others[] = {markers->close,
                                       words ? words->section : "",
                                       words ? words->section_end : "",

@@ -214,7 +214,7 @@ static void run_remember(struct task *task)
 static void finish(struct job *job)
 {
     struct error err = ERROR_INIT;
-    bool well = job->task.error.code == API_OK;
+    bool well = job->task.error.code == API_OK && !completion_of(job)->made;
     job->run.texts_ended = (int64_t)time(NULL);
     job_leave_queue(job);
     /* If there is no room for the reply, the session stays as it was. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <xxhash.h>
 
@@ -47,6 +48,7 @@ struct replay {
     bool shared;          /* by other servers */
     _Atomic int *waiting; /* clients */
     double lifetime_s;
+    uint64_t seed;        /* of the buckets */
     pthread_mutex_t lock; /* of all that follows */
     struct kept_op *waited;
     int64_t max_bytes, bytes;
@@ -59,6 +61,10 @@ int replay_create(struct replay **out, int64_t max_bytes, double lifetime_s, str
     struct replay *replay = calloc(1, sizeof *replay);
     if (!replay)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for kept replies");
+    if (getrandom(&replay->seed, sizeof replay->seed, 0) != (ssize_t)sizeof replay->seed) {
+        free(replay);
+        return error_set(err, ERROR_INTERNAL, "the system has no random numbers");
+    }
     pthread_mutex_init(&replay->lock, NULL);
     replay->max_bytes = max_bytes;
     replay->lifetime_s = lifetime_s;
@@ -270,13 +276,15 @@ void replay_attach(struct replay *replay, struct store *store, _Atomic int *wait
     replay->waiting = waiting;
 }
 
-static size_t bucket_of(const struct replay_entry *entry)
+/* Clients choose keys: nobody can choose many that share a bucket. */
+static size_t bucket_of(const struct replay *replay, const struct replay_entry *entry)
 {
-    return XXH3_64bits(entry->name, entry->name_length) % NUM_BUCKETS;
+    return XXH3_64bits_withSeed(entry->name, entry->name_length, replay->seed) % NUM_BUCKETS;
 }
 
 /* NULL: out of memory. */
-static struct replay_entry *new_entry(const struct replay_request *request)
+static struct replay_entry *new_entry(const struct replay *replay,
+                                      const struct replay_request *request)
 {
     const char *parts[] = {request->owner, request->path, request->key};
     size_t length = 0;
@@ -290,7 +298,7 @@ static struct replay_entry *new_entry(const struct replay_request *request)
         memcpy(entry->name + entry->name_length, parts[i], bytes);
         entry->name_length += bytes;
     }
-    entry->bucket = bucket_of(entry);
+    entry->bucket = bucket_of(replay, entry);
     XXH64_hash_t seed =
         request->session ? XXH3_64bits(request->session, strlen(request->session)) : 0;
     entry->body = XXH3_128bits_withSeed(request->body ? request->body : "", request->length, seed);
@@ -377,7 +385,7 @@ int replay_begin(struct replay *replay, const struct replay_request *request,
     *kept = NULL;
     if (check_key(request->key, err))
         return -1;
-    struct replay_entry *fresh = new_entry(request);
+    struct replay_entry *fresh = new_entry(replay, request);
     if (!fresh)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     *entry = fresh;
@@ -519,7 +527,7 @@ void replay_found(void *context, const struct store_reply *found)
     memcpy(entry->name, found->name, found->name_length);
     memcpy(&entry->body, found->body, sizeof entry->body);
     entry->name_length = found->name_length;
-    entry->bucket = bucket_of(entry);
+    entry->bucket = bucket_of(replay, entry);
     bool wanted = left > 0 && !find(replay, entry);
     struct replay_reply *reply = wanted ? copy_reply(replay, entry, what, found->data) : NULL;
     if (wanted && !reply) /* what it tells of has been done all the same */

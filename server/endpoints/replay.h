@@ -62,7 +62,9 @@ typedef void replay_asked(void *context, struct replay_reply *kept, const struct
 bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,
                 void *context);
 
-/* A name for what the request makes, the same each time: of its owner, path, key and body. */
+/* A name for what the request makes, the same each time and on each server: of its owner, path, key
+ * and body. The hash has no key of the server's, and need not: what is made is looked for among its
+ * owner's, so who finds two requests with one name gets the reply to the first of his own. */
 void replay_name(const struct replay_entry *entry, char name[REPLAY_NAME_SIZE]);
 /* Whether it has been carried out, as far as known here. */
 bool replay_has_worked(struct replay *replay, const struct replay_entry *entry);

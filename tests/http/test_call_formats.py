@@ -98,7 +98,8 @@ FORMS = {
     "GLM 4.5, special": (glm, "glm", dict.fromkeys(["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>",
                                                     "<arg_value>", "</arg_value>"], True)),
     "MiniMax M2": (minimax, "minimax", {"<minimax:tool_call>": True, "</minimax:tool_call>": True}),
-    "Gemma 4": (gemma, "gemma", dict.fromkeys(["<|tool_call>", "<tool_call|>", '<|"|>'], True)),
+    "Gemma 4": (gemma, "gemma", dict.fromkeys(
+        ["<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"], True)),
     "Gemma 4, text": (gemma, "gemma", {}),
     "DeepSeek V3.1": (deepseek, "deepseek", DEEPSEEK),
     "DeepSeek V3.1, text": (deepseek, "deepseek", {}),
@@ -108,6 +109,7 @@ FORMS = {
     "Mistral v11": (mistral_ids, "mistral_ids", dict.fromkeys(["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"], True)),
 }
 BARE = ("Llama 3", "Llama 4")  # without markers, so that text is not before a call
+THOUGHT = "<|channel>thought\nHm, <b.\n<channel|>"  # of Gemma 4
 TAME = ("Llama 4", "GLM", "MiniMax", "Gemma")  # whose JSON has no <, which the model cannot recite then
 WEATHER = {"type": "object", "required": ["city", "days"], "additionalProperties": False, "properties": {
     "city": {"type": "string"}, "days": {"type": "integer", "maximum": 9}, "tags": {"type": "array"}}}
@@ -155,7 +157,7 @@ def form(request, tmp_path_factory):
     spoken = [Spoken(request.param, i) for i in range(NUMBER)]
     texts = [one.text for one in spoken] + [
         write(GIVEN[:1]), write([("weather", {"city": "a", "days": 77})]), write(GIVEN),
-        json.dumps({"a": write([("time", {})])})]
+        json.dumps({"a": write([("time", {})])}), THOUGHT + write(GIVEN)]
     if template == "minimax":  # whose prompt opens reasoning
         texts = [f"</think>\n\n{text}" for text in texts]
     running = Reciting(tmp_path_factory.mktemp("form"), request.param, texts)
@@ -225,6 +227,16 @@ def test_a_marker_in_a_text_of_a_format_is_no_call(form):
     if not form.name.startswith(TAME) and not any(FORMS[form.name][2].values()):
         assert choice["finish_reason"] == "stop"
         assert json.loads(choice["message"]["content"]) == {"a": FORMS[form.name][0]([("time", {})])}
+
+
+def test_the_thought_channel(form):
+    """Of Gemma 4 alone; for the others it is content."""
+    message = ask(form, NUMBER + 4, tools=TOOLS)["message"]
+    if form.name.startswith("Gemma"):
+        assert (message["reasoning_content"], message["content"]) == ("Hm, <b.\n", None)
+        assert calls_of(message) == GIVEN
+    else:
+        assert message["content"].startswith(THOUGHT)
 
 
 def test_back_as_messages(form):

@@ -187,6 +187,31 @@ Test(chat_words, names_before_json)
     expect_all(cases, sizeof cases / sizeof *cases);
 }
 
+/* Between what opens all calls and the first of them; how it comes does not matter, nor how much.
+ */
+Test(chat_words, white_space_before_calls)
+{
+#define S16 "                "
+#define OPENED "<｜tool▁calls▁begin｜>"
+    static const struct wanted cases[] = {
+        {DEEPSEEK, OPENED S16 S16 S16 S16 DC("f<｜tool▁sep｜>" A), F, ""},
+        {DEEPSEEK, OPENED S16 S16 S16 S16 " " DC("f<｜tool▁sep｜>" A), F, OPENED},
+        {DEEPSEEK, OPENED S16 S16 S16 S16 " x", "[]", OPENED S16 S16 S16 S16 " x"},
+    };
+    enum { MANY = 400000 };
+    expect_all(cases, sizeof cases / sizeof *cases);
+    char *text = malloc(MANY);
+    cr_assert(text);
+    memset(text, ' ', MANY);
+    memcpy(text, OPENED, sizeof OPENED - 1);
+    struct chat_rules rules = rules_of(DEEPSEEK, TOOLS);
+    struct result result = parse(&rules, text, MANY, 1, 1); /* square to its length: minutes */
+    cr_assert_eq(result.output.content.length, MANY);
+    chat_output_clear(&result.output);
+    chat_types_clear(&rules.types);
+    free(text);
+}
+
 static void expect_ids(int syntax, const char *text, const char *ids)
 {
     struct chat_rules rules = rules_of(syntax, TOOLS);
