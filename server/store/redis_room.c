@@ -5,8 +5,10 @@
 #include "server/store/redis_owners.h"
 #include "server/store/redis_quota.h"
 
-/* How long it may keep others waiting: who comes next goes on from there. */
+/* How long it may keep others waiting: who comes next goes on from there. Some go in any case: a
+ * store that answers slowly has room all the same. */
 static const double ROOM_SECONDS = 0.1;
+enum { LEAST_DROPS = 8 };
 
 void redis_room_reserve(struct store_place *place, struct store_op *op)
 {
@@ -15,8 +17,10 @@ void redis_room_reserve(struct store_place *place, struct store_op *op)
     if (op->refusal != STORE_QUOTA || !redis_quota_may_fit(place, op))
         return;
     struct error failed = ERROR_INIT;
-    while (op->refusal == STORE_QUOTA && clock_seconds() < until &&
-           redis_owners_drop_response(place, op->owner, &failed)) {
+    for (int drops = 0;
+         op->refusal == STORE_QUOTA && (drops < LEAST_DROPS || clock_seconds() < until) &&
+         redis_owners_drop_response(place, op->owner, &failed);
+         drops++) {
         op->refusal = STORE_ACCEPTED;
         error_clear(&op->error);
         redis_quota_reserve(place, op);
