@@ -89,7 +89,8 @@ test-stress:
 	@tests/run.sh deps build
 	@deploy/deps.sh proxies
 	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -rs -p no:cacheprovider --durations=0 \
-		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress durability log constrained keys) \
+		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress durability log constrained keys \
+			responses_durable) \
 		tests/http/proxies/test_replicas.py tests/scripts/test_images.py $(STRESS)
 
 # Each system is kept in build/ for the next time; the user's clone in it is new.

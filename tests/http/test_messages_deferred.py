@@ -5,8 +5,8 @@ import json
 
 import harness
 import pytest
-from test_messages import (CALL, CALLED, CHAT, COUNT, FUNCTION, TOOL, assistant, prompt_tokens, result,
-                           said, text, user)
+from messages_helpers import (CALL, CALLED, CHAT, COUNT, FUNCTION, TOOL, assistant, prompt_tokens, result,
+                              said, text, user)
 
 pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
 

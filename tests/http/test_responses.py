@@ -3,7 +3,9 @@
 and what is refused or left aside. The reply is the chat's, in the shape of OpenAI's Responses API."""
 
 import json
+import socket
 
+import harness
 import pytest
 from harness import check_error
 from responses_helpers import (CHAT, COUNT, CUSTOM, HOSTED, RESPONSES, SPACE, TEMPLATE, TOOL, bare, events,
@@ -229,6 +231,27 @@ def test_other_errors(chat_server):
     check_error(chat_server.http.post(RESPONSES, content=deep.encode(), headers=json_type), 400)
     named = chat_server.post(RESPONSES, {"input": "hi"}, headers={"X-Session-Id": "a"})
     check_error(named, 400, "unsupported_parameter", "X-Session-Id")
+
+
+def test_a_body_that_is_cut_short(chat_server):
+    """By a client that leaves or sends no more: nobody is there for an error, and nothing is done."""
+    request = harness.request_bytes(RESPONSES, {"input": "hi", "max_output_tokens": 8, "stream": True})
+    for sent in (request.split(b"{")[0], request[:-20], request[:-1]):
+        with chat_server.connect() as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
+    chat_server.wait_idle()
+
+
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_ten_thousand_tools_that_are_demanded(chat_server):
+    """Are more than a grammar may have, which is said before the prompt is computed."""
+    tools = [{**TOOL, "name": f"f{i}"} for i in range(10_000)]
+    asked = {"input": "hi", "tools": tools, "tool_choice": "required"}
+    error = check_error(chat_server.post(RESPONSES, asked), 400, "unsupported_parameter", "tools")
+    assert error["message"].startswith("tool_choice: expected a grammar of at most ")
 
 
 def test_a_prompt_that_is_too_long(server_factory):

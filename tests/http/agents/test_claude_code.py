@@ -10,7 +10,7 @@ import harness
 import network
 import pytest
 from agent import GOES_ON, SERVED, Agent, Talk, calls, finish, only, program, says
-from test_messages import events, gathered, prompt_tokens
+from messages_helpers import events, gathered, prompt_tokens
 
 VERSION = "2.1.332"
 CLAUDE = program("claude_agent_sdk", "_bundled", "claude")

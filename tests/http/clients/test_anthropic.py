@@ -7,7 +7,7 @@ import anthropic
 import harness
 import pydantic
 import pytest
-from test_messages import SCHEMA, TOOL, events, gathered
+from messages_helpers import SCHEMA, TOOL, events, gathered
 
 pytestmark = pytest.mark.builds("dev")  # what the client makes of replies
 
