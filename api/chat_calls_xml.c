@@ -97,6 +97,8 @@ static enum chat_scan_result take_value(struct chat_scan *scan, const char *body
     enum chat_match match = CHAT_MATCH_WHOLE;
     if (*scan->words->value)
         match = take_word(scan, body, length, scan->words->value);
+    if (match == CHAT_MATCH_NO && scan->words->other)
+        match = take_word(scan, body, length, scan->words->other);
     scan->value = scan->at;
     return go_on(match, scan, CONTENT);
 }
@@ -260,13 +262,20 @@ static void write_value(const struct chat_calls *calls, struct strbuf *out, cons
         strbuf_json_string(out, text, length);
 }
 
-/* What values the parameter of that part may have. */
+/* What values the parameter of that part may have: by its tool, and by the word before the value.
+ */
 static unsigned kinds_of_key(const struct chat_scan *scan, const char *body, size_t part,
                              const struct chat_types *types)
 {
     const struct chat_part *name = &scan->parts[0], *key = &scan->parts[part];
-    return chat_types_of(types, body + name->begin, name->end - name->begin, body + key->begin,
-                         key->end - key->begin);
+    size_t begin = part + 1 < scan->num_parts ? scan->parts[part + 1].begin : scan->value;
+    const char *other = scan->words->other;
+    size_t size = other ? strlen(other) : 0;
+    unsigned kinds = chat_types_of(types, body + name->begin, name->end - name->begin,
+                                   body + key->begin, key->end - key->begin);
+    if (other && begin >= size && memcmp(body + begin - size, other, size) == 0)
+        return CHAT_OBJECT | CHAT_LIST | CHAT_INTEGER | CHAT_NUMBER | CHAT_BOOLEAN | CHAT_NULL;
+    return other && (kinds & CHAT_STRING) ? CHAT_STRING : kinds;
 }
 
 static void write_key(struct strbuf *out, const struct chat_scan *scan, const char *body,

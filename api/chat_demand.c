@@ -236,11 +236,12 @@ json_t *chat_demand_tools(const json_t *fields, struct api_error *err)
 
 static json_t *words_of(const struct chat_words *words)
 {
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:b}", "section", words->section,
-                     "section_end", words->section_end, "before", words->before, "behind",
-                     words->behind, "key", words->key, "key_end", words->key_end, "value",
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:b}", "section",
+                     words->section, "section_end", words->section_end, "before", words->before,
+                     "behind", words->behind, "key", words->key, "key_end", words->key_end, "value",
                      words->value, "value_end", words->value_end, "end", words->end, "id",
-                     words->id, "counts", words->counts, "lines", words->lines);
+                     words->id, "other", words->other ? words->other : "", "counts", words->counts,
+                     "lines", words->lines);
 }
 
 static json_t *calls_of(const struct chat_syntax *syntax, bool one, json_t *list)

@@ -488,7 +488,9 @@ static enum chat_systems systems_of(const struct jinja *template, const struct c
 /* Whether a special token has a part in a word. */
 static bool has_part(const char *word, const char *content)
 {
-    return (*content == '<' || *content == '[') && strlen(content) > 2 && strstr(word, content);
+    static const char BAR[] = "｜"; /* around DeepSeek's */
+    bool begins = *content == '<' || *content == '[' || strncmp(content, BAR, sizeof BAR - 1) == 0;
+    return begins && strlen(content) > sizeof BAR - 1 && strstr(word, content);
 }
 
 /* Those of the markers, and with `words` (or NULL) of a format's other words. */
@@ -512,6 +514,7 @@ static size_t find_tokens(int32_t *tokens, size_t most, const struct chat_marker
                                       words ? words->key_end : "",
                                       words ? words->value : "",
                                       words ? words->value_end : "",
+                                      words && words->other ? words->other : "",
                                       words ? words->end : "",
                                       words ? words->id : ""};
         for (size_t i = 0; words && i < sizeof others / sizeof *others && !is; i++)

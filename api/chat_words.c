@@ -147,6 +147,22 @@ static const struct chat_words WORDS[CHAT_CALLS_COUNT] = {
                                 NO_VALUES,
                                 .id = "[CALL_ID]",
                                 NO_TAG},
+    [CHAT_CALLS_DSML] = {.title = "DeepSeek's XML",
+                         .kind = CHAT_KIND_XML,
+                         .section = "<｜DSML｜function_calls>",
+                         .section_end = "</｜DSML｜function_calls>",
+                         .open = "<｜DSML｜invoke name=\"",
+                         .close = "",
+                         .before = "",
+                         .behind = "\">",
+                         .key = "<｜DSML｜parameter name=\"",
+                         .key_end = "\"",
+                         .value = "string=\"true\">",
+                         .other = "string=\"false\">",
+                         .value_end = "</｜DSML｜parameter>",
+                         .end = "</｜DSML｜invoke>",
+                         .id = "",
+                         NO_TAG},
 };
 
 const struct chat_words *chat_words(enum chat_calls_format format)

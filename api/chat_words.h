@@ -20,6 +20,7 @@ enum chat_calls_format {
     CHAT_CALLS_KIMI,
     CHAT_CALLS_MISTRAL,
     CHAT_CALLS_MISTRAL_IDS,
+    CHAT_CALLS_DSML,
     CHAT_CALLS_COUNT
 };
 
@@ -46,6 +47,8 @@ struct chat_words {
     const char *before, *behind;       /* around its name */
     const char *key, *key_end;
     const char *value, *value_end; /* Python: quotes of a string, which has no escapes */
+    const char
+        *other; /* XML: before a value that is JSON, where `value` says a string; NULL: none */
     const char *end;
     const char *id;            /* named: what an id stands behind */
     const char *tag, *tag_end; /* what may stand around calls that have no markers */

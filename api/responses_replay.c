@@ -298,6 +298,8 @@ void responses_drop_events(struct strbuf *out, size_t from, int64_t count)
         const char *end = memmem(out->data + at, out->length - at, END, sizeof END - 1);
         at = end ? (size_t)(end - out->data) + sizeof END - 1 : out->length;
     }
+    if (at == from) /* also of no buffer */
+        return;
     memmove(out->data + from, out->data + at, out->length - at);
     out->length -= at - from;
 }

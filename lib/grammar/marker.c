@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const char LEAD = (char)VOCABULARY_SPECIAL;
+static const char BAR[] = "｜"; /* around DeepSeek's */
 
 /* The length of the special token that the text begins with, or 0. */
 static size_t special_at(const struct trie *trie, const char *text, struct error *err)
@@ -24,8 +25,8 @@ int marker_append(const struct trie *trie, const char *text, struct text_buffer 
                   struct error *err)
 {
     for (size_t at = 0; text[at];) {
-        size_t special =
-            at == 0 || text[at] == '<' || text[at] == '[' ? special_at(trie, text + at, err) : 0;
+        bool begins = at == 0 || text[at] == '<' || text[at] == '[' || text[at] == BAR[0];
+        size_t special = begins ? special_at(trie, text + at, err) : 0;
         size_t size = special ? special : 1;
         if ((special && text_buffer_append(bytes, &LEAD, 1, err)) ||
             text_buffer_append(bytes, text + at, size, err))

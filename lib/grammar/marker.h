@@ -7,7 +7,7 @@
 #include "lib/grammar/trie.h"
 #include "lib/text/buffer.h"
 
-/* Appends the bytes of a text, with the special tokens that it has: <...> or [...]. */
+/* Appends the bytes of a text, with the special tokens that it has: <...>, [...] or ｜...｜. */
 int marker_append(const struct trie *trie, const char *text, struct text_buffer *bytes,
                   struct error *err);
 /* The same between two states. */

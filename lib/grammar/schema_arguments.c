@@ -84,6 +84,18 @@ static void add_string(struct arguments *arguments, const struct schema_parts *v
     marker_add(builder, call->trie, end, to, schema_call_word(call->words, "value_end"));
 }
 
+/* Where the word before a value says whether it is a string: behind that word. */
+static uint32_t begin_value(const struct arguments *arguments, uint32_t from, const char *key)
+{
+    struct builder *builder = arguments->members.compiler->builder;
+    const struct schema_call *call = arguments->call;
+    if (!*schema_call_word(call->words, "other"))
+        return from;
+    uint32_t begun = builder_state(builder);
+    marker_add(builder, call->trie, from, begun, schema_call_word(call->words, key));
+    return begun;
+}
+
 /* A value where strings are text: what is none there is JSON. */
 static int add_text(struct arguments *arguments, const char *name, struct schema_parts *member,
                     uint32_t from, uint32_t to)
@@ -107,7 +119,8 @@ static int add_text(struct arguments *arguments, const char *name, struct schema
         return error_set(document->err, ERROR_NO_MEMORY, "no memory for a schema");
     }
     bool any = json_array_size(others) > 0;
-    bool apart = any && arguments->call->syntax == SCHEMA_CALL_XML;
+    bool apart = any && arguments->call->syntax == SCHEMA_CALL_XML &&
+                 !*schema_call_word(arguments->call->words, "other");
     type = schema_types_of(compiler, others);
     struct schema_parts value = *member;
     if (!type)
@@ -115,7 +128,8 @@ static int add_text(struct arguments *arguments, const char *name, struct schema
     if (any) {
         if (schema_parts_add(document, &value, type, place))
             return -1;
-        json_rules_call(compiler->builder, from, to, schema_rule(compiler, &value));
+        json_rules_call(compiler->builder, begin_value(arguments, from, "other"), to,
+                        schema_rule(compiler, &value));
     }
     if (!text)
         return 0;
@@ -124,7 +138,7 @@ static int add_text(struct arguments *arguments, const char *name, struct schema
     value.spelling = apart ? SCHEMA_AS_TEXT_APART : SCHEMA_AS_TEXT;
     if (!type || schema_parts_add(document, &value, type, place))
         return -1;
-    add_string(arguments, &value, from, to);
+    add_string(arguments, &value, begin_value(arguments, from, "value"), to);
     return 0;
 }
 
@@ -140,7 +154,9 @@ static void add_between(const struct schema_call *call, struct builder *builder,
         json_rules_space(builder, ended, begun);
     else
         builder_jump(builder, ended, begun);
-    if (xml && *value)
+    if (xml && *schema_call_word(call->words, "other"))
+        builder_jump(builder, begun, to);
+    else if (xml && *value)
         marker_add(builder, call->trie, begun, to, value);
     else
         builder_text(builder, begun, to, "\n",

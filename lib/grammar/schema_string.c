@@ -70,12 +70,12 @@ static int add_lengths(const struct schema_document *document, const struct sche
     return failed;
 }
 
-/* An expression of the word: each sign as a set of one. */
+/* An expression of the word: each sign of ASCII as a set of one. */
 static void put_word(char *out, size_t size, const char *word)
 {
     size_t at = 0;
     for (; *word && at + 4 < size; word++)
-        at += (size_t)snprintf(out + at, size - at, isalnum((unsigned char)*word) ? "%c" : "[%c]",
+        at += (size_t)snprintf(out + at, size - at, ispunct((unsigned char)*word) ? "[%c]" : "%c",
                                *word);
     out[at] = 0;
 }

@@ -68,6 +68,13 @@ def deepseek(calls):
         for name, given in calls) + SECTION[1]
 
 
+def dsml(calls):
+    return "<｜DSML｜function_calls>\n" + "".join(f'<｜DSML｜invoke name="{name}">\n' + "".join(
+        f'<｜DSML｜parameter name="{key}" string="{"true" if isinstance(value, str) else "false"}">'
+        f"{as_text(value)}</｜DSML｜parameter>\n" for key, value in given.items())
+        + "</｜DSML｜invoke>\n" for name, given in calls) + "</｜DSML｜function_calls>"
+
+
 def fenced(calls):
     return SECTION[0] + "\n".join(
         f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{as_json(given)}\n```<｜tool▁call▁end｜>"
@@ -104,13 +111,16 @@ FORMS = {
     "DeepSeek V3.1": (deepseek, "deepseek", DEEPSEEK),
     "DeepSeek V3.1, text": (deepseek, "deepseek", {}),
     "DeepSeek V3": (fenced, "deepseek_fenced", DEEPSEEK),
+    "DeepSeek V3.2": (dsml, "deepseek_dsml", {"｜DSML｜": True}),
+    "DeepSeek V3.2, text": (dsml, "deepseek_dsml", {}),
     "Kimi K2": (kimi, "kimi", dict.fromkeys(KIMI, True)),
     "Mistral v13": (mistral, "mistral_args", {"[TOOL_CALLS]": True, "[ARGS]": True}),
     "Mistral v11": (mistral_ids, "mistral_ids", dict.fromkeys(["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"], True)),
 }
 BARE = ("Llama 3", "Llama 4")  # without markers, so that text is not before a call
 THOUGHT = "<|channel>thought\nHm, <b.\n<channel|>"  # of Gemma 4
-TAME = ("Llama 4", "GLM", "MiniMax", "Gemma")  # whose JSON has no <, which the model cannot recite then
+# Whose JSON has no <, which the model cannot recite then.
+TAME = ("Llama 4", "GLM", "MiniMax", "Gemma", "DeepSeek V3.2")
 WEATHER = {"type": "object", "required": ["city", "days"], "additionalProperties": False, "properties": {
     "city": {"type": "string"}, "days": {"type": "integer", "maximum": 9}, "tags": {"type": "array"}}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}},

@@ -34,6 +34,7 @@ enum {
     KIMI,
     MISTRAL,
     MISTRAL_IDS,
+    DSML,
 };
 
 static inline const struct chat_syntax *syntax_of(int syntax)

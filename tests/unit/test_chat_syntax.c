@@ -71,6 +71,7 @@ static const struct {
      "<｜tool▁call▁end｜>", false},
     {"deepseek_fenced", "", "", CHAT_CALLS_DEEPSEEK_FENCED, "<｜tool▁call▁begin｜>",
      "\n```<｜tool▁call▁end｜>", false},
+    {"deepseek_dsml", "<think>", "</think>", CHAT_CALLS_DSML, "<｜DSML｜invoke name=\"", "", false},
     {"kimi", "", "", CHAT_CALLS_KIMI, "<|tool_call_begin|>", "<|tool_call_end|>", false},
     {"mistral_args", "", "", CHAT_CALLS_MISTRAL, "[TOOL_CALLS]", "", false},
     {"mistral_ids", "", "", CHAT_CALLS_MISTRAL_IDS, "[TOOL_CALLS]", "", false},

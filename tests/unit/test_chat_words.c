@@ -187,6 +187,29 @@ Test(chat_words, names_before_json)
     expect_all(cases, sizeof cases / sizeof *cases);
 }
 
+/* What stands before a value says whether it is a string, whatever its tool asks for. */
+Test(chat_words, deepseek_xml)
+{
+#define B          \
+    "\xef\xbd\x9c" \
+    "DSML"         \
+    "\xef\xbd\x9c"
+#define P(key, string, value) \
+    "<" B "parameter name=\"" key "\" string=\"" string "\">" value "</" B "parameter>\n"
+#define INVOKE(name, inner) "<" B "invoke name=\"" name "\">\n" inner "</" B "invoke>\n"
+#define ALL(inner) "<" B "function_calls>\n" inner "</" B "function_calls>"
+    static const struct wanted cases[] = {
+        {DSML, ALL(INVOKE("f", P("s", "true", "a"))), F, ""},
+        {DSML, "Text.\n\n" ALL(INVOKE("f", P("s", "true", "a")) INVOKE("g", "\n")), FG, "Text."},
+        {DSML, ALL(INVOKE("h", P("a", "true", "5") P("b", "false", "5") P("c", "false", "[1]"))),
+         "[[\"h\", {\"a\": \"5\", \"b\": 5, \"c\": [1]}]]", ""},
+        {DSML, ALL(INVOKE("f", P("i", "true", "5") P("s", "false", "5"))),
+         "[[\"f\", {\"i\": 5, \"s\": \"5\"}]]", ""},
+        {DSML, ALL(INVOKE("f", P("s", "false", "no JSON"))), "[[\"f\", {\"s\": \"no JSON\"}]]", ""},
+    };
+    expect_all(cases, sizeof cases / sizeof *cases);
+}
+
 /* Between what opens all calls and the first of them; how it comes does not matter, nor how much.
  */
 Test(chat_words, white_space_before_calls)

@@ -32,6 +32,13 @@ def says(text):
     return {"structured_outputs": {"choice": [text]}}
 
 
+def writes(*called):
+    """Calls of the functions (name, arguments), as its template has them."""
+    return says("\n".join(
+        f'<tool_call>\n{json.dumps({"name": name, "arguments": arguments})}\n</tool_call>'
+        for name, arguments in called))
+
+
 def calls(name):
     """Of the arguments that Script.arguments leaves."""
     return {"tool_choice": {"type": "tool", "name": name, "disable_parallel_tool_use": True}}

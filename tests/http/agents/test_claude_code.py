@@ -9,7 +9,7 @@ from subprocess import PIPE
 import harness
 import network
 import pytest
-from agent import GOES_ON, SERVED, Agent, Talk, calls, finish, only, program, says
+from agent import GOES_ON, SERVED, Agent, Talk, calls, finish, only, program, says, writes
 from messages_helpers import events, gathered, prompt_tokens
 
 VERSION = "2.1.332"
@@ -101,6 +101,26 @@ def test_a_tool(talk, claude):
     assert answer["usage"]["cache_read_input_tokens"] >= prompt_tokens(call["usage"]) - 1
     result, = done.of(type="result")
     assert (result["result"], result["num_turns"]) == ("Swans.", 2)
+
+
+def test_two_tools_at_once(talk, claude):
+    """Their results come together, in the order of the calls."""
+    (claude.agent.work / "note.txt").write_text("Seven swans.\n")
+    (claude.agent.work / "swan.png").write_bytes(base64.b64decode(PICTURE))
+    asked = ("Bash", ARGUMENTS["Bash"]), ("Read", {"file_path": str(claude.agent.work / "swan.png")})
+    talk.script.expect(writes(*asked), says("Swans."))
+    done = claude("What is in both?", "--allowedTools", "Bash,Read")
+    call, answer = messages(talk)
+    assert [(block["type"], block["name"], block["input"]) for block in call["content"]] == [
+        ("tool_use", name, arguments) for name, arguments in asked]
+    assert call["stop_reason"] == "tool_use"
+    last = json.loads(talk.requests()[1].body)["messages"]
+    outcomes = [part for message in last if message["role"] == "user" for part in message["content"]
+                if isinstance(part, dict) and part["type"] == "tool_result"]
+    assert [part["tool_use_id"] for part in outcomes] == [block["id"] for block in call["content"]]
+    assert outcomes[0]["content"] == "Seven swans."
+    check_reuse([call, answer])
+    assert done.of(type="result")[0]["result"] == "Swans."
 
 
 def check_reuse(found):

@@ -6,7 +6,7 @@ import signal
 
 import network
 import pytest
-from agent import GOES_ON, LIMIT, SERVED, Agent, Talk, finish, only, program, says
+from agent import GOES_ON, LIMIT, SERVED, Agent, Talk, finish, only, program, says, writes
 from harness import wait_until
 from responses_helpers import RESPONSES, calls_of, events, gathered, text_of
 
@@ -103,6 +103,26 @@ def test_a_tool(talk, codex):
     assert all(asked[key] == item[key] for key in ("name", "arguments", "call_id"))
     outcome, = [each for each in sent if each["type"] == "function_call_output"]
     assert outcome["call_id"] == item["call_id"] and "Seven swans." in outcome["output"]
+    check_reuse([call, answer])
+
+
+def test_two_tools_at_once(talk, codex):
+    """Both are run; their results come back together."""
+    for name in ("note", "other"):
+        (codex.work / f"{name}.txt").write_text(f"Of the {name}.\n")
+    talk.script.arguments = {}  # as the agent has them
+    commands = [f"cat {name}.txt" for name in ("note", "other")]
+    talk.script.expect(writes(*(("exec_command", {"cmd": command}) for command in commands)), says("Both."))
+    turn = Turn(codex.run(*EXEC, "What is in both?"))
+    assert (sorted(turn.ran), turn.said) == (["Of the note.\n", "Of the other.\n"], ["Both."])
+    call, answer = responses(talk)
+    items = calls_of(call)
+    assert [json.loads(item["arguments"])["cmd"] for item in items] == commands
+    sent = json.loads(talk.requests(RESPONSES)[1].body)["input"]
+    outcomes = [each for each in sent if each["type"] == "function_call_output"]
+    assert [each["call_id"] for each in outcomes] == [item["call_id"] for item in items]
+    assert all(words in each["output"] for words, each in zip(("Of the note.", "Of the other."), outcomes,
+                                                               strict=True))
     check_reuse([call, answer])
 
 
