@@ -112,7 +112,7 @@ static void run_look(struct task *task)
     struct response_reader *reader = (struct response_reader *)task;
     struct ticket *ticket = &task->ticket;
     enum progress progress = progress_of(&reader->source->job);
-    bool ends = atomic_load(&task->service->giving_up);
+    bool ends = atomic_load(&task->service->giving_up) && progress != IS_DONE;
     ticket_lock(ticket);
     reader->lost |= ends;
     bool some = copy_new(reader, progress, false) || ticket_gone(ticket);

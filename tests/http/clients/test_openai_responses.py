@@ -101,10 +101,31 @@ def test_counting(chat_server, client):
     assert count.input_tokens == response.usage.input_tokens
 
 
+def once(stream):
+    """Its events without what is said while nothing else comes."""
+    return list({event.sequence_number: event for event in reversed(list(stream))}.values())[::-1]
+
+
+def test_a_stream_that_runs(chat_server, client):
+    """Retrieved as it is by then, and as events to its end."""
+    fields = {**SAID, "max_output_tokens": 100_000, "extra_body": {"ignore_eos": True}}
+    told = client.responses.create(model=chat_server.model_id, stream=True, **fields)
+    begun = [next(told) for _ in range(8)]
+    name = begun[0].response.id
+    now = client.responses.retrieve(name)
+    assert (now.status, now.output[0].status) == ("in_progress", "in_progress")
+    assert extras(now) <= EXTRA | BEYOND
+    again = [client.responses.retrieve(name, stream=True, starting_after=after) for after in (0, 5)]
+    cancelled = client.responses.cancel(name)
+    told = once([*begun, *told])
+    assert [once(stream) for stream in again] == [told[1:], told[6:]]
+    assert told[-1].response == cancelled == client.responses.retrieve(name)
+
+
 def test_a_kept_stream(chat_server, client):
     """Retrieved as events, from the beginning and from behind one of them."""
     told = client.responses.create(model=chat_server.model_id, stream=True, **SAID)
-    told = list({event.sequence_number: event for event in reversed(list(told))}.values())[::-1]  # each once
+    told = once(told)
     name = told[0].response.id
     for after in (None, 0, 3, len(told) - 2, len(told) - 1):
         behind = openai.NOT_GIVEN if after is None else after
