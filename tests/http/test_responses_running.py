@@ -32,9 +32,10 @@ def reading(server, name, after=None):
 
         def told():
             body = b"".join(reply.iter_bytes())
-            found = events(body, 0 if after is None else after + 1) if body else []
+            first = 0 if after is None else after + 1
+            found = events(body, first) if body else []
             # What is said while nothing else comes stands elsewhere for each.
-            return [event for number, event in enumerate(found) if not repeats_progress(found, number)]
+            return [event for number, event in enumerate(found) if not repeats_progress(found, number, first)]
         yield told
 
 
@@ -86,14 +87,14 @@ def test_it_is_read_before_it_runs(server_factory):
 
 def test_its_readers_keep_it_running(chat_server):
     """Its client has left: it is cancelled once they have, too."""
-    server, fields = chat_server, {"input": "left", "max_output_tokens": 6000}
+    server = chat_server
     with contextlib.ExitStack() as stack:
-        with running(server, **fields) as (name, _, _):
+        with running(server, input="left", max_output_tokens=600) as (name, _, _):
             first, second = (stack.enter_context(reading(server, name, after)) for after in (None, 6))
         told = first()
         assert gathered(told)["status"] == "incomplete" and gathered(told) == get(server, name)
         assert second() == told[7:]
-    with running(server, **fields, ignore_eos=True) as (name, _, _):
+    with running(server, input="left") as (name, _, _):
         leaves = reading(server, name)
         leaves.__enter__()
     assert get(server, name)["status"] == "in_progress"
