@@ -106,15 +106,13 @@ bool response_reader_open(struct response_reader *reader, int owner, bool stream
     return true;
 }
 
-/* The reader waits, and something is there for it, or for nothing any more. */
+/* The reader waits: until there is something for it. Where the server ends, so does the source. */
 static void run_look(struct task *task)
 {
     struct response_reader *reader = (struct response_reader *)task;
     struct ticket *ticket = &task->ticket;
     enum progress progress = progress_of(&reader->source->job);
-    bool ends = atomic_load(&task->service->giving_up) && progress != IS_DONE;
     ticket_lock(ticket);
-    reader->lost |= ends;
     bool some = copy_new(reader, progress, false) || ticket_gone(ticket);
     reader->looking = !some;
     if (some)
