@@ -23,6 +23,7 @@
     X(gemma2)           \
     X(gemma3_text)      \
     X(gpt_oss)          \
+    X(phi3)             \
     X(qwen3_next)       \
     X(qwen3_5)          \
     X(qwen3_5_text)     \

@@ -11,7 +11,7 @@ static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, "
      "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, granite, olmo2, olmo3, olmoe, "
-     "gemma2, gemma3_text, gpt_oss, qwen3_next, qwen3_5, qwen3_5_text, qwen3_5_moe, "
+     "gemma2, gemma3_text, gpt_oss, phi3, qwen3_next, qwen3_5, qwen3_5_text, qwen3_5_moe, "
      "qwen3_5_moe_text, olmo_hybrid, gated_deltanet, delta_net, mamba2, bamba, "
      "granitemoehybrid, falcon_h1, nemotron_h, lfm2, lfm2_moe, lfm3)"},
     {"model_type", "\"gemma4_text\"",

@@ -41,6 +41,7 @@ static const struct {
     {GOLDEN "granitemoehybrid/model.gguf", "granitemoehybrid", "{}"},
     {GOLDEN "nemotron_h/model.gguf", "nemotron_h", "{}"},
     {GOLDEN "lfm2/model.gguf", "lfm2", "{}"},
+    {GOLDEN "dense_phi3/model.gguf", "dense_phi3", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
     {DATA "dense_gemma2.gguf", "dense_gemma2", "{\"query_pre_attn_scalar\": 16}"},
@@ -176,6 +177,7 @@ static const char hybrid[] = GOLDEN "granitemoehybrid/model.gguf";
 static const char falcon[] = GOLDEN "falcon_h1/model.gguf";
 static const char nemotron[] = GOLDEN "nemotron_h/model.gguf";
 static const char qwen35[] = GOLDEN "delta_qwen3_5_text/model.gguf";
+static const char phi3[] = GOLDEN "dense_phi3/model.gguf";
 static const char gemma2[] = DATA "dense_gemma2.gguf";
 static const char gemma3[] = DATA "dense_gemma3_text.gguf";
 
@@ -284,6 +286,26 @@ Test(gguf_dense, what_is_not_followed_is_refused)
          "x.gguf: gemma3.attn_logit_softcapping: expected 0, got 50 (not supported)"},
         {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
          "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
+    };
+    expect_damages(damages, sizeof damages / sizeof *damages);
+}
+
+Test(gguf_dense, what_is_not_followed_of_phi3_is_refused)
+{
+    static const struct damage damages[] = {
+        {phi3, RENAME, "rope_factors_long.weight", "rope_factors_lung.weight", 0,
+         "x.gguf, as config.json: rope_scaling.long_factor: expected a list, got nothing"},
+        {phi3, RENAME, "blk.0.attn_qkv.weight", "blk.0.attn_qxv.weight", 0,
+         "x.gguf: tensor \"blk.0.attn_qxv.weight\": the family phi3 has no use for it"},
+        {phi3, BYTES, "phi3.rope.dimension_count", NULL, 16,
+         "x.gguf, as config.json: long_factor, short_factor: expected 8 numbers, as 16 dimensions "
+         "of a head turn, got 6"},
+        {phi3, BYTES, "phi3.rope.scaling.attn_factor", NULL, 0,
+         "x.gguf, as config.json: rope_scaling.attention_factor: expected a number in [1e-06, "
+         "1e+06], got 0"},
+        {phi3, BYTES, "phi3.feed_forward_length", NULL, 43,
+         "x.gguf: tensor \"model.layers.0.mlp.gate_up_proj.weight\": expected shape [86, 64], got "
+         "[88, 64]"},
     };
     expect_damages(damages, sizeof damages / sizeof *damages);
 }

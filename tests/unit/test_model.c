@@ -433,6 +433,15 @@ static const struct tensor_case tensor_cases[] = {
     {"dense_mistral", "model.layers.0.self_attn.k_proj.bias", ADD, "[32]",
      "model.safetensors: tensor \"model.layers.0.self_attn.k_proj.bias\": the configuration has no "
      "use for it"},
+    {"dense_phi3", "model.layers.1.self_attn.qkv_proj.weight", SHAPE, "[64, 128]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.qkv_proj.weight\": expected shape [128, "
+     "64], got [64, 128]"},
+    {"dense_phi3", "model.layers.0.mlp.gate_up_proj.weight", SHAPE, "[64, 88]",
+     "model.safetensors: tensor \"model.layers.0.mlp.gate_up_proj.weight\": expected shape [88, "
+     "64], got [64, 88]"},
+    {"dense_phi3", "model.layers.0.self_attn.qkv_proj.bias", ADD, "[128]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.qkv_proj.bias\": the configuration has "
+     "no use for it"},
     {"delta_qwen3_5_text", "model.layers.0.linear_attn.A_log", SHAPE, "[2, 2]",
      "model.safetensors: tensor \"model.layers.0.linear_attn.A_log\": expected shape [4], got [2, "
      "2]"},
