@@ -244,8 +244,10 @@ def check_that_all_counts(folder, config, tensors, prompt, distance, neutral):
         moved = moves(changed(folder, config, keys), tensors)
         if not moved > MATTERS:
             raise SystemExit(f"{folder.name}: {keys} moves log-probabilities by {moved:.1e} only")
-    rest = 0.0 if config.model_type.startswith("gemma") else 1.0
-    for name in (n for n, t in tensors.items() if t.dim() == 1 and ".visual." not in n):
+    rest = 0.0 if config.model_type in ("gemma2", "gemma3_text") else 1.0
+    last = f"{getattr(config.get_text_config(), 'num_hidden_layers', 0) - 1}.layer_scalar"  # the norm undoes it
+    for name in (n for n, t in tensors.items() if t.dim() == 1 and ".visual." not in n
+                 and ".vision_tower." not in n and not n.endswith(last)):
         without = torch.full_like(tensors[name], 0.0 if name.endswith("bias") else rest)
         moved = moves(config, {**tensors, name: without})
         if not moved > MATTERS:
