@@ -6,6 +6,7 @@
 #include "engine/model/config_experts.h"
 #include "engine/model/config_library.h"
 #include "engine/model/dense.h"
+#include "engine/model/gguf_gemma4.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -461,4 +462,5 @@ static int bind(struct model *model, const struct config *config, struct weights
 }
 
 const struct family family_gemma4 = {.name = "gemma4", .parse = parse, .bind = bind};
-const struct family family_gemma4_text = {.name = "gemma4_text", .parse = parse_text, .bind = bind};
+const struct family family_gemma4_text = {
+    .name = "gemma4_text", .parse = parse_text, .bind = bind, .gguf = &gguf_gemma4};

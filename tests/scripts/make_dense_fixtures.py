@@ -245,7 +245,8 @@ def check_that_all_counts(folder, config, tensors, prompt, distance, neutral):
         if not moved > MATTERS:
             raise SystemExit(f"{folder.name}: {keys} moves log-probabilities by {moved:.1e} only")
     rest = 0.0 if config.model_type in ("gemma2", "gemma3_text") else 1.0
-    last = f"{getattr(config.get_text_config(), 'num_hidden_layers', 0) - 1}.layer_scalar"  # the norm undoes it
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    last = f"{layers - 1}.layer_scalar"  # which the last norm undoes
     for name in (n for n, t in tensors.items() if t.dim() == 1 and ".visual." not in n
                  and ".vision_tower." not in n and not n.endswith(last)):
         without = torch.full_like(tensors[name], 0.0 if name.endswith("bias") else rest)

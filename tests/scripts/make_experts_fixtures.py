@@ -144,7 +144,7 @@ CASES = {
          "vision_config": TOWER, "audio_config": None}, []),
     # As E2B: inputs of layers, shared keys and values, wide MLPs.
     "gemma4_text": (
-        "Gemma4", F32, 70,
+        "Gemma4", BF16, 70,
         {**GEMMA4, "num_hidden_layers": 5, "layer_types": [SLIDES, SLIDES, FULL, SLIDES, FULL],
          "vocab_size": 273, "vocab_size_per_layer_input": 274, "hidden_size_per_layer_input": 6,
          "num_key_value_heads": 1, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
