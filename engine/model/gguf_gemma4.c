@@ -65,11 +65,10 @@ static int complete_widths(json_t *config, const struct gguf_source *source, str
     for (int64_t i = 0; i < source->layers; i++) {
         const int64_t width = gguf_config_at(list, i);
         const bool wide = last != first && i >= source->layers - shared;
-        const int64_t expected = wide ? 2 * (first % CONFIG_MAX_INTERMEDIATE) : first;
-        if (width != expected)
+        if (wide ? width % 2 != 0 || width / 2 != first : width != first)
             return gguf_bad(source->gguf, gguf_config_key(full, source, key), err,
-                            "expected %lld for layer %lld, got %lld", (long long)expected,
-                            (long long)i, (long long)width);
+                            "expected %s%lld for layer %lld, got %lld", wide ? "twice " : "",
+                            (long long)first, (long long)i, (long long)width);
     }
     return gguf_config_set(config, "intermediate_size", json_integer(first), err) == 0
                ? gguf_config_set(config, "use_double_wide_mlp", json_boolean(last != first), err)
