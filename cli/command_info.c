@@ -43,7 +43,8 @@ const struct options command_info_options = {
 static int64_t table_bytes(const struct model *model)
 {
     return (int64_t)(model_matrix_bytes(&model->embeddings) +
-                     model_matrix_bytes(&model->position_embeddings));
+                     model_matrix_bytes(&model->position_embeddings) +
+                     model_matrix_bytes(&model->layer_embeddings));
 }
 
 static void print_weights(const struct engine *engine)

@@ -20,7 +20,7 @@ static const char *const acts[] = {MODEL_ACTS(MODEL_NAME)};
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
 {
-    char kind[160], heads[32] = "", chunks[64] = "", activation[16] = "", scores[64] = "";
+    char kind[160], heads[48] = "", chunks[64] = "", activation[16] = "", scores[64] = "";
     if (mixer->chunk_size)
         snprintf(chunks, sizeof chunks, ", chunks of %d tokens", mixer->chunk_size);
     if (mixer->conv.width)
@@ -53,7 +53,10 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->q_norm.kind != NORM_NONE ? ", q and k " : "",
                  mixer->q_norm.kind != NORM_NONE ? norms[mixer->q_norm.kind] : "",
                  mixer->score_softcap != 0 ? ", capped scores" : "");
-    if (mixer->num_kv_heads != mixer->num_heads)
+    if (mixer->keys_of > 0)
+        snprintf(heads, sizeof heads, " (%d of k and v, of layer %d)", mixer->num_kv_heads,
+                 mixer->keys_of - 1);
+    else if (mixer->num_kv_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
     else if (mixer->num_qk_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of q and k)", mixer->num_qk_heads);
@@ -66,7 +69,10 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
              : mixer->gate_per_head                 ? ", output gate per head"
                                                     : ", output gate",
              mixer->num_heads, heads, mixer->head_dim, mixer->value_dim,
-             mixer->values_in_keys ? " in keys" : "", mixer->features_positioned);
+             mixer->values_in_keys    ? " in keys"
+             : mixer->keys_are_values ? " of keys"
+                                      : "",
+             mixer->features_positioned);
 }
 
 /* Where it is not 1. */
@@ -82,6 +88,8 @@ static void tell_mlp(FILE *out, const struct mlp *mlp, bool beside)
     fprintf(out, "       %c %-8s %s%s, %lld wide", beside ? '+' : ' ', "MLP",
             shape->gate_proj.rows > 0 ? "gated " : "", acts[mlp->act],
             (long long)shape->up_proj.rows);
+    if (mlp->layer_input)
+        fprintf(out, ", times the layer's input");
     if (mlp->num_experts > 0)
         fprintf(out, ", %d of %d experts%s%s", mlp->experts_per_token, mlp->num_experts,
                 mlp->rule.renormalize ? " renormalized" : "",

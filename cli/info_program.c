@@ -222,10 +222,11 @@ static void tell(const struct teller *teller, const struct operation *operation)
         tell_matmul(teller, operation);
         break;
     case OPERATION_ROUTE:
-        fprintf(out, "%s = %d of %d experts by scores %s%s",
+        fprintf(out, "%s = %d of %d experts by scores %s%s%s",
                 rows_text(teller, operation->route.choices, to), operation->route.chosen,
                 operation->route.num_experts, rows_text(teller, operation->route.scores, from),
-                operation->route.rule.renormalize ? ", weights renormalized" : "");
+                operation->route.rule.renormalize ? ", weights renormalized" : "",
+                operation->route.scale != NULL ? ", times factors" : "");
         break;
     case OPERATION_COMBINE:
         tell_combine(teller, &operation->combine);

@@ -53,6 +53,49 @@ static const double *upload_frequencies(struct emitter *emitter)
     return device;
 }
 
+static void scale_rows(struct emitter *emitter, struct rows x, int64_t size, double factor)
+{
+    emitter_map(emitter, &(struct ops_map){.formula = FORMULA_SCALE,
+                                           .constant = (float)factor,
+                                           .num_cols = (int)size,
+                                           .out = x,
+                                           .u = x});
+}
+
+/* The inputs of all layers, of the embeddings x (struct model). */
+static void emit_layer_inputs(struct emitter *emitter, struct rows x)
+{
+    const struct model *model = emitter->model;
+    const int64_t width = model->layer_proj.rows;
+    const struct emitter_stack stack = {
+        .parts = {model->layer_proj}, .names = {"layer_proj"}, .count = 1, .width = width};
+    const struct rows own = emitter_rows(emitter, width), sum = emitter_rows(emitter, width);
+    struct program *program = emitter->program;
+    program->layer_tokens = emitter_table(emitter, &model->layer_embeddings);
+    emitter_embed(emitter, &(struct ops_embed){.tokens = program->layer_tokens,
+                                               .scale = (float)sqrt((double)model->layer_size),
+                                               .hidden_size = (int)width,
+                                               .x = own});
+    emitter_product(emitter, emitter_pack(emitter, &stack), &(struct ops_matmul){.x = x, .y = sum});
+    scale_rows(emitter, sum, width, 1 / sqrt((double)model->hidden_size));
+    emitter_norm(emitter,
+                 &(struct ops_norm){.kind = model->layer_norm.kind,
+                                    .eps = model->layer_norm.eps,
+                                    .weight = mixer_scale_upload(emitter, model->layer_norm.weight,
+                                                                 NULL, (size_t)model->layer_size)
+                                                  .weight,
+                                    .groups = model->num_layers,
+                                    .size = model->layer_size,
+                                    .x = sum,
+                                    .y = sum});
+    emitter_map(
+        emitter,
+        &(struct ops_map){
+            .formula = FORMULA_SUM, .num_cols = (int)width, .out = sum, .u = sum, .w = own});
+    scale_rows(emitter, sum, width, 1 / sqrt(2.0));
+    emitter->layer_inputs = sum;
+}
+
 static void emit_embeddings(struct emitter *emitter, struct rows x)
 {
     const struct model *model = emitter->model;
@@ -70,6 +113,8 @@ static void emit_embeddings(struct emitter *emitter, struct rows x)
         call.frequencies = upload_frequencies(emitter);
     emitter_embed(emitter, &call);
     norm_in_place(emitter, &model->embedding_norm, x);
+    if (model->layer_size > 0)
+        emit_layer_inputs(emitter, x);
 }
 
 /* pre(x), into a buffer of its own where the token shift changes it there. */
@@ -119,7 +164,8 @@ static bool is_direct(const struct block *block)
     bool direct = block->input.kind == NORM_NONE && block->post.kind == NORM_NONE &&
                   block->alpha == 1 && block->beta == 1;
     for (int i = 0; i < block->num_branches; i++)
-        direct &= block->branches[i].scale == 1 && (i == 0 || block->branches[i].mlp != NULL);
+        direct &= block->branches[i].scale == 1 && block->branches[i].post.kind == NORM_NONE &&
+                  (i == 0 || block->branches[i].mlp != NULL);
     return direct && (block->num_branches == 1 || block->branches[0].mixer != NULL);
 }
 
@@ -167,6 +213,7 @@ static void emit_general(struct emitter *emitter, const struct block *block, str
         struct ops_norm room;
         const struct branch_ends ends = ends_of(emitter, branch, x, out, &room);
         emit_branch(emitter, branch, &ends);
+        norm_in_place(emitter, &branch->post, out);
         if (!alone)
             add_scaled(emitter, sum, i == 0 ? none : sum, out, branch->scale);
     }

@@ -224,8 +224,8 @@ static void route_rows(struct backend *backend, const void *arguments, int first
     (void)backend;
     for (int r = first; r < end; r++) {
         float *choices = a->choices.data + r * a->choices.stride;
-        formula_route(&a->rule, a->scores.data + r * a->scores.stride, a->bias, a->num_experts,
-                      a->chosen, choices, choices + a->chosen);
+        formula_route(&a->rule, a->scores.data + r * a->scores.stride, a->bias, a->scale,
+                      a->num_experts, a->chosen, choices, choices + a->chosen);
     }
 }
 

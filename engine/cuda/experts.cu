@@ -138,8 +138,8 @@ __global__ static void route_kernel(ops_route a)
     if (r >= a.num_rows)
         return;
     float *choices = a.choices.data + r * a.choices.stride;
-    formula_route(&a.rule, a.scores.data + r * a.scores.stride, a.bias, a.num_experts, a.chosen,
-                  choices, choices + a.chosen);
+    formula_route(&a.rule, a.scores.data + r * a.scores.stride, a.bias, a.scale, a.num_experts,
+                  a.chosen, choices, choices + a.chosen);
 }
 
 void cuda_route(struct backend *backend, const struct ops_route *a)

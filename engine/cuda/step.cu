@@ -418,8 +418,13 @@ static void cuda_run(struct backend *backend, const struct operation *operations
                      int num_operations, const struct batch *batch)
 {
     const struct walk walk = {backend, operations_perform, cuda_part, device_copy};
-    if (!backend->replaying)
-        walk_operations(&walk, operations, num_operations, batch);
+    if (backend->replaying)
+        return;
+    /* The first look-up would bring the tokens to itself alone, where another follows. */
+    const bool again = num_operations > 1 && operations[1].kind == OPERATION_EMBED;
+    if (again && backend->failure == cudaSuccess)
+        arrival_launch(backend);
+    walk_operations(&walk, operations, num_operations, batch);
 }
 
 /* ---- the end ---- */

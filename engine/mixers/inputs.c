@@ -28,6 +28,24 @@ static void emit_norm(const struct mixer_build *mixer, const struct norm *norm, 
                                  });
 }
 
+/* The norm of values, of what v_proj or, where they are the keys, k_proj has made: before k's own
+ * norm. */
+static void emit_values(const struct mixer_build *mixer, struct mixer_inputs *inputs)
+{
+    const struct mixer *config = mixer->config;
+    const struct rows from = config->keys_are_values ? inputs->k : inputs->v;
+    if (config->keys_are_values)
+        inputs->v = emitter_rows(mixer->emitter, (int64_t)config->num_kv_heads * config->value_dim);
+    if (config->v_norm.kind == NORM_NONE && !config->keys_are_values)
+        return;
+    emitter_norm(mixer->emitter, &(struct ops_norm){.kind = config->v_norm.kind,
+                                                    .eps = config->v_norm.eps,
+                                                    .groups = config->num_kv_heads,
+                                                    .size = config->value_dim,
+                                                    .x = from,
+                                                    .y = inputs->v});
+}
+
 /* q and k of what qk_proj has made: silu of it, times a factor plus an offset for each. */
 static void emit_shared(const struct mixer_build *mixer, struct mixer_inputs *inputs)
 {
@@ -56,9 +74,13 @@ struct mixer_inputs mixer_inputs_emit(const struct mixer_build *mixer)
     const struct mixer *config = mixer->config;
     struct mixer_inputs inputs = {
         .q = mixer_project(mixer, config->shared_qk ? mixer->at.qk_proj : mixer->at.q_proj),
-        .k = mixer_project(mixer, mixer->at.k_proj),
     };
-    if (!config->values_in_keys)
+    if (config->keys_of > 0) {
+        emit_norm(mixer, &config->q_norm, config->num_qk_heads, inputs.q);
+        return inputs;
+    }
+    inputs.k = mixer_project(mixer, mixer->at.k_proj);
+    if (!config->values_in_keys && !config->keys_are_values)
         inputs.v = mixer_project(mixer, mixer->at.v_proj);
     if (config->conv.width > 0)
         mixer_conv_emit(mixer, inputs.q);
@@ -72,6 +94,7 @@ struct mixer_inputs mixer_inputs_emit(const struct mixer_build *mixer)
         emit_shared(mixer, &inputs);
         return inputs;
     }
+    emit_values(mixer, &inputs);
     emit_norm(mixer, &config->q_norm, config->num_qk_heads, inputs.q);
     emit_norm(mixer, &config->k_norm, mixer_key_heads(config), inputs.k);
     return inputs;

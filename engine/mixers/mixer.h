@@ -90,7 +90,7 @@ void mixer_softmax_emit(const struct mixer_build *mixer);
 
 /* inputs.c: q, k and v, from the projections. */
 struct mixer_inputs {
-    struct rows q, k, v; /* k follows q in memory; v absent: it is in k */
+    struct rows q, k, v; /* k follows q in memory; v absent: it is in k; both: another layer's */
 };
 struct mixer_inputs mixer_inputs_emit(const struct mixer_build *mixer);
 
@@ -118,7 +118,7 @@ bool mixer_position_rotates(const struct mixer *config);
 /* The position's operation without x and out; dim: the size of a head on which it acts. The step's
  * angles are computed where the first mixer needs them. */
 struct ops_positions mixer_position_prepare(const struct mixer_build *mixer, int dim);
-/* Applies the position to q and k. k follows q in memory, before and after. */
+/* Applies the position to q and k, which may be absent. k follows q in memory, before and after. */
 void mixer_position_emit(const struct mixer_build *mixer, const struct ops_positions *position,
                          struct rows *q, struct rows *k);
 

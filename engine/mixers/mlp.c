@@ -38,23 +38,46 @@ static bool is_gated(const struct mlp *mlp)
     return mlp_shape(mlp)->gate_proj.rows > 0;
 }
 
+/* What becomes of the first product, where no gate follows it. */
+static enum formula first_activation(const struct mlp *mlp)
+{
+    return is_gated(mlp) || mlp->layer_input ? FORMULA_IDENTITY : activation(mlp->act);
+}
+
 /* Scores, and behind them that of the shared expert's gate. */
 static void emit_route(struct emitter *emitter, const struct mlp *mlp, struct rows x,
                        struct mlp_hidden *hidden)
 {
+    const struct norm *norm = &mlp->router_norm;
     const int experts = mlp->num_experts;
     const struct rows scores = emitter_rows(emitter, experts + mlp->shared_gate.rows);
     hidden->choices = emitter_rows(emitter, 2 * (int64_t)mlp->experts_per_token);
     if (mlp->shared_gate.rows > 0)
         hidden->shared_gate = rows_from(scores, experts);
-    emitter_product(emitter, pack(emitter, mlp, MATRIX_ROUTER),
-                    &(struct ops_matmul){.x = x, .y = scores});
+    const int64_t size = mlp->router.cols;
+    struct ops_matmul product = {.x = x, .y = scores};
+    struct ops_norm call;
+    if (norm->kind != NORM_NONE) {
+        product.x = emitter_rows(emitter, size);
+        call = (struct ops_norm){
+            .kind = norm->kind,
+            .eps = norm->eps,
+            .weight = mixer_scale_upload(emitter, norm->weight, NULL, (size_t)size).weight,
+            .groups = 1,
+            .size = (int)size,
+            .x = x,
+            .y = product.x};
+        product.norm = &call;
+    }
+    emitter_product(emitter, pack(emitter, mlp, MATRIX_ROUTER), &product);
     emitter_route(emitter, &(struct ops_route){
                                .num_experts = experts,
                                .chosen = mlp->experts_per_token,
                                .rule = mlp->rule,
                                .bias = emitter_upload(emitter, mlp->score_bias,
                                                       (size_t)experts * sizeof *mlp->score_bias),
+                               .scale = emitter_upload(emitter, mlp->expert_scale,
+                                                       (size_t)experts * sizeof *mlp->expert_scale),
                                .scores = scores,
                                .choices = hidden->choices});
 }
@@ -76,23 +99,22 @@ static void emit_routed(struct emitter *emitter, const struct mlp *mlp, enum mat
     }
 }
 
-/* hidden->rows have room. */
+/* hidden->rows have room. raw: x before the branch's norm. */
 static void emit_experts_up(struct emitter *emitter, const struct mlp *mlp, struct rows x,
-                            struct mlp_hidden *hidden)
+                            struct rows raw, struct mlp_hidden *hidden)
 {
     struct rows of = x;
-    emit_route(emitter, mlp, x, hidden);
+    emit_route(emitter, mlp, mlp->router_norm.kind != NORM_NONE ? raw : x, hidden);
     if (mlp->latent_in.rows > 0) {
         of = emitter_rows(emitter, mlp->latent_in.rows);
         emitter_product(emitter, pack(emitter, mlp, MATRIX_OF_X),
                         &(struct ops_matmul){.x = x, .y = of});
     }
-    emit_routed(
-        emitter, mlp, MATRIX_OF_X,
-        (struct ops_matmul){.x = of,
-                            .y = hidden->rows,
-                            .activation = is_gated(mlp) ? FORMULA_IDENTITY : activation(mlp->act),
-                            .choices = hidden->choices});
+    emit_routed(emitter, mlp, MATRIX_OF_X,
+                (struct ops_matmul){.x = of,
+                                    .y = hidden->rows,
+                                    .activation = first_activation(mlp),
+                                    .choices = hidden->choices});
     if (mlp->shared != NULL)
         hidden->shared = mlp_emit_up(emitter, mlp->shared, &(struct branch_ends){.x = x}).rows;
 }
@@ -106,26 +128,28 @@ struct mlp_hidden mlp_emit_up(struct emitter *emitter, const struct mlp *mlp,
     if (mlp->num_experts > 0) {
         if (ends->norm != NULL)
             emitter_norm(emitter, ends->norm);
-        emit_experts_up(emitter, mlp, x, &hidden);
+        emit_experts_up(emitter, mlp, x, ends->x, &hidden);
         return hidden;
     }
     emitter_product(
         emitter, pack(emitter, mlp, MATRIX_OF_X),
-        &(struct ops_matmul){.x = x,
-                             .y = hidden.rows,
-                             .activation = is_gated(mlp) ? FORMULA_IDENTITY : activation(mlp->act),
-                             .norm = ends->norm});
+        &(struct ops_matmul){
+            .x = x, .y = hidden.rows, .activation = first_activation(mlp), .norm = ends->norm});
     return hidden;
 }
 
-/* A gate's part in what down_proj takes: rows, gates first, become their products. */
-static struct ops_norm gate_of(const struct mlp *mlp, struct rows rows)
+/* A gate's part in what down_proj takes: rows, gates first, become their products. That of a
+ * layer's input is with the rows' part of the inputs. */
+static struct ops_norm gate_of(struct emitter *emitter, const struct mlp *mlp, struct rows rows)
 {
     const int64_t size = width_of(mlp);
+    const struct rows by = mlp->layer_input
+                               ? rows_from(emitter->layer_inputs, emitter->layer * size)
+                               : rows_from(rows, size);
     return (struct ops_norm){.kind = NORM_NONE,
                              .groups = 1,
                              .size = (int)size,
-                             .x = rows_from(rows, size),
+                             .x = by,
                              .y = rows,
                              .formula = activation(mlp->act),
                              .gate = rows};
@@ -143,7 +167,7 @@ static void emit_experts_gate(struct emitter *emitter, const struct mlp *mlp, st
                                                .w = rows_from(rows, size)});
     if (mlp->glu_limit != 0)
         return;
-    const struct ops_norm gate = gate_of(mlp, rows);
+    const struct ops_norm gate = gate_of(emitter, mlp, rows);
     emitter_norm(emitter, &gate);
 }
 
@@ -197,7 +221,7 @@ void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct 
             emit_shared_down(emitter, mlp, hidden, ends);
         return;
     }
-    struct ops_norm gate = gate_of(mlp, rows);
+    struct ops_norm gate = gate_of(emitter, mlp, rows);
     const bool gates_all = hidden->shared_gate.data != NULL;
     if (gates_all) {
         if (is_gated(mlp))
@@ -212,8 +236,9 @@ void mlp_emit_down(struct emitter *emitter, const struct mlp *mlp, const struct 
                                  .gate_of_group = true};
     }
     emitter_product(emitter, pack(emitter, mlp, MATRIX_LAST),
-                    &(struct ops_matmul){.x = rows,
-                                         .y = ends->out,
-                                         .accumulate = ends->accumulate,
-                                         .norm = gates_all || is_gated(mlp) ? &gate : NULL});
+                    &(struct ops_matmul){
+                        .x = rows,
+                        .y = ends->out,
+                        .accumulate = ends->accumulate,
+                        .norm = gates_all || is_gated(mlp) || mlp->layer_input ? &gate : NULL});
 }

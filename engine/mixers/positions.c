@@ -147,14 +147,16 @@ void mixer_position_emit(const struct mixer_build *mixer, const struct ops_posit
                          struct rows *q, struct rows *k)
 {
     struct ops_positions call = *position;
-    const int heads = mixer->config->num_qk_heads, key_heads = mixer_key_heads(mixer->config);
+    const int heads = mixer->config->num_qk_heads;
+    const int key_heads = k->data != NULL ? mixer_key_heads(mixer->config) : 0;
     const int64_t out_dim = position_does(call.kind, DOUBLES) ? 2 * call.dim : call.dim;
-    assert(k->data == q->data + heads * call.dim); /* as they are packed */
+    assert(key_heads == 0 || k->data == q->data + heads * call.dim); /* as they are packed */
     call.num_heads = heads;
     call.num_kv_heads = key_heads;
     call.x = *q;
     call.out = emitter_rows(mixer->emitter, (heads + key_heads) * out_dim);
     emitter_positions(mixer->emitter, &call);
     *q = call.out;
-    *k = rows_from(call.out, heads * out_dim);
+    if (key_heads > 0)
+        *k = rows_from(call.out, heads * out_dim);
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax (and ReLA) attention: positions and biases around the backend's one attention. */
+/* Softmax (and ReLA) attention: positions and biases around the backend's one attention.
+ *
+ * A layer may attend to another one's keys and values (keys_of). In pages it writes the step's once
+ * more where that one has them, the same numbers; a ring that has gone on is no use, so it has its
+ * own. */
 #include "engine/mixers/mixer.h"
 
 #include <math.h>
@@ -110,6 +114,31 @@ static enum position_kind bias_kind(const struct position *position)
     return position->distances > 0 ? POSITION_T5 : position->kind;
 }
 
+/* Where the layer's keys and values are, or are to be. */
+static size_t find_keys(const struct mixer_build *mixer, enum kv_format kv)
+{
+    const struct mixer *config = mixer->config;
+    const bool lent = config->keys_of > 0 && window_has(config->window, KEEPS_ALL_KEYS);
+    if (emitter_failed(mixer->emitter))
+        return 0;
+    return lent ? mixer->emitter->keys[config->keys_of - 1].offset : place_keys(mixer, kv);
+}
+
+/* Takes the keys and values of another layer, or lends its own. */
+static void share_keys(const struct mixer_build *mixer, size_t offset, struct mixer_inputs *inputs)
+{
+    struct emitter *emitter = mixer->emitter;
+    const int of = mixer->config->keys_of;
+    if (emitter_failed(emitter))
+        return;
+    if (of == 0) {
+        emitter->keys[emitter->layer] = (struct emitter_keys){inputs->k, inputs->v, offset};
+        return;
+    }
+    inputs->k = emitter->keys[of - 1].k;
+    inputs->v = emitter->keys[of - 1].v;
+}
+
 void mixer_softmax_emit(const struct mixer_build *mixer)
 {
     const struct mixer *config = mixer->config;
@@ -117,7 +146,7 @@ void mixer_softmax_emit(const struct mixer_build *mixer)
     /* a slot is f32 all of it */
     const enum kv_format kv =
         window_has(config->window, KEEPS_ALL_KEYS) ? mixer->emitter->options->kv : KV_F32;
-    const size_t offset = place_keys(mixer, kv);
+    const size_t offset = find_keys(mixer, kv);
     struct ops_segments segments;
     if (mixer_position_rotates(config)) {
         const struct ops_positions position = mixer_position_prepare(mixer, config->head_dim);
@@ -126,6 +155,7 @@ void mixer_softmax_emit(const struct mixer_build *mixer)
     const bool has_segments = window_has(config->window, HAS_SEGMENTS);
     if (has_segments)
         segments = mixer_segments_emit(mixer, &inputs.k, &inputs.v);
+    share_keys(mixer, offset, &inputs);
     emitter_attention(mixer->emitter, &(struct ops_attention){
                                           .num_heads = config->num_heads,
                                           .num_kv_heads = config->num_kv_heads,

@@ -24,6 +24,10 @@ struct block_names {
     const char *score_bias; /* the whole name; likewise */
     bool alternates; /* a stack's rows of gate_up_proj are of gates and ups in turns (gpt-oss) */
     const char *shared_gate, *latent_in, *latent_out;
+    /* Likewise: the weight of the norm of a router's x, but for 1 / sqrt(D); factors of weights */
+    const char *router_scale, *expert_scale;
+    /* Of inputs of layers: below the root, and below a layer. */
+    const char *layer_embeddings, *layer_proj, *layer_norm, *layer_gate, *layer_out;
     const char *lm_head; /* the whole name */
     enum block_mlp mlp;
     enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */

@@ -196,6 +196,8 @@ static int bind_branch(const struct binder *b, const struct branch_config *confi
     if (bind_norm(b->weights, b->config, b->prefix, &config->pre, &branch->pre, err) != 0 ||
         (config->shift && bind_shift(b, config->shift, &branch->shift, err) != 0))
         return -1;
+    if (bind_norm(b->weights, b->config, b->prefix, &config->post, &branch->post, err) != 0)
+        return -1;
     if (config->mixer >= 0)
         return bind_branch_mixer(b, config, branch, err);
     branch->mlp = arena_alloc(b->weights->arena, 1, sizeof *branch->mlp, err);
@@ -272,6 +274,25 @@ static int bind_tied_head(struct model *model, struct weights *weights,
                           names->head_biased, &model->lm_head, err);
 }
 
+/* What makes the inputs of layers. */
+static int bind_layer_inputs(struct model *model, const struct config *config,
+                             struct weights *weights, const struct block_names *names,
+                             struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE], tensor[WEIGHT_NAME_SIZE];
+    const int64_t width = config->num_layers * config->layer_size;
+    model->layer_size = (int)config->layer_size;
+    model->layer_norm = (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
+    below(full, names->root, names->layer_embeddings);
+    if (weights_matrix(weights, weights_name(tensor, "%s.weight", full), config->layer_vocab, width,
+                       &model->layer_embeddings, err) != 0 ||
+        weights_linear(weights, below(full, names->root, names->layer_proj), width,
+                       model->hidden_size, WEIGHT_NO_BIAS, &model->layer_proj, err) != 0)
+        return -1;
+    return weights_norm(weights, below(full, names->root, names->layer_norm), config->layer_size,
+                        &model->layer_norm, err);
+}
+
 /* What stands before the layers and behind them. */
 static int bind_ends(struct model *model, const struct config *config, struct weights *weights,
                      const struct block_names *names, struct error *err)
@@ -285,6 +306,8 @@ static int bind_ends(struct model *model, const struct config *config, struct we
     if (config->position_embedding == POSITION_EMBEDDING_LEARNED &&
         bind_table(model, weights, names->root, names->position_embeddings,
                    config->max_position_embeddings, &model->position_embeddings, err) != 0)
+        return -1;
+    if (config->layer_size > 0 && bind_layer_inputs(model, config, weights, names, err) != 0)
         return -1;
     if (bind_norm(weights, config, names->root, &before, &model->embedding_norm, err) != 0 ||
         bind_norm(weights, config, names->root, &after, &model->final_norm, err) != 0)

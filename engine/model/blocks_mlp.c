@@ -241,6 +241,25 @@ static int bind_shared(const struct blocks_mlp *place, const char *prefix,
                        &mlp->shared_gate, err);
 }
 
+/* The norm of the router's x, and what its weights are multiplied with. */
+static int bind_router_scales(const struct blocks_mlp *place, const char *prefix, struct mlp *mlp,
+                              struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    int64_t hidden = place->config->hidden_size, experts = mlp->num_experts;
+    const float *scale;
+    float *weight = arena_alloc(place->weights->arena, (size_t)hidden, sizeof *weight, err);
+    if (!weight || weights_floats(place->weights, below(name, prefix, place->names->router_scale),
+                                  1, &hidden, &scale, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < hidden; i++)
+        weight[i] = (float)((double)scale[i] / sqrt((double)hidden));
+    mlp->router_norm =
+        (struct norm){.kind = NORM_RMSNORM, .eps = place->config->norm_eps, .weight = weight};
+    return weights_floats(place->weights, below(name, prefix, place->names->expert_scale), 1,
+                          &experts, &mlp->expert_scale, err);
+}
+
 static int bind_mixture(const struct blocks_mlp *place, const char *prefix,
                         const struct branch_config *branch, struct mlp *mlp, struct error *err)
 {
@@ -249,6 +268,7 @@ static int bind_mixture(const struct blocks_mlp *place, const char *prefix,
     if (bind_linear(place, prefix, names->router, mlp->num_experts, hidden, names->experts_biased,
                     &mlp->router, err) != 0 ||
         (branch->score_bias && bind_score_bias(place, prefix, mlp, err) != 0) ||
+        (names->router_scale && bind_router_scales(place, prefix, mlp, err) != 0) ||
         bind_experts(place, prefix, branch, mlp, err) != 0)
         return -1;
     if (latent > 0 && (bind_linear(place, prefix, names->latent_in, latent, hidden, names->biased,
@@ -257,6 +277,18 @@ static int bind_mixture(const struct blocks_mlp *place, const char *prefix,
                                    &mlp->latent_out, err) != 0))
         return -1;
     return branch->shared_size > 0 ? bind_shared(place, prefix, branch, mlp, err) : 0;
+}
+
+/* W of the layer's input. */
+static int bind_layer_input(const struct blocks_mlp *place, const char *prefix, struct mlp *mlp,
+                            struct error *err)
+{
+    const int64_t hidden = place->config->hidden_size, size = place->config->layer_size;
+    return bind_linear(place, prefix, place->names->layer_gate, size, hidden, WEIGHT_NO_BIAS,
+                       &mlp->up_proj, err) == 0
+               ? bind_linear(place, prefix, place->names->layer_out, hidden, size, WEIGHT_NO_BIAS,
+                             &mlp->down_proj, err)
+               : -1;
 }
 
 int blocks_mlp_bind(const struct blocks_mlp *place, const struct branch_config *branch,
@@ -270,6 +302,9 @@ int blocks_mlp_bind(const struct blocks_mlp *place, const struct branch_config *
     mlp->num_experts = branch->num_experts;
     mlp->experts_per_token = branch->experts_per_token;
     mlp->rule = branch->rule;
+    mlp->layer_input = branch->layer_input;
+    if (mlp->layer_input)
+        return bind_layer_input(place, prefix, mlp, err);
     const struct shape shape = {is_gated(place, prefix), branch->mlp_size,
                                 place->config->hidden_size, place->names->biased};
     return mlp->num_experts > 0 ? bind_mixture(place, prefix, branch, mlp, err)

@@ -48,7 +48,7 @@ struct norm_config {
 /* As struct branch. The tensors of its mixer or MLP are below `name`. */
 struct branch_config {
     const char *name;
-    struct norm_config pre;
+    struct norm_config pre, post;
     const char *shift; /* the token shift's tensor, below the layer; NULL: none */
     float scale;
     int mixer; /* index into config->mixers; -1: it is an MLP */
@@ -60,6 +60,7 @@ struct branch_config {
     bool score_bias;                  /* there is one */
     int64_t shared_size, latent_size; /* 0: there is no shared expert; no latent_in */
     const char *shared;               /* its name below the layer */
+    bool layer_input;                 /* as in struct mlp */
 };
 
 struct block_config {
@@ -94,6 +95,7 @@ struct config {
     float logit_scale;     /* likewise */
     float logit_softcap;   /* 0: none */
     bool parallel_residual, tied, embedding_norm;
+    int64_t layer_size, layer_vocab; /* inputs of layers (struct model): P, rows; 0: none */
     enum position_embedding position_embedding;
     int64_t max_position_embeddings; /* 0: none given */
     int32_t bos_token_id;            /* -1: none */

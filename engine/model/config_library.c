@@ -203,6 +203,18 @@ int config_library_act(const struct fields *root, const char *key, enum hidden_a
     return 0;
 }
 
+int config_library_softcap(const struct fields *root, const char *key, float *softcap,
+                           struct error *err)
+{
+    double value = (double)*softcap;
+    if (json_is_null(json_object_get(root->object, key)))
+        value = 0;
+    if (fields_double(root, key, FIELD_OPTIONAL, 1e-6, 1e6, &value, err) != 0)
+        return -1;
+    *softcap = (float)value;
+    return 0;
+}
+
 int config_library_attention(const struct fields *root, bool windows, struct error *err)
 {
     static const struct config_refusal refusals[] = {

@@ -26,6 +26,10 @@ int config_library_blocks(struct config *config, const struct fields *root, stru
 int config_library_act(const struct fields *root, const char *key, enum hidden_act *act,
                        struct error *err);
 
+/* A cap c of c tanh(z / c). null: 0, none; absent it stays as it is. */
+int config_library_softcap(const struct fields *root, const char *key, float *softcap,
+                           struct error *err);
+
 /* Refuses what would change which keys a token sees; windows: but for the keys of windows. */
 int config_library_attention(const struct fields *root, bool windows, struct error *err);
 

@@ -22,7 +22,10 @@
     X(olmoe)            \
     X(gemma2)           \
     X(gemma3_text)      \
+    X(gemma4)           \
+    X(gemma4_text)      \
     X(gpt_oss)          \
+    X(phi3)             \
     X(qwen3_next)       \
     X(qwen3_5)          \
     X(qwen3_5_text)     \
@@ -58,8 +61,6 @@ static const struct {
     {"deepseek_v3", LATENT},
     {"glm4_moe_lite", LATENT},
     {"longcat_flash", LATENT},
-    {"gemma4", "heads and keys and values that differ by layer"},
-    {"gemma4_text", "heads and keys and values that differ by layer"},
     {"llama4", "chunked attention"},
     {"llama4_text", "chunked attention"},
     {"minimax", "lightning attention beside experts"},

@@ -15,19 +15,6 @@ static const struct dense_class gemma2 = {GEMMA, .longest = 8192};
 static const struct dense_class gemma3 = {GEMMA, .longest = 131072, .qk_norm = NORM_RMSNORM,
                                           .qk_norm_scope = NORM_SCOPE_HEAD};
 
-/* null: none; absent it stays as it is. */
-static int parse_softcap(const struct fields *root, const char *key, float *softcap,
-                         struct error *err)
-{
-    double value = (double)*softcap;
-    if (json_is_null(json_object_get(root->object, key)))
-        value = 0;
-    if (fields_double(root, key, FIELD_OPTIONAL, 1e-6, 1e6, &value, err) != 0)
-        return -1;
-    *softcap = (float)value;
-    return 0;
-}
-
 static int parse_gemma(struct dense *dense, struct config *config, const struct fields *root,
                        const struct dense_class *class, struct error *err)
 {
@@ -40,7 +27,7 @@ static int parse_gemma(struct dense *dense, struct config *config, const struct 
         config_library_refuse(root, &refusal, 1, err) != 0 ||
         fields_double(root, "query_pre_attn_scalar", FIELD_NOT_NULL, 1e-6, 1e9, &scalar, err) !=
             0 ||
-        parse_softcap(root, "final_logit_softcapping", &config->logit_softcap, err) != 0)
+        config_library_softcap(root, "final_logit_softcapping", &config->logit_softcap, err) != 0)
         return -1;
     struct mixer *mixer = &dense->mixer.mixer;
     mixer->score_scale = (float)(1 / sqrt(scalar));
@@ -59,7 +46,8 @@ static int parse_gemma2(struct config *config, const struct fields *root, struct
         dense_rope(&rope, config, root, &gemma2, err) != 0)
         return -1;
     dense.mixer.mixer.score_softcap = 50;
-    if (parse_softcap(root, "attn_logit_softcapping", &dense.mixer.mixer.score_softcap, err) != 0)
+    if (config_library_softcap(root, "attn_logit_softcapping", &dense.mixer.mixer.score_softcap,
+                               err) != 0)
         return -1;
     return dense_pattern_layers(&dense, config, (const struct rope *[]){&rope, &rope}, 2, root,
                                 err);

@@ -211,6 +211,8 @@ static void add_mlp(XXH3_state_t *hash, const struct mlp *mlp, int place, int ac
     add_placed(hash, "route top groups", place, mlp->rule.top_groups, 0);
     add_placed(hash, "route factor", place, (double)mlp->rule.factor, 0);
     add_placed(hash, "glu limit", place, (double)mlp->glu_limit, 0);
+    add_placed(hash, "layer input", place, mlp->layer_input, 0);
+    add_placed_norm(hash, "router", place, &mlp->router_norm);
 }
 
 /* What a block has beside its branches' norms and mixers. */
@@ -224,6 +226,7 @@ static void add_block(XXH3_state_t *hash, const struct block *block, int place, 
         const struct branch *branch = &block->branches[i];
         add_placed(hash, "scale", place + i, (double)branch->scale, 1);
         add_placed(hash, "token shift", place + i, branch->shift.width, 0);
+        add_placed_norm(hash, "branch", place + i, &branch->post);
         if (branch->mlp != NULL)
             add_mlp(hash, branch->mlp, place + i, act);
     }
@@ -279,6 +282,7 @@ static void add_description(XXH3_state_t *hash, const struct model *model)
         add_real(hash, (double)model->embedding_scale);
     add_unusual(hash, "logit_scale", (double)model->logit_scale, 1);
     add_unusual(hash, "logit_softcap", (double)model->logit_softcap, 0);
+    add_unusual(hash, "inputs of layers", model->layer_size, 0);
     for (int i = 0; i < model->num_layers; i++)
         add_layer(hash, &model->layers[i], parallel, act);
 }

@@ -361,6 +361,8 @@ static int rename_tensor(const struct gguf_names *names, const json_t *config,
     char full[200];
     const char *end = strrchr(tensor->name, '.'), *layer;
     size_t digits;
+    if (end && strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0)
+        end = NULL; /* of the name, as in blk.0.ffn_gate_inp.scale */
     const struct gguf_name *name =
         end ? find_name(names, tensor->name, (size_t)(end - tensor->name), &layer, &digits) : NULL;
     if (!name) {

@@ -83,7 +83,7 @@ int64_t model_matrix_row(const struct matrix *matrix, int64_t i)
 static void release_own(const struct model *model, const void *data, size_t bytes)
 {
     if (!model->storage->lent && data != model->embeddings.data &&
-        data != model->position_embeddings.data)
+        data != model->position_embeddings.data && data != model->layer_embeddings.data)
         file_release(data, bytes);
 }
 

@@ -106,6 +106,7 @@ struct mixer {
     const float *decay;      /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
     const float *skip;       /* mamba2: D [H], or NULL */
     const float *sinks;      /* softmax: [H] (ops_attention), or NULL */
+    struct norm v_norm;      /* softmax: of each head's value */
     struct offset_scale gate_scale; /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
                                        H*dv]; dt's bias is in it then; NULL: none */
 
@@ -147,7 +148,10 @@ struct mlp {
     int num_experts, experts_per_token; /* 0: it is one MLP */
     struct route_rule rule;
     const float *score_bias; /* [num_experts]: of choices, not of weights; or NULL */
-    struct mlp *shared;      /* or NULL */
+    struct norm router_norm; /* of the router's x, which is then the stream's as it is (Gemma 4) */
+    const float *expert_scale; /* [num_experts]: of weights, once they are made; or NULL */
+    bool layer_input;   /* down_proj(act(up_proj x) * the token's input of the layer): see model */
+    struct mlp *shared; /* or NULL */
 };
 
 /* The MLP, or one of its experts, whose matrices have the same shapes. */
@@ -159,7 +163,7 @@ static inline const struct mlp *mlp_shape(const struct mlp *mlp)
 /* What a block adds: a mixer or an MLP, of pre(x), or of that where `shift` has mixed a part of the
  * token before into it. */
 struct branch {
-    struct norm pre;
+    struct norm pre, post;    /* post: of its output */
     struct convolution shift; /* token shift (RWKV): of 2 tokens; width 0: none */
     float scale;              /* of its output */
     struct mixer *mixer;      /* NULL: it is the MLP */
@@ -168,8 +172,8 @@ struct branch {
 
 enum { BLOCK_MAX_BRANCHES = 2, LAYER_MAX_BLOCKS = 4 };
 
-/* x <- alpha x + beta post(sum of scale * branch(pre(x))). With an input norm x <- input(x) first.
- * A norm that is none has the kind NORM_NONE. */
+/* x <- alpha x + beta post(sum of scale * branch.post(branch(pre(x)))). With an input norm x <-
+ * input(x) first. A norm that is none has the kind NORM_NONE. */
 struct block {
     struct norm input, post;
     float alpha, beta;
@@ -229,8 +233,15 @@ struct model {
     struct matrix position_embeddings; /* learned: [max_position_embeddings, D] */
     struct norm embedding_norm;        /* kind NORM_NONE: absent */
     struct norm final_norm;
-    struct matrix lm_head; /* [V, D]; the same data as embeddings when tied */
-    struct layer *layers;  /* [num_layers] */
+    /* Inputs of the layers (Gemma 3n, 4), P numbers for each layer and token: of a token's row e in
+     * a table of their own and its embedding x, (layer_norm(layer_proj x / sqrt(D)) + sqrt(P) e) /
+     * sqrt(2). layer_size 0: there are none. */
+    int layer_size;                 /* P */
+    struct matrix layer_embeddings; /* [V or more, num_layers * P] */
+    struct matrix layer_proj;       /* [num_layers * P, D] */
+    struct norm layer_norm;         /* [P], of each layer's part */
+    struct matrix lm_head;          /* [V, D]; the same data as embeddings when tied */
+    struct layer *layers;           /* [num_layers] */
 
     struct warnings warnings; /* of what was read */
     struct model_storage *storage;

@@ -138,7 +138,13 @@ enum {
     X(enum norm_scope, qk_norm_scope, WITH, mixer->q_norm.kind != NORM_NONE)                       \
     X(bool, concatenates, WITH, mixer->second != NULL) /* a pair; else the h are added */          \
     /* softmax: v is the first dv numbers of k, after its position; there is no v_proj */          \
-    X(bool, values_in_keys, NAMED, "values in keys", 0)
+    X(bool, values_in_keys, NAMED, "values in keys", 0)                                            \
+    /* softmax: v is k as it is projected; there is no v_proj */                                   \
+    X(bool, keys_are_values, NAMED, "keys are values", 0)                                          \
+    /* softmax: 1 + the layer whose keys and values these are, too; 0: its own */                  \
+    X(int, keys_of, NAMED, "keys of layer", 0)                                                     \
+    V(v_norm.kind, NAMED, "norm of values", 0)                                                     \
+    V(v_norm.eps, NAMED, "epsilon of values", 0)
 
 #define PART_NUMBER(type, name, ...) type name;
 #define PART_NOTHING(...)

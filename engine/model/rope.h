@@ -9,18 +9,26 @@
 #include "lib/base/fields.h"
 #include "lib/base/warnings.h"
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_PROPORTIONAL };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_PROPORTIONAL,
+    ROPE_LONGROPE
+};
 
 struct rope {
     enum rope_type type;
-    double base, part;                        /* rope_theta and partial_rotary_factor */
-    double factor;                            /* but of default: it divides frequencies */
-    int64_t original;                         /* llama3, yarn: original_max_position_embeddings */
+    double base, part; /* rope_theta and partial_rotary_factor */
+    double factor;     /* but of default: it divides frequencies */
+    int64_t original;  /* llama3, yarn, longrope: original_max_position_embeddings */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double attention_factor;                  /* yarn: of cosines and sines; 0: as mscale says */
-    double beta_fast, beta_slow;              /* yarn: rotations where the ramp begins and ends */
-    double mscale, mscale_all_dim;            /* yarn; 0: none */
-    bool truncate;                            /* yarn: the ramp's ends to whole numbers */
+    double attention_factor;       /* yarn, longrope: of cosines and sines; 0: as others say */
+    double beta_fast, beta_slow;   /* yarn: rotations where the ramp begins and ends */
+    double mscale, mscale_all_dim; /* yarn; 0: none */
+    bool truncate;                 /* yarn: the ramp's ends to whole numbers */
+    const json_t *divisors; /* longrope: a list of numbers, one a frequency; the configuration's */
 };
 
 /* What a class of transformers says of keys that its files leave out. */
@@ -28,10 +36,12 @@ struct rope_keys {
     /* the outermost object's names for rope_theta, or NULL, and for the part */
     const char *base, *part;
     double usual_base, usual_part;
-    int64_t longest; /* max_position_embeddings */
-    bool partial;    /* heads may turn in part with any type; else only with proportional */
-    bool by_kind;    /* parameters are of a kind of layer: of rope_parse_kinds */
-    bool mrope;      /* keys mrope_... share the angles out among places in images: not of text */
+    int64_t longest;  /* max_position_embeddings */
+    bool partial;     /* heads may turn in part with any type; else only with proportional */
+    bool by_kind;     /* parameters are of a kind of layer: of rope_parse_kinds */
+    int64_t original; /* not 0: original_max_position_embeddings stands outside of the parameters,
+                         or is this; types are default and longrope, also called su or yarn */
+    bool mrope;       /* keys mrope_... share the angles out among places in images: not of text */
 };
 
 /* The rope_scaling of the outermost object, if it has anything, else its rope_parameters. */

@@ -453,10 +453,12 @@ FORMULA uint64_t formula_top_groups(const struct route_rule *rule, const float *
 
 /* Of a router's scores [num_experts] the `chosen` greatest, with bias if there is one: ids, and
  * their weights [chosen]: e^score over the sum of all, or sigmoid(score), which scores become; then
- * what the rule says. Sums run in ascending order of ids. Where scores are all NaN, so are the
+ * what the rule says, and at last each times its expert's `scale`, if there is one. Sums run in
+ * ascending order of ids. Where scores are all NaN, so are the
  * weights. */
 FORMULA void formula_route(const struct route_rule *rule, float *scores, const float *bias,
-                           int num_experts, int chosen, float *ids, float *weights)
+                           const float *scale, int num_experts, int chosen, float *ids,
+                           float *weights)
 {
     const bool softmax = rule->score == ROUTE_SOFTMAX;
     float greatest = scores[0], all = 0.0f, own = 0.0f;
@@ -484,6 +486,8 @@ FORMULA void formula_route(const struct route_rule *rule, float *scores, const f
             weights[i] = weights[i] / all;
         if (rule->factor != 0.0f)
             weights[i] = weights[i] * rule->factor;
+        if (scale != NULL)
+            weights[i] = weights[i] * scale[(int)ids[i]];
     }
 }
 

@@ -119,6 +119,7 @@ struct ops_route {
     int num_experts, chosen, num_rows;
     struct route_rule rule;
     const float *bias;   /* [num_experts], on the device: of choices, not of weights; or NULL */
+    const float *scale;  /* likewise: factors of weights, at last; or NULL */
     struct rows scores;  /* [N, num_experts]; their sigmoids take their place */
     struct rows choices; /* out: [N, 2 * chosen]: ids, which f32 holds exactly, then weights */
 };

@@ -20,7 +20,11 @@ void emitter_open(struct emitter *emitter, struct program *program, const struct
                                 .layer = OPERATION_OF_NO_LAYER};
     emitter->packed = model->position_embeddings.rows * model->position_embeddings.cols +
                       (model->tied ? 0 : model->embeddings.rows * model->embeddings.cols);
+    emitter->packed += model->layer_embeddings.rows * model->layer_embeddings.cols;
     program->layout.kv = options->kv;
+    emitter->keys = calloc((size_t)model->num_layers, sizeof *emitter->keys);
+    if (emitter->keys == NULL)
+        emitter_no_memory(emitter, "program");
 }
 
 void emitter_close(struct emitter *emitter)
@@ -28,6 +32,7 @@ void emitter_close(struct emitter *emitter)
     for (int i = 0; i < emitter->num_angles; i++)
         free(emitter->angles[i].host);
     free(emitter->angles);
+    free(emitter->keys);
 }
 
 bool emitter_failed(const struct emitter *emitter)

@@ -29,6 +29,12 @@ struct emitter_angles {
     struct rows cosines, sines;
 };
 
+/* A layer's keys and values in a step, and where a page has them. */
+struct emitter_keys {
+    struct rows k, v;
+    size_t offset;
+};
+
 struct emitter {
     struct program *program;
     const struct ops *ops;
@@ -40,7 +46,9 @@ struct emitter {
     int64_t packed;           /* numbers, or what needs no packing */
     struct emitter_angles *angles; /* [num_angles] */
     int num_angles;
-    struct operation nowhere; /* what is added after an error */
+    struct emitter_keys *keys; /* [num_layers]: of those of softmax mixers that have come */
+    struct rows layer_inputs;  /* [N, num_layers * layer_size], or absent (struct model) */
+    struct operation nowhere;  /* what is added after an error */
     struct error error;
 };
 

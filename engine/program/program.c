@@ -112,6 +112,8 @@ void program_clear(struct program *program)
         ops->table_free(backend, program->tokens);
     if (program->positions != NULL)
         ops->table_free(backend, program->positions);
+    if (program->layer_tokens != NULL)
+        ops->table_free(backend, program->layer_tokens);
     if (program->memory != NULL)
         ops->release(backend, program->memory, program->memory_bytes);
     free(program->operations);

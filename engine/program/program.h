@@ -54,7 +54,7 @@ struct program {
     struct arena arena; /* of the weights' descriptions */
     void **uploads;     /* [num_uploads]: on the device */
     int num_uploads;
-    struct table *tokens, *positions;
+    struct table *tokens, *positions, *layer_tokens;
     void *memory; /* of all buffers, on the device */
     size_t memory_bytes;
 };

@@ -6,7 +6,7 @@
 #include "engine/ops/perform.h"
 #include "tests/cuda/bench.h"
 
-enum { EXPERTS = 5, CHOSEN = 3, MOST_ROWS = 70 };
+enum { EXPERTS = 5, CHOSEN = 3, MOST_ROWS = 70, MOST_EXPERTS = 512 };
 
 static struct bench_device cpu, cuda[2]; /* by whether it rounds x */
 static struct bench_count count;
@@ -143,6 +143,10 @@ static void route_and_combine(const struct bench_device *device, int experts, in
                  parts_bytes = (size_t)(rows * CHOSEN * cols) * sizeof(float),
                  out_bytes = (size_t)(rows * 2 * CHOSEN) * sizeof(float),
                  sum_bytes = (size_t)(rows * cols) * sizeof(float);
+    float factors[MOST_EXPERTS];
+    for (int e = 0; e < experts; e++)
+        factors[e] = 0.5F + (float)(e % 3);
+    float *of_factors = bench_memory(device, (size_t)experts * sizeof *factors, factors);
     float *of_scores = bench_memory(device, scores_bytes, scores);
     float *of_parts = bench_memory(device, parts_bytes, parts);
     float *of_out = bench_memory(device, out_bytes, NULL);
@@ -152,6 +156,7 @@ static void route_and_combine(const struct bench_device *device, int experts, in
                                       .chosen = CHOSEN,
                                       .num_rows = rows,
                                       .rule = {.renormalize = accumulates},
+                                      .scale = accumulates ? of_factors : NULL,
                                       .scores = {of_scores, experts},
                                       .choices = {of_out, 2 * CHOSEN}});
     perform_combine(device->ops, device->backend,
@@ -165,6 +170,7 @@ static void route_and_combine(const struct bench_device *device, int experts, in
     device->ops->copy_out(device->backend, out, of_out, out_bytes);
     device->ops->copy_out(device->backend, sum, of_sum, sum_bytes);
     bench_check_status(device);
+    bench_free(device, of_factors, (size_t)experts * sizeof *factors);
     bench_free(device, of_scores, scores_bytes);
     bench_free(device, of_parts, parts_bytes);
     bench_free(device, of_out, out_bytes);

@@ -178,6 +178,24 @@ def gemma3_text(rng, keys):
                                                     "sliding_attention": random_rope(rng, False)}}
 
 
+def phi3(rng, keys):
+    """Where the original length is less than the longest, both lists are the same: transformers would
+    take the short one for a short prompt."""
+    keys = no_head_dim(keys)
+    part = rng.choice([1.0, 0.5, 0.75])
+    size = keys["hidden_size"] // keys["num_attention_heads"]
+    original, turned = rng.choice([16, 512]), int(size * part) // 2
+    rope = {"rope_type": "default", "rope_theta": rng.choice([1e4, 100.0])}
+    if rng.random() < 0.7 and int(size * part) % 2 == 0:
+        both = [[rng.uniform(0.8, 8) for _ in range(turned)] for _ in range(2)]
+        rope |= {"rope_type": "longrope", "long_factor": both[0], "short_factor": both[original > 16],
+                 "original_max_position_embeddings": original}
+        rope |= rng.choice([{}, {}, {"factor": 3.0}, {"attention_factor": 0.8}])
+    return {**keys, "original_max_position_embeddings": original,
+            "rope_parameters": {**rope, "partial_rotary_factor": part},
+            "sliding_window": choose(rng, None, 1, 7, 31, 64, 65)}
+
+
 def delta(rng, keys):
     """Sizes of Gated DeltaNet, and which layers have it: of both kinds one at least."""
     heads, layers = rng.choice([1, 2, 3]), max(2, keys["num_hidden_layers"])
@@ -243,7 +261,7 @@ def lfm3(rng, keys):
 
 FAMILIES = {"Llama": llama, "Qwen2": qwen2, "Qwen3": qwen3, "Mistral": mistral, "SmolLM3": smollm3,
             "Granite": granite, "Olmo2": olmo2, "Olmo3": olmo3, "Gemma2": gemma2, "Gemma3": gemma3_text,
-            "Lfm2": lfm2, "Lfm3": lfm3, "Qwen3_5": qwen3_5, "OlmoHybrid": olmo_hybrid}
+            "Phi3": phi3, "Lfm2": lfm2, "Lfm3": lfm3, "Qwen3_5": qwen3_5, "OlmoHybrid": olmo_hybrid}
 DELTA = ("Qwen3_5", "OlmoHybrid")
 TEXT_CONFIGS = ("Gemma3", "Qwen3_5")
 

@@ -128,9 +128,38 @@ def gpt_oss(rng):
             "rope_parameters": {**fixtures.YARN, "truncate": rng.random() < 0.3}}
 
 
+def gemma4(rng):
+    """With experts or not."""
+    keys = shapes(rng)
+    layers, heads = rng.choice([1, 2, 3, 5, 6]), keys["num_attention_heads"]
+    kinds = [rng.choice([fixtures.SLIDES, fixtures.FULL]) for _ in range(layers - 1)] + [fixtures.FULL]
+    shared = [n for n in range(layers) if set(kinds[:layers - n]) == set(kinds)]
+    full = random_rope(rng, False)
+    if rng.random() < 0.6:
+        full = {"rope_type": "proportional", "partial_rotary_factor": rng.choice([0.25, 0.5, 1.0, 0.3]),
+                "rope_theta": rng.choice([1e6, 100.0])}
+    keys |= {"num_hidden_layers": layers, "layer_types": kinds, "num_kv_shared_layers": rng.choice(shared),
+             "global_head_dim": rng.choice([4, 8, 20, 32]), "attention_k_eq_v": rng.random() < 0.5,
+             "num_global_key_value_heads": rng.choice([None, 1, heads]),
+             "attention_bias": rng.random() < 0.3, "use_double_wide_mlp": rng.random() < 0.5,
+             "final_logit_softcapping": choose(rng, None, 30.0, 2.0),
+             "hidden_activation": choose(rng, "gelu_pytorch_tanh", "gelu", "silu"),
+             "sliding_window": rng.choice([1, 2, 7, 31, 64, 65, 100]),
+             "vocab_size_per_layer_input": keys["vocab_size"] + rng.choice([0, 3]),
+             "rope_parameters": {"full_attention": full, "sliding_attention": random_rope(rng, False)}}
+    least = 4 if keys["num_kv_shared_layers"] else 0  # there transformers fails without
+    keys["hidden_size_per_layer_input"] = rng.choice([least, 4, 7, 16])
+    if rng.random() < 0.5:
+        number = rng.choice([2, 3, 4, 8])
+        keys |= {"enable_moe_block": True, "num_experts": number,
+                 "top_k_experts": rng.randint(1, min(number, 4)),
+                 "moe_intermediate_size": rng.choice([8, 17, 32])}
+    return keys
+
+
 FAMILIES = {"Qwen3Moe": qwen3_moe, "Olmoe": olmoe, "Mixtral": mixtral, "Qwen3_5Moe": qwen3_5_moe,
             "Qwen3Next": qwen3_next, "GraniteMoeHybrid": granitemoehybrid, "Lfm2Moe": lfm2_moe,
-            "NemotronH": nemotron_h, "GptOss": gpt_oss}
+            "NemotronH": nemotron_h, "GptOss": gpt_oss, "Gemma4": gemma4}
 
 
 def save(folder, family, rng):

@@ -34,6 +34,9 @@ BASE = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None, "max_positio
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LONG = {"rope_type": "longrope", "long_factor": [1.1, 1.6, 2.5, 4.0, 7.0, 11.0],
+        "short_factor": [1.0, 1.2, 1.4, 1.9, 2.6, 3.0], "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 32}
 F32, BF16 = torch.float32, torch.bfloat16
 
 
@@ -147,6 +150,23 @@ CASES_5 = {
         [{"sliding_window": 21},
          {"layer_types": ["conv", "conv", "full_attention", "conv", "full_attention"]},
          {"rope_parameters": by_kind(rope(1e6), rope(1e4))}]),
+    # transformers takes long factors for a call of more than the original length, as all here are.
+    "dense_phi3": (
+        "Phi3", BF16, 90,
+        {"vocab_size": 275, "hidden_size": 64, "intermediate_size": 44, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "original_max_position_embeddings": 32,
+         "tie_word_embeddings": True, "rope_parameters": rope(1e3, LONG), "rms_norm_eps": 1e-3},
+        [{"rope_parameters": rope(1e3, {**LONG, "long_factor": LONG["short_factor"]})},
+         {"rope_parameters": rope(1e3, {**LONG, "attention_factor": 1.0})},
+         {"rope_parameters": rope(1e3, {**LONG, "rope_type": "default"})}, {"rms_norm_eps": 1e-5}]),
+    "dense_phi3_short": (
+        "Phi3", F32, 70,
+        {"vocab_size": 273, "hidden_size": 32, "intermediate_size": 20, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "sliding_window": 30,
+         "original_max_position_embeddings": 512,
+         "rope_parameters": rope(1e3, {**LONG, "original_max_position_embeddings": 512})},
+        [{"rope_parameters": rope(1e3, {**LONG, "short_factor": LONG["long_factor"]})},
+         {"sliding_window": 31}, {"sliding_window": None}]),
 }
 CASES_4 = {
     "dense_llama_tf4": (
@@ -224,8 +244,11 @@ def check_that_all_counts(folder, config, tensors, prompt, distance, neutral):
         moved = moves(changed(folder, config, keys), tensors)
         if not moved > MATTERS:
             raise SystemExit(f"{folder.name}: {keys} moves log-probabilities by {moved:.1e} only")
-    rest = 0.0 if config.model_type.startswith("gemma") else 1.0
-    for name in (n for n, t in tensors.items() if t.dim() == 1 and ".visual." not in n):
+    rest = 0.0 if config.model_type in ("gemma2", "gemma3_text") else 1.0
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    last = f"{layers - 1}.layer_scalar"  # which the last norm undoes
+    for name in (n for n, t in tensors.items() if t.dim() == 1 and ".visual." not in n
+                 and ".vision_tower." not in n and not n.endswith(last)):
         without = torch.full_like(tensors[name], 0.0 if name.endswith("bias") else rest)
         moved = moves(config, {**tensors, name: without})
         if not moved > MATTERS:

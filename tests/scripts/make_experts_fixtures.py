@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the experts_* cases in tests/golden: tiny mixtures of experts that `transformers` itself saved.
+"""Makes the experts_* and gemma4* cases in tests/golden: tiny mixtures of experts, and models of Gemma 4
+with and without, that `transformers` itself saved.
 
     python make_experts_fixtures.py ../golden      # with transformers 5.24.0
 
@@ -37,6 +38,20 @@ GPT_OSS = {"vocab_size": 275, "hidden_size": 40, "intermediate_size": 24, "num_h
            "num_experts_per_tok": 2, "sliding_window": 30, "swiglu_limit": 0.3, "rope_parameters": YARN}
 GPT_OSS_COUNTS = [{"swiglu_limit": 7.0}, {"num_experts_per_tok": 1},
                   {"rope_parameters": {**YARN, "truncate": True}}]
+
+SLIDES, FULL = "sliding_attention", "full_attention"
+GEMMA4 = {"vocab_size": 275, "hidden_size": 32, "intermediate_size": 20, "num_attention_heads": 2,
+          "num_key_value_heads": 2, "head_dim": 12, "global_head_dim": 16, "sliding_window": 20,
+          "hidden_size_per_layer_input": 0}
+TOWER = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1,
+         "num_key_value_heads": 1, "head_dim": 16, "patch_size": 2, "position_embedding_size": 8}
+
+
+def gemma4_rope(part, theta):
+    return {"rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": part, "rope_theta": theta},
+        "sliding_attention": rope(1e2)}}
+
 
 # name -> class, dtype, tokens of the prompt, keys, neutral values of keys that must count.
 CASES = {
@@ -118,13 +133,41 @@ CASES = {
         "GptOss", BF16, 66,
         {**GPT_OSS, "vocab_size": 273, "hidden_size": 64, "intermediate_size": 32,
          "num_hidden_layers": 1, "num_local_experts": 4, "tie_word_embeddings": True}, []),
+    # As 31B, with a tower for images.
+    "gemma4": (
+        "Gemma4ForConditionalGeneration", BF16, 69,
+        {"text_config": {
+            **GEMMA4, "num_hidden_layers": 3, "layer_types": [SLIDES, SLIDES, FULL],
+            "attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 4.0,
+            "use_bidirectional_attention": "vision", **BASE, "pad_token_id": 0,
+            **gemma4_rope(0.5, 1e2)},
+         "vision_config": TOWER, "audio_config": None}, []),
+    # As E2B: inputs of layers, shared keys and values, wide MLPs.
+    "gemma4_text": (
+        "Gemma4", BF16, 70,
+        {**GEMMA4, "num_hidden_layers": 5, "layer_types": [SLIDES, SLIDES, FULL, SLIDES, FULL],
+         "vocab_size": 273, "vocab_size_per_layer_input": 274, "hidden_size_per_layer_input": 6,
+         "num_key_value_heads": 1, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+         "rms_norm_eps": 1e-3, "attention_bias": True, **gemma4_rope(0.25, 1e2)},
+        [{"sliding_window": 21}, {"rms_norm_eps": 1e-6}, gemma4_rope(0.5, 1e2),
+         gemma4_rope(0.25, 1e3)]),
+    # As 26B-A4B.
+    "experts_gemma4_text": (
+        "Gemma4", BF16, 71,
+        {**GEMMA4, "num_hidden_layers": 2, "layer_types": [SLIDES, FULL], "attention_k_eq_v": True,
+         "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 5,
+         "top_k_experts": 2, "moe_intermediate_size": 12, **gemma4_rope(0.5, 1e2)},
+        [{"top_k_experts": 1}, {"sliding_window": 21}]),
 }
 NEAR_TIES = "GraniteMoeHybrid", "NemotronH", "GptOss"
 STACKED = "experts_qwen3_5_moe_text"  # as released files are; transformers saves them one by one
 
 
 def model_of(name, keys):
-    of_text = {"Qwen3_5Moe": "Qwen3_5MoeTextConfig"}.get(name, name + "Config")
+    if name.endswith("ForConditionalGeneration"):
+        config = transformers.Gemma4Config(**{"bos_token_id": 0, "eos_token_id": 0, **copy.deepcopy(keys)})
+        return transformers.Gemma4ForConditionalGeneration(config)
+    of_text = {"Qwen3_5Moe": "Qwen3_5MoeTextConfig", "Gemma4": "Gemma4TextConfig"}.get(name, name + "Config")
     config = getattr(transformers, of_text)(**{**BASE, **copy.deepcopy(keys)})
     return getattr(transformers, name + "ForCausalLM")(config)
 
@@ -214,6 +257,8 @@ def fill(model, name, seed, scale):
             tensor.data.copy_(0.1 * noise)
         elif of.endswith("sinks"):
             tensor.data.copy_(1 + noise)
+        elif of.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+            tensor.data.copy_(1 + 0.3 * noise)
         elif of.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
             tensor.data.sub_(0.4 * (scale < 1))  # keys in f16 would move too much
 
@@ -225,6 +270,10 @@ def routers(model):
 def scores_of(router, inputs):
     """What it chooses by, and the least distance of groups that count from others."""
     x = inputs[0].reshape(-1, inputs[0].shape[-1])
+    if type(router).__name__.startswith("Gemma4"):
+        with dense_reference.exact():
+            x = router.norm(x) * router.scale * router.scalar_root_size
+            return router.proj(x).softmax(-1), float("inf")
     scores = torch.nn.functional.linear(x, router.weight)
     of, apart = type(router).__name__, float("inf")
     if of.startswith("GptOss"):

@@ -11,12 +11,10 @@ static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, "
      "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, granite, olmo2, olmo3, olmoe, "
-     "gemma2, gemma3_text, gpt_oss, qwen3_next, qwen3_5, qwen3_5_text, qwen3_5_moe, "
+     "gemma2, gemma3_text, gemma4, gemma4_text, gpt_oss, phi3, qwen3_next, qwen3_5, qwen3_5_text, "
+     "qwen3_5_moe, "
      "qwen3_5_moe_text, olmo_hybrid, gated_deltanet, delta_net, mamba2, bamba, "
      "granitemoehybrid, falcon_h1, nemotron_h, lfm2, lfm2_moe, lfm3)"},
-    {"model_type", "\"gemma4_text\"",
-     "config.json: model_type: \"gemma4_text\" has heads and keys and values that differ by layer "
-     "(not supported)"},
     {"model_type", "\"kimi_linear\"",
      "config.json: model_type: \"kimi_linear\" has latent attention (MLA) (not supported)"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},

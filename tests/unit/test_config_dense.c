@@ -79,6 +79,100 @@ Test(config_dense, windows_of_mistral)
     EXPECT("dense_mistral", changes);
 }
 
+Test(config_dense, longrope_of_phi3)
+{
+    static const struct change changes[] = {
+        {"rope_parameters/rope_type", "\"su\"", NULL},
+        {"rope_parameters/rope_type", "\"yarn\"", NULL},
+        {"rope_parameters/rope_type", "\"linear\"",
+         "config.json: rope_parameters.rope_type: expected default or longrope, got \"linear\" "
+         "(not "
+         "supported)"},
+        {"rope_parameters/long_factor", NULL,
+         "config.json: rope_parameters.long_factor: expected a list, got nothing"},
+        {"rope_parameters/short_factor", "null",
+         "config.json: rope_parameters.short_factor: expected a list, got null"},
+        {"rope_parameters/short_factor", "[1, 2, 3, 4, 5]",
+         "config.json: rope_parameters.short_factor: expected 6 numbers, as in long_factor, got 5"},
+        {"rope_parameters/long_factor", "[1, 2, 3, 0, 5, 6]",
+         "config.json: rope_parameters.long_factor[3]: expected a number in [1e-06, 1e+09], got 0"},
+        {"rope_parameters/long_factor", "[1, \"2\", 3, 4, 5, 6]",
+         "config.json: rope_parameters.long_factor[1]: expected a number in [1e-06, 1e+09], got a "
+         "string"},
+        {"rope_parameters/partial_rotary_factor", "1.0",
+         "config.json: long_factor, short_factor: expected 8 numbers, as 16 dimensions of a head "
+         "turn, got 6"},
+        {"rope_parameters/partial_rotary_factor", "0.7",
+         "config.json: expected an even number of rotary dimensions, as a head has only 16, got "
+         "11"},
+        {"rope_parameters/attention_factor", "0",
+         "config.json: rope_parameters.attention_factor: expected a number in [1e-06, 1e+06], got "
+         "0"},
+        {"rope_parameters/factor", "null", NULL},
+        {"original_max_position_embeddings", "1",
+         "config.json: original_max_position_embeddings: expected 2 or more with longrope, got 1"},
+        {"original_max_position_embeddings", "null",
+         "config.json: original_max_position_embeddings: expected an integer in [1, 2147483647], "
+         "got null"},
+        {"layer_types", "[\"full_attention\", \"full_attention\"]",
+         "config.json: layer_types: expected null, got a list (not supported)"},
+        {"sliding_window", "0",
+         "config.json: sliding_window: expected an integer in [1, 16777216], got 0"},
+    };
+    EXPECT("dense_phi3", changes);
+}
+
+/* The model's longest text chooses the list, and says what cosines and sines are multiplied with.
+ */
+Test(config_dense, which_list_longrope_takes)
+{
+    static const struct {
+        struct change changes[2];
+        int count;
+        double first, factor; /* of F_1, and of cosines and sines */
+    } cases[] = {
+        {{{"sliding_window", "null", NULL}}, 1, 1.6, 1.341640786499874}, /* √(1 + ln 16/ln 32) */
+        {{{"max_position_embeddings", "32", NULL}}, 1, 1.2, 1},
+        {{{"max_position_embeddings", "33", NULL}}, 1, 1.6, 1.0044295},
+        {{{"rope_parameters/factor", "32", NULL}}, 1, 1.6, 1.4142135623730951},
+        {{{"rope_parameters/attention_factor", "1.25", NULL}}, 1, 1.6, 1.25},
+        /* the class has 4096, whatever stands inside */
+        {{{"original_max_position_embeddings", NULL, NULL}}, 1, 1.2, 1},
+        {{{"original_max_position_embeddings", NULL, NULL},
+          {"max_position_embeddings", "8192", NULL}},
+         2,
+         1.6,
+         1.0408329997330663},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena = {0};
+        struct config config;
+        parse_patched(&config, &arena, "dense_phi3", cases[i].changes, cases[i].count);
+        const struct position *position = &config.mixers[0].mixer.position;
+        const double expected = pow(1000, -2.0 / 12) / cases[i].first;
+        cr_expect_eq(position->rotary_dims, 12);
+        cr_expect(fabs(position->frequencies[1] - expected) < 1e-6 * expected, "case %zu: %g", i,
+                  position->frequencies[1]);
+        cr_expect(fabs((double)position->factor - cases[i].factor) < 1e-6, "case %zu: %.9g", i,
+                  (double)position->factor);
+        arena_clear(&arena);
+    }
+}
+
+/* As wide as the longest text, it is none; a ring of it would be kept for each text. */
+Test(config_dense, wide_windows_of_phi3)
+{
+    static const char *const windows[] = {"511", "512"};
+    for (int i = 0; i < 2; i++) {
+        struct arena arena = {0};
+        struct config config;
+        const struct change change = {"sliding_window", windows[i], NULL};
+        parse_patched(&config, &arena, "dense_phi3", &change, 1);
+        cr_expect_eq(config.mixers[0].mixer.window_size, i == 0 ? 511 : 0);
+        arena_clear(&arena);
+    }
+}
+
 Test(config_dense, windows_of_qwen)
 {
     static const struct change changes[] = {
@@ -150,6 +244,7 @@ Test(config_dense, defaults_of_the_classes)
         {"dense_llama", 64, 2, 0, 10000, false},   {"dense_mistral", 8, 2, 4096, 10000, false},
         {"dense_qwen2", 32, 2, 0, 10000, false},   {"dense_qwen3", 32, 128, 0, 10000, false},
         {"dense_smollm3", 4, 2, 0, 2000000, true}, {"dense_granite", 64, 2, 0, 10000, false},
+        {"dense_phi3", 64, 2, 0, 10000, false},
     };
     static const struct change changes[] = {
         {"num_attention_heads", "64", NULL}, {"hidden_size", "128", NULL},
@@ -177,7 +272,9 @@ Test(config_dense, defaults_of_the_classes)
         cr_expect(mixer->position.base == classes[i].base, "%s", classes[i].golden);
         cr_expect_eq(config.tied, classes[i].tied, "%s", classes[i].golden);
         cr_expect_eq(config.hidden_act, ACT_SILU, "%s", classes[i].golden);
-        cr_expect(fabs((double)config.norm_eps - 1e-6) < 1e-12, "%s", classes[i].golden);
+        cr_expect(fabs((double)config.norm_eps -
+                       (strcmp(classes[i].golden, "dense_phi3") == 0 ? 1e-5 : 1e-6)) < 1e-11,
+                  "%s", classes[i].golden);
         cr_expect(mixer->score_scale == (strcmp(classes[i].golden, "dense_granite") == 0 ? 1 : 0),
                   "%s", classes[i].golden);
         arena_clear(&arena);

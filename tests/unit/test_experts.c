@@ -23,7 +23,7 @@ static void route(const struct route_rule *rule, const float *scores, const floa
 {
     float own[2 * MOST];
     memcpy(own, scores, (size_t)experts * sizeof *own);
-    formula_route(rule, own, bias, experts, chosen, ids, weights);
+    formula_route(rule, own, bias, NULL, experts, chosen, ids, weights);
 }
 
 static void expect_choice(const float *scores, int experts, int chosen, const float *expected)
@@ -60,6 +60,21 @@ Test(experts, the_greatest_are_chosen_and_of_equal_ones_the_first)
     expect_choice(pairs, 6, 1, (float[]){1});
     expect_choice(pairs, 6, 3, (float[]){1, 2, 3});
     expect_choice(pairs, 6, 5, (float[]){0, 1, 2, 3, 4});
+}
+
+/* A factor changes a weight once all are made, and no choice. */
+Test(experts, factors_of_experts_come_last)
+{
+    const struct route_rule rule = {.renormalize = true, .factor = 1.5F};
+    const float scores[] = {0.5F, -1, 2, 0.25F, 1}, factors[] = {9, 9, 0.25F, 9, -3};
+    float own[5], ids[2], weights[2], plain[2];
+    memcpy(own, scores, sizeof own);
+    formula_route(&rule, own, NULL, factors, 5, 2, ids, weights);
+    route(&rule, scores, NULL, 5, 2, ids, plain);
+    cr_expect_eq(ids[0], 2);
+    cr_expect_eq(ids[1], 4);
+    cr_expect_eq(weights[0], plain[0] * 0.25F);
+    cr_expect_eq(weights[1], plain[1] * -3);
 }
 
 /* Ids are in range and differ, whatever the scores are. */

@@ -41,6 +41,9 @@ static const struct {
     {GOLDEN "granitemoehybrid/model.gguf", "granitemoehybrid", "{}"},
     {GOLDEN "nemotron_h/model.gguf", "nemotron_h", "{}"},
     {GOLDEN "lfm2/model.gguf", "lfm2", "{}"},
+    {GOLDEN "dense_phi3/model.gguf", "dense_phi3", "{}"},
+    {GOLDEN "gemma4_text/model.gguf", "gemma4_text", "{}"},
+    {GOLDEN "experts_gemma4_text/model.gguf", "experts_gemma4_text", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
     {DATA "dense_gemma2.gguf", "dense_gemma2", "{\"query_pre_attn_scalar\": 16}"},
@@ -176,6 +179,9 @@ static const char hybrid[] = GOLDEN "granitemoehybrid/model.gguf";
 static const char falcon[] = GOLDEN "falcon_h1/model.gguf";
 static const char nemotron[] = GOLDEN "nemotron_h/model.gguf";
 static const char qwen35[] = GOLDEN "delta_qwen3_5_text/model.gguf";
+static const char phi3[] = GOLDEN "dense_phi3/model.gguf";
+static const char gemma4[] = GOLDEN "gemma4_text/model.gguf";
+static const char gemma4_experts[] = GOLDEN "experts_gemma4_text/model.gguf";
 static const char gemma2[] = DATA "dense_gemma2.gguf";
 static const char gemma3[] = DATA "dense_gemma3_text.gguf";
 
@@ -284,6 +290,53 @@ Test(gguf_dense, what_is_not_followed_is_refused)
          "x.gguf: gemma3.attn_logit_softcapping: expected 0, got 50 (not supported)"},
         {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
          "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
+    };
+    expect_damages(damages, sizeof damages / sizeof *damages);
+}
+
+Test(gguf_dense, what_is_not_followed_of_phi3_is_refused)
+{
+    static const struct damage damages[] = {
+        {phi3, RENAME, "rope_factors_long.weight", "rope_factors_lung.weight", 0,
+         "x.gguf, as config.json: rope_scaling.long_factor: expected a list, got nothing"},
+        {phi3, RENAME, "blk.0.attn_qkv.weight", "blk.0.attn_qxv.weight", 0,
+         "x.gguf: tensor \"blk.0.attn_qxv.weight\": the family phi3 has no use for it"},
+        {phi3, BYTES, "phi3.rope.dimension_count", NULL, 16,
+         "x.gguf, as config.json: long_factor, short_factor: expected 8 numbers, as 16 dimensions "
+         "of a head turn, got 6"},
+        {phi3, BYTES, "phi3.rope.scaling.attn_factor", NULL, 0,
+         "x.gguf, as config.json: rope_scaling.attention_factor: expected a number in [1e-06, "
+         "1e+06], got 0"},
+        {phi3, BYTES, "phi3.feed_forward_length", NULL, 43,
+         "x.gguf: tensor \"model.layers.0.mlp.gate_up_proj.weight\": expected shape [86, 64], got "
+         "[88, 64]"},
+    };
+    expect_damages(damages, sizeof damages / sizeof *damages);
+}
+
+Test(gguf_dense, what_is_not_followed_of_gemma4_is_refused)
+{
+    static const struct damage damages[] = {
+        {gemma4, RENAME, "rope_freqs.weight", "rope_frexs.weight", 0,
+         "x.gguf: tensor \"rope_freqs.weight\": expected 8 numbers of F32, got nothing"},
+        {gemma4, RENAME, "blk.0.inp_gate.weight", "blk.0.imp_gate.weight", 0,
+         "x.gguf: tensor \"blk.0.imp_gate.weight\": the family gemma4 has no use for it"},
+        {gemma4, RENAME, "blk.0.layer_output_scale.weight", "blk.9.layer_output_scale.weight", 0,
+         "x.gguf: tensor \"model.layers.0.layer_scalar\": expected shape [1], got nothing: the "
+         "tensor is missing"},
+        {gemma4, BYTES, "gemma4.attention.key_length", NULL, 14,
+         "x.gguf: gemma4.attention.value_length: expected an integer in [14, 14], got 16"},
+        {gemma4, BYTES, "gemma4.attention.key_length_swa", NULL, 14,
+         "x.gguf: gemma4.attention.value_length_swa: expected an integer in [14, 14], got 12"},
+        {gemma4, BYTES, "gemma4.attention.shared_kv_layers", NULL, 1,
+         "x.gguf: gemma4.feed_forward_length: expected 20 for layer 3, got 40"},
+        {gemma4, BYTES, "gemma4.embedding_length_per_layer_input", NULL, 5,
+         "x.gguf: tensor \"model.embed_tokens_per_layer.weight\": expected shape [274, 25], got "
+         "[274, 30]"},
+        {gemma4_experts, BYTES, "gemma4.expert_used_count", NULL, 6,
+         "x.gguf, as config.json: top_k_experts: expected an integer in [1, 5], got 6"},
+        {gemma4_experts, RENAME, "blk.0.ffn_down_exps.scale", "blk.0.ffn_down_exps.scala", 0,
+         "x.gguf: tensor \"blk.0.ffn_down_exps.scala\": the family gemma4 has no use for it"},
     };
     expect_damages(damages, sizeof damages / sizeof *damages);
 }

@@ -433,6 +433,47 @@ static const struct tensor_case tensor_cases[] = {
     {"dense_mistral", "model.layers.0.self_attn.k_proj.bias", ADD, "[32]",
      "model.safetensors: tensor \"model.layers.0.self_attn.k_proj.bias\": the configuration has no "
      "use for it"},
+    {"dense_phi3", "model.layers.1.self_attn.qkv_proj.weight", SHAPE, "[64, 128]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.qkv_proj.weight\": expected shape [128, "
+     "64], got [64, 128]"},
+    {"dense_phi3", "model.layers.0.mlp.gate_up_proj.weight", SHAPE, "[64, 88]",
+     "model.safetensors: tensor \"model.layers.0.mlp.gate_up_proj.weight\": expected shape [88, "
+     "64], got [64, 88]"},
+    {"dense_phi3", "model.layers.0.self_attn.qkv_proj.bias", ADD, "[128]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.qkv_proj.bias\": the configuration has "
+     "no use for it"},
+    {"gemma4_text", "model.layers.3.layer_scalar", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.3.layer_scalar\": expected shape [1], got nothing: "
+     "the tensor is missing"},
+    {"gemma4_text", "model.layers.0.layer_scalar", SHAPE, "[1, 1]",
+     "model.safetensors: tensor \"model.layers.0.layer_scalar\": expected shape [1], got [1, 1]"},
+    {"gemma4_text", "model.embed_tokens_per_layer.weight", SHAPE, "[273, 30]",
+     "model.safetensors: tensor \"model.embed_tokens_per_layer.weight\": expected shape [274, 30], "
+     "got [273, 30]"},
+    {"gemma4_text", "model.per_layer_model_projection.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.per_layer_model_projection.weight\": expected shape [30, "
+     "32], got nothing: the tensor is missing"},
+    {"gemma4_text", "model.layers.1.per_layer_input_gate.weight", SHAPE, "[32, 6]",
+     "model.safetensors: tensor \"model.layers.1.per_layer_input_gate.weight\": expected shape [6, "
+     "32], got [32, 6]"},
+    {"gemma4_text", "model.layers.2.self_attn.k_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.2.self_attn.k_proj.weight\": expected shape [16, "
+     "32], got nothing: the tensor is missing"},
+    {"gemma4_text", "model.layers.3.mlp.up_proj.weight", SHAPE, "[20, 64]",
+     "model.safetensors: tensor \"model.layers.3.mlp.up_proj.weight\": expected shape [40, 32], "
+     "got [20, 64]"},
+    {"experts_gemma4_text", "model.layers.1.self_attn.v_proj.weight", ADD, "[16, 32]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.v_proj.weight\": the configuration has "
+     "no use for it"},
+    {"experts_gemma4_text", "model.layers.0.router.per_expert_scale", SHAPE, "[6]",
+     "model.safetensors: tensor \"model.layers.0.router.per_expert_scale\": expected shape [5], "
+     "got [6]"},
+    {"experts_gemma4_text", "model.layers.0.router.scale", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.router.scale\": expected shape [32], got nothing: "
+     "the tensor is missing"},
+    {"experts_gemma4_text", "model.layers.1.post_feedforward_layernorm_1.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.post_feedforward_layernorm_1.weight\": expected "
+     "shape [32], got nothing: the tensor is missing"},
     {"delta_qwen3_5_text", "model.layers.0.linear_attn.A_log", SHAPE, "[2, 2]",
      "model.safetensors: tensor \"model.layers.0.linear_attn.A_log\": expected shape [4], got [2, "
      "2]"},
