@@ -2,6 +2,7 @@
 #include "api/chat.h"
 
 #include "api/chat_messages.h"
+#include "api/chat_past.h"
 #include "api/chat_rules.h"
 #include "api/chat_thinking.h"
 #include "api/parameters.h"
@@ -177,10 +178,15 @@ static int take_messages(json_t *context, const struct jinja *template,
     json_t *all = all_messages(what, &what->specials, err);
     if (!all && request_field(what->fields, "messages"))
         return -1;
+    if (syntax && syntax->channels && chat_past_split(all, &what->specials, syntax, err)) {
+        json_decref(all);
+        return -1;
+    }
     const struct chat_forms forms = {.parts = jinja_mentions(template, "text"),
                                      .developer = jinja_mentions(template, "developer"),
                                      .texts = syntax && syntax->texts,
-                                     .broken = syntax && syntax->broken};
+                                     .broken = syntax && syntax->broken,
+                                     .either = syntax && syntax->either};
     json_t *messages = chat_messages(all, &forms, &what->broken, err);
     json_decref(all);
     if (!messages ||
