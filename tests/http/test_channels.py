@@ -12,36 +12,12 @@ from test_chat_tools import FORMATS, Reciting, calls_of, functions_of, gathered,
 from test_messages import events
 from test_messages import gathered as gathered_message
 
+from harmony_texts import ANALYSIS, ARGUMENTS, CALLED, FINAL, GIVEN, MARKERS, NEXT, ROLE, TEXTS, THOUGHT
+
 from harness import GOLDEN
 
 pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
 
-MARKERS = [f"<|{word}|>" for word in ("start", "channel", "constrain", "message", "end", "return", "call")]
-NEXT = "<|end|><|start|>assistant"
-ANALYSIS, FINAL, COMMENTARY = (f"<|channel|>{name}<|message|>" for name in ("analysis", "final", "commentary"))
-GIVEN = {"city": 'Oslo "世"', "days": 3}
-ARGUMENTS = json.dumps(GIVEN, ensure_ascii=False)
-ROLE = "to=functions.weather<|channel|>commentary json<|message|>"
-TO = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
-CALLED = [("weather", GIVEN)]
-THOUGHT = "abcdefghij klmnopqrst"
-# Of each: what the model writes; its reasoning, content and calls.
-TEXTS = {
-    "thinks": (f"{ANALYSIS}So, 世.{NEXT}{FINAL}Yes, <b>.<|return|>", "So, 世.", "Yes, <b>.", []),
-    "answers": (f"{FINAL}Yes.<|return|>", "", "Yes.", []),
-    "plain": ("Yes.", "", "Yes.", []),
-    "calls": (f"{ANALYSIS}I need it.{NEXT}{TO}{ARGUMENTS}<|call|>", "I need it.", "", CALLED),
-    "role": (f"{ANALYSIS}So.{NEXT} {ROLE}{ARGUMENTS}<|call|>", "So.", "", CALLED),
-    "preamble": (f"{ANALYSIS}So.{NEXT}{COMMENTARY}I look.{NEXT}{TO}{ARGUMENTS}<|call|>", "So.", "I look.",
-                 CALLED),
-    "twice": (f"{ANALYSIS}One.{NEXT}{COMMENTARY}Wait.{NEXT}{ANALYSIS}Two.{NEXT}{FINAL}Done.<|return|>",
-              "One.\n\nTwo.", "Wait.\n\nDone.", []),
-    "several": (f"{TO}{ARGUMENTS}{NEXT}<|channel|>commentary to=functions.time<|message|>{{}}<|call|>",
-                "", "", [*CALLED, ("time", {})]),
-    "only": (f"{TO}{ARGUMENTS}<|call|>", "", "", CALLED),
-    "json": (f"{ANALYSIS}JSON.{NEXT}{FINAL}{ARGUMENTS}<|return|>", "JSON.", ARGUMENTS, []),
-    "budget": (f"{ANALYSIS}{THOUGHT}{NEXT}{FINAL}Yes, it is so.<|return|>", THOUGHT, "Yes, it is so.", []),
-}
 WEATHER = {"type": "object", "required": ["city", "days"], "additionalProperties": False, "properties": {
     "city": {"type": "string"}, "days": {"type": "integer", "maximum": 9}}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}},
