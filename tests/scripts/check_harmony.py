@@ -35,8 +35,7 @@ NAMED = {199998: "startoftext", 199999: "endoftext", 200002: "return", 200003: "
          200005: "channel", 200006: "start", 200007: "end", 200008: "message", 200012: "call",
          200018: "endofprompt"}
 SPECIAL = {f"<|{NAMED.get(number, f'reserved_{number}')}|>": number for number in range(199998, SIZE)}
-UPPER, LOWER = (rf"[\p{{L{kind}}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]".replace(r"\p{Lt}", r"\p{Lt}" * (kind == "u"))
-                for kind in "ul")
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 ENDING = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 PATTERN = "|".join([
     rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{ENDING}", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{ENDING}",
