@@ -2,6 +2,7 @@
 #include "api/chat.h"
 
 #include "api/chat_messages.h"
+#include "api/chat_past.h"
 #include "api/chat_rules.h"
 #include "api/chat_thinking.h"
 #include "api/parameters.h"
@@ -88,6 +89,30 @@ static int take_tools(json_t *context, const json_t *fields, const struct chat_t
     return json_object_set(context, TOOLS_ALIAS, json_object_get(context, "tools"))
                ? request_no_memory(err)
                : 0;
+}
+
+/* gpt-oss's template joins to what a function's description is: without one it would refuse. */
+static int describe_tools(json_t *context, struct api_error *err)
+{
+    static const char name[] = "description";
+    json_t *tools = json_object_get(context, "tools"), *described = json_array();
+    bool failed = !described;
+    for (size_t i = 0; i < json_array_size(tools) && !failed; i++) {
+        json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
+        if (!json_is_object(function) || json_is_string(json_object_get(function, name))) {
+            failed = json_array_append(described, tool);
+            continue;
+        }
+        tool = json_copy(tool);
+        function = json_copy(function);
+        failed = json_object_set_new(function, name, json_string("")) ||
+                 json_object_set(tool, "function", function) || json_array_append(described, tool);
+        json_decref(function);
+        json_decref(tool);
+    }
+    failed = failed || (tools && json_object_set(context, "tools", described));
+    json_decref(described);
+    return failed ? request_no_memory(err) : 0;
 }
 
 /* All that the template sees but the messages. */
@@ -177,10 +202,15 @@ static int take_messages(json_t *context, const struct jinja *template,
     json_t *all = all_messages(what, &what->specials, err);
     if (!all && request_field(what->fields, "messages"))
         return -1;
+    if (syntax && syntax->channels && chat_past_split(all, &what->specials, syntax, err)) {
+        json_decref(all);
+        return -1;
+    }
     const struct chat_forms forms = {.parts = jinja_mentions(template, "text"),
                                      .developer = jinja_mentions(template, "developer"),
                                      .texts = syntax && syntax->texts,
-                                     .broken = syntax && syntax->broken};
+                                     .broken = syntax && syntax->broken,
+                                     .either = syntax && syntax->either};
     json_t *messages = chat_messages(all, &forms, &what->broken, err);
     json_decref(all);
     if (!messages ||
@@ -210,6 +240,8 @@ static int make_context(json_t *context, const struct jinja **template,
     bool tools = json_array_size(json_object_get(context, "tools")) > 0;
     *template = tools && chat->with_tools ? chat->with_tools : chat->template;
     *syntax = limits->syntax ? &limits->syntax[*template != chat->template] : NULL;
+    if (tools && *syntax && (*syntax)->channels && describe_tools(context, err))
+        return -1;
     return take_messages(context, *template, *syntax, what, err);
 }
 

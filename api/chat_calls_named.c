@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tool calls whose name stands before their arguments, which are JSON; an id may stand between. */
+#include "api/chat_channels.h"
 #include "api/chat_formats.h"
 
 #include <ctype.h>
@@ -86,7 +87,12 @@ static enum chat_match take_head(struct head *head, const struct chat_words *wor
     size_t size = head->name.end - head->name.begin;
     if (size == 0 || size > MOST_NAME)
         return CHAT_MATCH_NO;
-    match = take_word(body, length, &at, words->behind);
+    if (words->channels) {
+        at += chat_channels_body(body + at, length - at);
+        match = CHAT_MATCH_WHOLE;
+    } else {
+        match = take_word(body, length, &at, words->behind);
+    }
     head->end = chat_calls_skip(body, length, at);
     return match;
 }

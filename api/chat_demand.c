@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/chat_demand.h"
 
+#include "api/chat_channels.h"
 #include "api/chat_types.h"
 #include "api/request.h"
 #include "lib/base/fields.h"
@@ -336,6 +337,8 @@ static json_t *spec_of(const struct chat_demand *demand, const struct chat_marke
         failed = json_object_set_new(spec, "reasoning",
                                      json_pack("{s:s,s:s,s:b}", "open", markers->open, "close",
                                                markers->close, "begun", demand->begun));
+    if (!failed && demand->heads)
+        failed = json_object_set_new(spec, "answer", json_string(CHAT_CHANNELS_ANSWER));
     const char *calls = demand->calls ? demand->calls : demand->offered;
     if (!failed && calls)
         failed = json_object_set_new(
@@ -357,8 +360,8 @@ static json_t *spec_of(const struct chat_demand *demand, const struct chat_marke
 int chat_demand_constrain(const struct chat_demand *demand, const struct chat_syntax *syntax,
                           struct constraint *constraint, struct api_error *err)
 {
-    if (!demand->calls &&
-        (!constraint->param || (!demand->begun && !demand->may_open && !demand->offered)))
+    if (!demand->calls && (!constraint->param || (!demand->begun && !demand->may_open &&
+                                                  !demand->offered && !demand->heads)))
         return 0;
     /* Calls win over the format of a text. */
     if (demand->calls && constraint->param && strcmp(constraint->param, FORMAT) != 0)

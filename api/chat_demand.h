@@ -14,6 +14,7 @@ enum { CHAT_DEMAND_MOST = 32 };
 struct chat_demand {
     bool begun;    /* the text begins inside reasoning */
     bool may_open; /* the model may begin with reasoning */
+    bool heads;    /* an answer has the head of a message (chat_channels.h) */
     char *calls;   /* [length]: a member of the spec of GRAMMAR_REPLY; NULL: none are demanded */
     size_t length;
     char *offered; /* [offered_length]: the same, where response_format constrains other texts */

@@ -229,6 +229,28 @@ static int fill_content(json_t *message, struct api_error *err)
     return json_object_set_new(message, "content", json_string("")) ? request_no_memory(err) : 0;
 }
 
+/* A template that shows one of both shows the text as a thought, too. */
+static int join_thought(json_t *message, struct api_error *err)
+{
+    static const char *const NAMES[] = {"thinking", "reasoning_content"};
+    const json_t *content = json_object_get(message, "content");
+    const json_t *thought = json_object_get(message, NAMES[0]);
+    if (json_array_size(json_object_get(message, "tool_calls")) == 0 ||
+        json_string_length(content) == 0 || json_string_length(thought) == 0)
+        return 0;
+    struct strbuf text = {0};
+    strbuf_append(&text, json_string_value(thought), json_string_length(thought));
+    strbuf_puts(&text, "\n\n");
+    strbuf_append(&text, json_string_value(content), json_string_length(content));
+    json_t *joined = text.failed ? NULL : json_stringn(text.data, text.length);
+    strbuf_clear(&text);
+    bool failed = !joined || json_object_set(message, NAMES[0], joined) ||
+                  json_object_set(message, NAMES[1], joined) ||
+                  json_object_set_new(message, "content", json_string(""));
+    json_decref(joined);
+    return failed ? request_no_memory(err) : 0;
+}
+
 static int take_role(json_t *message, size_t index, bool developer, struct api_error *err)
 {
     const json_t *role = json_object_get(message, "role");
@@ -248,7 +270,8 @@ static int take_message(json_t *message, size_t index, const struct chat_forms *
     return take_role(message, index, forms->developer, err) ||
                    take_content(message, index, forms->parts, err) ||
                    take_tool_calls(message, index, forms, broken, err) ||
-                   take_reasoning(message, err) || fill_content(message, err)
+                   take_reasoning(message, err) || fill_content(message, err) ||
+                   (forms->either && join_thought(message, err))
                ? -1
                : 0;
 }

@@ -15,6 +15,7 @@ struct chat_forms {
     bool developer; /* that role; else it is system, as clients of older models call it */
     bool texts;     /* arguments of calls as JSON in a text; else objects */
     bool broken;    /* arguments of calls that are no object; else one is made around them */
+    bool either;    /* beside calls a text is part of the reasoning, if there is one */
 };
 
 /* A copy of the request's messages: without members that are null, parts of the type text,

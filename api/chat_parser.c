@@ -2,12 +2,13 @@
 #include "api/chat_parser.h"
 
 #include "api/chat_calls.h"
+#include "api/chat_channels.h"
 #include "lib/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum state { BEGINNING, REASONING, CONTENT, CALL };
+enum state { BEGINNING, HEAD, REASONING, CONTENT, CALL };
 /* Bytes of a call. A longer one is content: streams are taken apart on the event loop, which must
  * not wait long. Of one that is told in parts: a longer one is cut off. */
 enum { MOST_CALL = 128 << 10, MOST_TOLD = 16 << 20 };
@@ -196,6 +197,11 @@ static bool in_beginning(struct chat_parser *parser, bool last)
     const char *open = rules->syntax->reasoning.open;
     enum chat_match match = CHAT_MATCH_NO;
     size_t at = 0;
+    if (rules->syntax->channels) {
+        parser->state = rules->inside ? REASONING : rules->answering ? CONTENT : HEAD;
+        parser->reasoning_ends = rules->inside ? INT64_MAX : 0;
+        return true;
+    }
     if (rules->reasoning) {
         at = chat_calls_skip(bytes_of(parser), length_of(parser), parser->spaces);
         match = chat_calls_match(bytes_of(parser), length_of(parser), at, open);
@@ -324,6 +330,13 @@ static void count_calls(struct chat_parser *parser, size_t before, struct chat_o
     }
 }
 
+/* Channels: where the body of the message begins whose head names a call. */
+static size_t body_of(const struct chat_parser *parser)
+{
+    return parser->body +
+           chat_channels_body(bytes_of(parser) + parser->body, length_of(parser) - parser->body);
+}
+
 /* What is no call: `used` bytes of its body are content, or one that is demanded was cut off. */
 static void take_no_call(struct chat_parser *parser, size_t used, bool last,
                          struct chat_output *output)
@@ -332,7 +345,10 @@ static void take_no_call(struct chat_parser *parser, size_t used, bool last,
     size_t before = output->calls.count;
     parser->refused |= parser->bare;
     if (!is_cut(parser, last)) {
-        release_content(parser, drop_space(parser, parser->body + used), last, output);
+        if (rules->syntax->channels)
+            release(parser, body_of(parser), NULL);
+        else
+            release_content(parser, drop_space(parser, parser->body + used), last, output);
         return;
     }
     output->failed |= chat_calls_read_cut(&output->calls, &parser->scan,
@@ -347,6 +363,7 @@ static void take_no_call(struct chat_parser *parser, size_t used, bool last,
 /* What comes next stands behind a call. */
 static void follow_call(struct chat_parser *parser)
 {
+    parser->state = parser->rules->syntax->channels ? HEAD : CONTENT;
     parser->after_call = true;
     parser->after_reasoning = false;
     parser->in_section = *chat_words(parser->rules->syntax->format)->section_end;
@@ -396,6 +413,8 @@ static void end_told(struct chat_parser *parser, const struct chat_reading *read
         chat_calls_told(&parser->scan, reading, bytes_of(parser) + parser->body, used, whole) < 0;
     release(parser, parser->body + used, NULL);
     follow_call(parser);
+    if (!whole)
+        parser->state = CONTENT;
 }
 
 /* Looks for the end of the call in so many bytes of the text as it may have. */
@@ -434,6 +453,8 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
     }
     output->failed |= result == CHAT_SCAN_NO_MEMORY;
     bool parts = parser->scan.telling == CHAT_TELLING_PARTS;
+    if (result != CHAT_SCAN_OPEN)
+        parser->state = CONTENT;
     if (parts && result != CHAT_SCAN_OPEN)
         end_told(parser, &reading, used, result == CHAT_SCAN_CALL, last, output);
     if (parts)
@@ -445,23 +466,116 @@ static bool in_call(struct chat_parser *parser, bool last, struct chat_output *o
     else if (!parts)
         take_no_call(parser, used, last, output);
     chat_scan_clear(&parser->scan);
+    return true;
+}
+
+/* Channels: a head. */
+
+/* What a message with this head is, which is released unless a call or a thought that stays in the
+ * content needs it. */
+static void begin_message(struct chat_parser *parser, const struct chat_channels_head *head)
+{
+    const struct chat_rules *rules = parser->rules;
+    const char *name = bytes_of(parser) + head->name.begin;
+    size_t size = head->name.end - head->name.begin;
+    bool thought = head->thought || (size > 0 && !head->function);
+    parser->head_ends = parser->characters + (int64_t)utf8_characters(bytes_of(parser), head->end);
+    parser->begins = true;
+    if (size > 0 && rules->calls &&
+        (head->function || chat_types_knows(&rules->types, name, size))) {
+        parser->body = head->name.begin;
+        parser->bare = false;
+        parser->close = "";
+        parser->state = CALL;
+        return;
+    }
+    parser->raw = thought && !rules->reasoning;
+    parser->state = thought && !parser->raw ? REASONING : CONTENT;
+    if (parser->state == REASONING)
+        parser->reasoning_ends = INT64_MAX;
+    if (!parser->raw)
+        release(parser, head->end, NULL);
+    else
+        parser->looked = head->end;
+}
+
+/* A text that begins with none is content, up to the next. One that is cut off is dropped. */
+static bool in_head(struct chat_parser *parser, bool last)
+{
+    struct chat_channels_head head;
+    size_t length = length_of(parser);
+    switch (chat_channels_head(&head, bytes_of(parser), length)) {
+    case CHAT_MATCH_WHOLE:
+        begin_message(parser, &head);
+        return true;
+    case CHAT_MATCH_BEGINS:
+        if (!last)
+            return false;
+        if (chat_calls_trim(bytes_of(parser), 0, length) == 0 ||
+            memchr(bytes_of(parser), '<', length)) {
+            release(parser, length, NULL);
+            return false;
+        }
+        break;
+    default:
+        break;
+    }
     parser->state = CONTENT;
+    parser->looked = length > 0;
+    return true;
+}
+
+/* Messages of one kind stand apart. */
+static void part_messages(struct chat_parser *parser, bool thought, struct chat_output *output)
+{
+    if (parser->begins && (thought ? parser->thought : parser->answered))
+        strbuf_puts(thought ? &output->reasoning : &output->content, "\n\n");
+    parser->begins = false;
+    parser->thought |= thought;
+}
+
+static bool in_message(struct chat_parser *parser, bool last, struct chat_output *output)
+{
+    bool thought = parser->state == REASONING, whole;
+    size_t length = length_of(parser), size;
+    size_t at = chat_channels_end(bytes_of(parser), length, parser->looked, &size, &whole);
+    size_t count = last && !whole ? length : at;
+    if (parser->raw) {
+        count += size;
+        size = 0;
+    }
+    if (count > 0)
+        part_messages(parser, thought, output);
+    if (count > 0 && thought)
+        release(parser, count, &output->reasoning);
+    else if (count > 0)
+        release_content(parser, count, last, output);
+    if (!whole)
+        return false;
+    release(parser, size, NULL);
+    if (thought)
+        parser->reasoning_ends = parser->characters;
+    parser->raw = false;
+    parser->state = HEAD;
     return true;
 }
 
 static void run(struct chat_parser *parser, bool last, struct chat_output *output)
 {
-    bool more = !parser->held.failed;
+    bool more = !parser->held.failed, channels = parser->rules->syntax->channels;
     while (more)
         switch (parser->state) {
         case BEGINNING:
             more = in_beginning(parser, last);
             break;
+        case HEAD:
+            more = in_head(parser, last);
+            break;
         case REASONING:
-            more = in_reasoning(parser, last, output);
+            more = channels ? in_message(parser, last, output) : in_reasoning(parser, last, output);
             break;
         case CONTENT:
-            more = in_content(parser, last, output);
+            more = channels ? in_message(parser, last, output) : in_content(parser, last, output);
             break;
         default:
             more = in_call(parser, last, output);
@@ -491,5 +605,20 @@ void chat_parser_finish(struct chat_parser *parser, struct chat_output *output)
 
 bool chat_parser_undecided(const struct chat_parser *parser)
 {
-    return parser->state == BEGINNING;
+    return parser->state == BEGINNING || parser->state == HEAD;
+}
+
+int64_t chat_parser_text_from(const struct chat_parser *parser)
+{
+    if (chat_parser_undecided(parser))
+        return -1;
+    return parser->reasoning_ends > parser->head_ends ? parser->reasoning_ends : parser->head_ends;
+}
+
+bool chat_parser_channel(const struct chat_parser *parser)
+{
+    static const char word[] = "<|channel|>";
+    size_t length = length_of(parser), size = sizeof word - 1;
+    return parser->state == HEAD && length >= size &&
+           memcmp(bytes_of(parser) + length - size, word, size) == 0;
 }

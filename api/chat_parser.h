@@ -44,6 +44,12 @@ struct chat_parser {
     int64_t characters;     /* that have left `held` */
     int64_t reasoning_ends; /* characters of the text up to the end of its reasoning; 0: there is
                                none; INT64_MAX: it goes on */
+
+    /* Of channels. */
+    int64_t head_ends; /* characters up to the end of the last head */
+    bool begins;       /* the body of a message does */
+    bool thought;      /* reasoning has come */
+    bool raw;          /* the message is content as it is written */
 };
 
 void chat_parser_clear(struct chat_parser *parser);
@@ -53,6 +59,10 @@ void chat_parser_push(struct chat_parser *parser, const char *text, size_t lengt
                       struct chat_output *output);
 /* Whether it is still open if the text begins with reasoning. */
 bool chat_parser_undecided(const struct chat_parser *parser);
+/* Characters before the content, reasoning or the last head; -1: it is still open. */
+int64_t chat_parser_text_from(const struct chat_parser *parser);
+/* Whether the name of a channel comes next. */
+bool chat_parser_channel(const struct chat_parser *parser);
 /* No more text comes. */
 void chat_parser_finish(struct chat_parser *parser, struct chat_output *output);
 

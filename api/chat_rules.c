@@ -111,15 +111,18 @@ static int fill(struct chat_rules *rules, const json_t *fields, const char *text
     rules->calls = syntax->format != CHAT_CALLS_NONE && chat_rules_tools(fields);
     if (rules->calls && take_types(rules, fields, err))
         return -1;
-    if (rules->calls)
+    if (rules->calls || syntax->channels)
         keep(rules, syntax->call_tokens, syntax->num_call_tokens);
     /* Also where reasoning stays in the content. */
     keep(rules, syntax->reasoning_tokens, syntax->num_reasoning_tokens);
     rules->inside =
         rules->reasoning && ends_inside(fields, text, length, continues, &syntax->reasoning);
+    rules->answering = syntax->channels && continues && !rules->inside;
     rules->demand.begun = rules->inside;
-    rules->demand.may_open = rules->reasoning && !rules->inside && !continues &&
-                             !ends_with(text, length, syntax->reasoning.close);
+    rules->demand.may_open =
+        rules->reasoning && !rules->inside && !continues &&
+        (syntax->channels || !ends_with(text, length, syntax->reasoning.close));
+    rules->demand.heads = syntax->channels && !rules->answering;
     return chat_demand_read(&rules->demand, fields, syntax, rules->one_call, err);
 }
 

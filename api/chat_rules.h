@@ -13,6 +13,7 @@ struct chat_rules {
     const struct chat_syntax *syntax; /* borrowed: the template's */
     bool reasoning;                   /* is split off */
     bool inside;                      /* the text begins inside reasoning: the prompt opened it */
+    bool answering;                   /* channels: it begins inside an answer */
     bool calls;                       /* are looked for */
     bool one_call;                    /* all calls but the first are dropped */
     bool hide_reasoning;              /* what is split off is not told */

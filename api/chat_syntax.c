@@ -2,6 +2,7 @@
 #include "api/chat_syntax.h"
 
 #include "api/chat_calls.h"
+#include "api/chat_channels.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -191,15 +192,25 @@ static void find_reasoning(struct chat_syntax *syntax, const struct jinja *templ
     free(prompt.text);
 }
 
-static bool has_token(const struct tokenizer *tokenizer, const char *word)
+/* Adds the special token that is the word to a list of `count`; returns how many it has now. */
+static size_t add_token(int32_t *tokens, size_t count, const struct tokenizer *tokenizer,
+                        const char *word)
 {
     for (int32_t id = 0; id < tokenizer_size(tokenizer); id++) {
         const char *content =
             tokenizer_is_special(tokenizer, id) ? tokenizer_token_content(tokenizer, id) : NULL;
-        if (content && strcmp(content, word) == 0)
-            return true;
+        if (content && strcmp(content, word) == 0) {
+            tokens[count] = id;
+            return count + 1;
+        }
     }
-    return false;
+    return count;
+}
+
+static bool has_token(const struct tokenizer *tokenizer, const char *word)
+{
+    int32_t id;
+    return add_token(&id, 0, tokenizer, word) > 0;
 }
 
 /* Calls. */
@@ -541,14 +552,74 @@ static size_t spell(int32_t *tokens, size_t most, const char *marker,
     return count;
 }
 
+/* Channels. */
+
+/* Whether an answer with a call is refused for having a thought and a text. */
+static bool takes_either(const struct jinja *template, const struct chat_template *chat)
+{
+    json_t *both = call_with(ID, json_object()), *one = call_with(ID, json_object());
+    json_object_set_new(both, "thinking", json_string(THOUGHT));
+    struct rendered with = render(template, chat, answered(ANSWER, both), true, false);
+    struct rendered without = render(template, chat, answered(ANSWER, one), true, false);
+    bool result = !with.text && without.text;
+    free(with.text);
+    free(without.text);
+    return result;
+}
+
+/* Whether replies are messages in channels. Then all is known but whether it writes calls. */
+static bool find_channels(struct chat_syntax *syntax, const struct jinja *template,
+                          const struct chat_template *chat, const struct tokenizer *tokenizer)
+{
+    struct rendered answer = render(template, chat, answered(ANSWER, NULL), false, false);
+    struct rendered call = called(template, chat, ID, false);
+    int32_t *tokens = syntax->call_tokens;
+    char written[sizeof CHAT_CHANNELS_ANSWER + sizeof ANSWER], function[] = "to=functions.qzname";
+    snprintf(written, sizeof written, CHAT_CHANNELS_ANSWER "%s", ANSWER);
+    bool found = holds(&answer, written), calls = holds(&call, function);
+    free(answer.text);
+    free(call.text);
+    if (!found)
+        return false;
+    chat_syntax_take(syntax, CHAT_CALLS_CHANNELS);
+    if (!calls)
+        syntax->format = CHAT_CALLS_NONE;
+    syntax->single = true;
+    syntax->either = takes_either(template, chat);
+    for (int i = 0; i < CHAT_CHANNELS_WORDS; i++) {
+        const char *word = chat_channels_words[i];
+        syntax->num_call_tokens = add_token(tokens, syntax->num_call_tokens, tokenizer, word);
+        if (i >= CHAT_CHANNELS_FIRST_END)
+            syntax->num_end_tokens =
+                add_token(syntax->end_tokens, syntax->num_end_tokens, tokenizer, word);
+    }
+    return true;
+}
+
+/* The first tokens of the channels' names. */
+static void find_names(struct chat_syntax *syntax, const struct tokenizer *tokenizer)
+{
+    static const char *const NAMES[] = {"final", "commentary"};
+    int32_t tokens[CHAT_MARKER_SIZE];
+    for (int i = 0; i < 2; i++)
+        if (spell(tokens, CHAT_MARKER_SIZE, NAMES[i], tokenizer) > 0)
+            syntax->channel_tokens[syntax->num_channel_tokens++] = tokens[0];
+}
+
 void chat_syntax_find(struct chat_syntax *syntax, const struct jinja *template,
                       const struct chat_template *chat, const struct tokenizer *tokenizer)
 {
     *syntax = (struct chat_syntax){0};
-    find_reasoning(syntax, template, chat);
-    find_calls(syntax, template, chat, tokenizer);
     syntax->broken = takes_broken(template, chat);
     syntax->systems = systems_of(template, chat);
+    if (find_channels(syntax, template, chat, tokenizer)) {
+        syntax->num_closing_tokens =
+            spell(syntax->closing_tokens, CHAT_MARKER_SIZE, syntax->reasoning.close, tokenizer);
+        find_names(syntax, tokenizer);
+        return;
+    }
+    find_reasoning(syntax, template, chat);
+    find_calls(syntax, template, chat, tokenizer);
     syntax->num_reasoning_tokens =
         find_tokens(syntax->reasoning_tokens, 2, &syntax->reasoning, NULL, tokenizer);
     syntax->num_closing_tokens =
@@ -563,6 +634,9 @@ void chat_syntax_take(struct chat_syntax *syntax, enum chat_calls_format format)
     syntax->format = format;
     snprintf(syntax->calls.open, CHAT_MARKER_SIZE, "%s", words->open);
     snprintf(syntax->calls.close, CHAT_MARKER_SIZE, "%s", words->close);
+    syntax->channels = words->channels;
+    if (words->channels)
+        syntax->reasoning = (struct chat_markers){CHAT_CHANNELS_THOUGHT, CHAT_CHANNELS_NEXT};
 }
 
 const char *chat_syntax_format(const struct chat_syntax *syntax)

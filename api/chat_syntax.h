@@ -33,6 +33,8 @@ struct chat_syntax {
     bool texts;                    /* arguments of past calls are JSON in a text */
     enum chat_ids ids;             /* of past calls */
     bool broken;                   /* arguments of past calls may be a text */
+    bool channels;                 /* a reply is messages in channels (chat_channels.h) */
+    bool either;                   /* past calls stand beside a thought or a text, not both */
     enum chat_systems systems;
     /* Markers that are special tokens, which texts are without otherwise. */
     int32_t reasoning_tokens[2], call_tokens[CHAT_MOST_CALL_TOKENS];
@@ -40,6 +42,9 @@ struct chat_syntax {
     /* What reasoning's closing marker is, if it is to be written. */
     int32_t closing_tokens[CHAT_MARKER_SIZE];
     size_t num_closing_tokens;
+    /* Channels: what begins the name of one that is no thought, and what ends a reply. */
+    int32_t channel_tokens[2], end_tokens[2];
+    size_t num_channel_tokens, num_end_tokens;
 };
 
 /* What of that is found of `template`, one of the two that *chat has. */

@@ -163,6 +163,17 @@ static const struct chat_words WORDS[CHAT_CALLS_COUNT] = {
                          .end = "</｜DSML｜invoke>",
                          .id = "",
                          NO_TAG},
+    [CHAT_CALLS_CHANNELS] = {.title = "channels",
+                             .kind = CHAT_KIND_NAMED,
+                             NO_SECTION,
+                             .open = "<|channel|>commentary to=functions.",
+                             .close = "",
+                             .before = "",
+                             .behind = " <|constrain|>json<|message|>",
+                             NO_VALUES,
+                             .id = "",
+                             NO_TAG,
+                             .channels = true},
 };
 
 const struct chat_words *chat_words(enum chat_calls_format format)

@@ -21,6 +21,7 @@ enum chat_calls_format {
     CHAT_CALLS_MISTRAL,
     CHAT_CALLS_MISTRAL_IDS,
     CHAT_CALLS_DSML,
+    CHAT_CALLS_CHANNELS,
     CHAT_CALLS_COUNT
 };
 
@@ -54,6 +55,7 @@ struct chat_words {
     const char *tag, *tag_end; /* what may stand around calls that have no markers */
     bool counts;               /* the id is a number, and told with all that stands before it */
     bool lines;                /* XML: a value has lines of its own */
+    bool channels;             /* named: the name stands in a head of chat_channels.h */
 };
 
 /* The row of a format; of CHAT_CALLS_NONE one without a kind. */

@@ -47,13 +47,13 @@ static int64_t table_bytes(const struct model *model)
                      model_matrix_bytes(&model->layer_embeddings));
 }
 
+static const struct cost_texts ONE = {.batch = 1};
+
 static void print_weights(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
     const double all = (double)info->weights_bytes;
-    const double read = cost_of(engine_program(engine),
-                                &(struct cost_texts){.generates = true, .tokens = 1, .batch = 1})
-                            .weight_bytes;
+    const double read = cost_weight_bytes(engine_program(engine), WEIGHTS_AUTO, &ONE);
     char a[SIZE_TEXT], b[SIZE_TEXT];
     printf("weights in memory  %s as %s%s (%s, %s), %s of it read for a token\n", size_text(all, a),
            weight_format_name(info->weights), info->q4_blocks != 0 ? " of " FOUR_BITS_FILE : "",
@@ -118,10 +118,12 @@ static json_t *weights_json(const struct engine *engine)
         json_int_t bytes = (json_int_t)engine_info(engine)->weights_bytes_as[format];
         if (bytes == 0)
             continue;
-        json_object_set_new(formats, weight_format_name(format),
-                            json_pack("{sI sI}", "bytes",
-                                      bytes + (json_int_t)table_bytes(engine_model(engine)),
-                                      "bytes_read_per_token", bytes));
+        json_object_set_new(
+            formats, weight_format_name(format),
+            json_pack("{sI sI}", "bytes", bytes + (json_int_t)table_bytes(engine_model(engine)),
+                      "bytes_read_per_token",
+                      (json_int_t)cost_weight_bytes(engine_program(engine),
+                                                    (enum weight_format)format, &ONE)));
     }
     return formats;
 }

@@ -52,13 +52,18 @@ static double elements(const struct operation *operation)
     return (double)weight->rows * (double)weight->cols * met(operation, 1);
 }
 
-/* Bytes of packed weights that a step of so many rows does not read. */
-static double unread(const struct program *program, const struct operation *operation, double rows)
+double cost_weight_bytes(const struct program *program, enum weight_format format,
+                         const struct cost_texts *texts)
 {
-    if (operation->kind != OPERATION_MATMUL || operation->matmul.chosen == 0)
-        return 0;
-    return (double)program->ops->weight_bytes(operation->weight->packed, WEIGHTS_AUTO) *
-           (1 - met(operation, rows));
+    double bytes = (double)program->weights_bytes[format];
+    for (int i = 0; i < program->num_operations; i++) {
+        const struct operation *operation = &program->operations[i];
+        if (operation->kind != OPERATION_MATMUL || operation->matmul.chosen == 0)
+            continue;
+        bytes -= (double)program->ops->weight_bytes(operation->weight->packed, format) *
+                 (1 - met(operation, texts->batch));
+    }
+    return bytes;
 }
 
 /* spe: the codes of q and k are matrices. */
@@ -161,15 +166,12 @@ static void add_operation(struct cost *text, const struct operation *operation, 
 struct cost cost_of(const struct program *program, const struct cost_texts *texts)
 {
     const double tokens = texts->tokens, logits = texts->generates ? tokens : 1;
-    double weights = (double)program->weights_bytes[WEIGHTS_AUTO];
     struct cost text = {0}, need = {0};
-    for (int i = 0; i < program->num_operations; i++) {
+    for (int i = 0; i < program->num_operations; i++)
         add_operation(&text, &program->operations[i], texts->depth, tokens, logits);
-        weights -= unread(program, &program->operations[i], texts->batch);
-    }
     need.operations = text.operations * texts->batch;
     if (texts->generates) {
-        need.weight_bytes = weights * tokens;
+        need.weight_bytes = cost_weight_bytes(program, WEIGHTS_AUTO, texts) * tokens;
         need.bytes = need.weight_bytes + text.bytes * texts->batch;
     }
     return need;

@@ -25,6 +25,9 @@ struct cost {
     double operations;
 };
 
+/* Of its weights in a format, those that a step of so many texts reads. */
+double cost_weight_bytes(const struct program *program, enum weight_format format,
+                         const struct cost_texts *texts);
 /* Counts the operations of a program. Pure. */
 struct cost cost_of(const struct program *program, const struct cost_texts *texts);
 /* Of one of them, on a text's first token. weight_bytes is 0, bytes are those of the state. */

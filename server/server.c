@@ -197,13 +197,20 @@ static int take_model(struct server *server, const struct model *model, struct e
     const struct server_options *options = &server->options;
     if (take_names(server, model, err))
         return -1;
-    int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
+    /* A template whose replies are in channels ends them by two tokens. */
+    int32_t *eos = calloc(model->eos.count + 1 + 2 * 2, sizeof *eos);
     if (!eos)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (model->eos.count)
         memcpy(eos, model->eos.ids, model->eos.count * sizeof *eos);
     service->eos_ids = eos;
     service->num_eos = model->eos.count;
+    for (int i = 0; i < 2; i++) {
+        const struct chat_syntax *syntax = &service->syntax[i];
+        for (size_t k = 0; k < syntax->num_end_tokens; k++)
+            if (!token_list_contains(eos, service->num_eos, syntax->end_tokens[k]))
+                eos[service->num_eos++] = syntax->end_tokens[k];
+    }
     service->bos_token_id = model->bos_token_id;
     int64_t limit = options->max_model_len;
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED &&
@@ -611,7 +618,7 @@ size_t server_free(struct server *server)
     names_clear(&service->owners);
     pthread_mutex_destroy(&service->owners_lock);
     free((void *)service->card.layer_types);
-    free((void *)service->eos_ids);
+    free(service->eos_ids);
     page_clear(&service->page);
     names_clear(&server->origins.origins);
     names_clear(&server->origins.hosts);

@@ -51,8 +51,8 @@ struct service {
     struct chat_template chat;    /* without limits.token_ids_only */
     struct chat_syntax syntax[2]; /* of its template, and of that for tools */
     struct completion_limits limits;
-    int32_t bos_token_id;   /* -1: none */
-    const int32_t *eos_ids; /* [num_eos] */
+    int32_t bos_token_id; /* -1: none */
+    int32_t *eos_ids;     /* [num_eos] */
     size_t num_eos;
     char fingerprint[128];                           /* system_fingerprint */
     bool vllm_names;                                 /* --metrics-compat vllm */

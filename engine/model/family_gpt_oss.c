@@ -81,7 +81,10 @@ static int parse_rest(struct config *config, const struct fields *root, struct e
         dense_parse(&dense, config, root, &gpt_oss, NULL, err) != 0 ||
         fields_double(root, "swiglu_limit", FIELD_NOT_NULL, 1e-6, 1e6, &limit, err) != 0)
         return -1;
-    const bool given = fields_has(root, "rope_parameters") || fields_has(root, "rope_scaling");
+    const json_t *scaling = json_object_get(root->object, "rope_scaling");
+    const bool empty = json_is_object(scaling) && json_object_size(scaling) == 0;
+    const bool given =
+        fields_has(root, "rope_parameters") || (fields_has(root, "rope_scaling") && !empty);
     if (given ? dense_rope(&rope, config, root, &gpt_oss, err) != 0
               : fields_double(root, "rope_theta", FIELD_NOT_NULL, 1, 1e12, &rope.base, err) != 0)
         return -1;

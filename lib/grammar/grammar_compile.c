@@ -104,6 +104,10 @@ static int compile_reply(struct compiling *compiling, const json_t *spec, uint32
     if (kind && compile_kind(compiling, (enum grammar_kind)json_integer_value(kind), inner,
                              calls ? &other : &body))
         return -1;
+    const char *answer = json_string_value(json_object_get(spec, "answer"));
+    uint32_t *answered = calls ? &other : &body;
+    if (kind && answer && reply_answer(builder, compiling->trie, answer, *answered, answered))
+        return -1;
     if (calls && kind && reply_either(builder, body, other, &body))
         return -1;
     const json_t *reasoning = json_object_get(spec, "reasoning");

@@ -45,7 +45,7 @@ void marker_add(struct builder *builder, const struct trie *trie, uint32_t from,
     text_buffer_clear(&bytes);
 }
 
-bool marker_is_special(const struct trie *trie, const char *text, struct error *err)
+bool marker_begins_special(const struct trie *trie, const char *text, struct error *err)
 {
-    return *text && special_at(trie, text, err) == strlen(text);
+    return *text && special_at(trie, text, err) > 0;
 }

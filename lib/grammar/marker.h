@@ -13,7 +13,7 @@ int marker_append(const struct trie *trie, const char *text, struct text_buffer 
 /* The same between two states. */
 void marker_add(struct builder *builder, const struct trie *trie, uint32_t from, uint32_t to,
                 const char *text);
-/* Whether the whole text is a special token. */
-bool marker_is_special(const struct trie *trie, const char *text, struct error *err);
+/* Whether the text begins with a special token. */
+bool marker_begins_special(const struct trie *trie, const char *text, struct error *err);
 
 #endif

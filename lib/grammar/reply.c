@@ -66,7 +66,7 @@ static void add_reasoning(struct builder *builder, const struct trie *trie, uint
                           uint32_t to, const char *close)
 {
     struct dfa dfa;
-    bool special = marker_is_special(trie, close, builder->err);
+    bool special = marker_begins_special(trie, close, builder->err);
     if (builder_failed(builder) || texts_up_to(&dfa, close, &builder->work, builder->err))
         return;
     cut(&dfa, special);
@@ -75,6 +75,19 @@ static void add_reasoning(struct builder *builder, const struct trie *trie, uint
     if (special)
         marker_add(builder, trie, text_end, to, close);
     dfa_clear(&dfa);
+}
+
+int reply_answer(struct builder *builder, const struct trie *trie, const char *word, uint32_t body,
+                 uint32_t *rule)
+{
+    *rule = builder_rule(builder);
+    uint32_t behind = builder_state(builder);
+    if (builder_failed(builder))
+        return -1;
+    const struct builder_rule answer = builder->rules[*rule];
+    marker_add(builder, trie, answer.start, behind, word);
+    json_rules_call(builder, behind, answer.final, body);
+    return builder_failed(builder) ? -1 : 0;
 }
 
 int reply_either(struct builder *builder, uint32_t a, uint32_t b, uint32_t *rule)

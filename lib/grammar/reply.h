@@ -8,6 +8,7 @@
  * in one list between them; tool_names, parameters: objects have these keys, not "name" and
  * "arguments"; words: as in api/chat_words.h; exact: no white space may come between words; most:
  * so many calls at most; tools: a list of {place, name, parameters, types}; types as in schema.h}
+ *   answer      absent: none. What stands before a text of the other constraint
  *   kind, spec  another constraint. With calls the text is either, and both have their bounds:
  *               they nest less deep, and in XML and Python no string has a marker.
  *
@@ -34,6 +35,9 @@ int reply_calls(struct builder *builder, const struct trie *trie, const json_t *
 /* The place of a tool's schema in *err's message. Returns -1. */
 int reply_name_tool(const struct reply_tools *tools, size_t index, struct error *err);
 
+/* A rule of the rule's texts, each behind the word. */
+int reply_answer(struct builder *builder, const struct trie *trie, const char *word, uint32_t body,
+                 uint32_t *rule);
 /* A rule of what either of two rules has. */
 int reply_either(struct builder *builder, uint32_t a, uint32_t b, uint32_t *rule);
 /* Reasoning (NULL: none), then the body, a rule. *root is the rule of the whole text. */

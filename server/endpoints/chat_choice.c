@@ -7,18 +7,16 @@ void chat_choice_clear(struct chat_choice *choice)
     chat_output_clear(&choice->output);
 }
 
-/* A token is reasoning if it begins before reasoning ends, its markers included. */
+/* A token is reasoning if it begins before the last reasoning ends, markers included. */
 static void count_tokens(struct chat_choice *choice, const struct piece *piece)
 {
     int64_t ends = choice->parser.reasoning_ends, count = 0;
-    if (chat_parser_undecided(&choice->parser)) {
-        choice->undecided += (int64_t)piece->num_tokens;
-        return;
-    }
     for (size_t i = 0; i < piece->num_tokens; i++)
         count += piece->tokens[i].text_offset < ends;
-    choice->reasoning_tokens += count + (ends > 0 ? choice->undecided : 0);
-    choice->undecided = 0;
+    if (ends > choice->reasoning_ends || ends == INT64_MAX || count > 0)
+        choice->reasoning_tokens = choice->tokens + count;
+    choice->reasoning_ends = ends == INT64_MAX ? choice->reasoning_ends : ends;
+    choice->tokens += (int64_t)piece->num_tokens;
 }
 
 int chat_choice_take(struct chat_choice *choice, const struct chat_rules *rules,
@@ -52,7 +50,7 @@ void chat_choice_fill(const struct chat_choice *choice, struct reply_choice *rep
     reply->calls = output->calls.items;
     reply->num_calls = output->calls.count;
     reply->first_call = choice->calls_before;
-    reply->text_from = chat_parser_undecided(&choice->parser) ? -1 : choice->parser.reasoning_ends;
+    reply->text_from = chat_parser_text_from(&choice->parser);
     if (output->calls.count > 0 && !output->calls.items[0].name) /* of the pieces before */
         reply->first_call--;
     reply->demanded = choice->parser.rules && choice->parser.rules->demand.calls;

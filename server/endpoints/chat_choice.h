@@ -12,8 +12,9 @@ struct chat_choice {
     struct chat_parser parser;
     struct chat_output output; /* what the last piece has brought */
     size_t calls_before;       /* of earlier pieces */
-    int64_t undecided;        /* tokens that are reasoning if the text turns out to begin with it */
-    int64_t reasoning_tokens; /* so far */
+    int64_t tokens;            /* of earlier pieces */
+    int64_t reasoning_tokens;  /* so far: those up to the end of the last reasoning */
+    int64_t reasoning_ends;    /* struct chat_parser's, of what has ended */
 };
 
 void chat_choice_clear(struct chat_choice *choice);

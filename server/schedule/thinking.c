@@ -43,18 +43,33 @@ static bool forces(const struct thinking *thinking)
     return thinking->on && thinking->inside && thinking->left <= 0 && !thinking->waits;
 }
 
+/* Those of the tokens that may come, as a mask; NULL: none of them. */
+static const uint32_t *mask_of(struct thinking *thinking, const int32_t *tokens, size_t count,
+                               const uint32_t *may)
+{
+    const uint32_t *mask = NULL;
+    memset(thinking->mask, 0, thinking->mask_words * sizeof *thinking->mask);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t id = (uint32_t)tokens[i];
+        if (may && !(may[id / 32] >> id % 32 & 1))
+            continue;
+        thinking->mask[id / 32] |= (uint32_t)1 << id % 32;
+        mask = thinking->mask;
+    }
+    return mask;
+}
+
 const uint32_t *thinking_mask(struct thinking *thinking, const uint32_t *may)
 {
+    const struct chat_syntax *syntax = thinking->syntax;
     thinking->waits = false;
+    if (thinking->on && thinking->left <= 0 && chat_parser_channel(&thinking->parser))
+        return mask_of(thinking, syntax->channel_tokens, syntax->num_channel_tokens, may);
     if (!forces(thinking))
         return NULL;
-    uint32_t id = (uint32_t)thinking->syntax->closing_tokens[thinking->forced];
-    thinking->waits = may && !(may[id / 32] >> id % 32 & 1);
-    if (thinking->waits)
-        return NULL;
-    memset(thinking->mask, 0, thinking->mask_words * sizeof *thinking->mask);
-    thinking->mask[id / 32] |= (uint32_t)1 << id % 32;
-    return thinking->mask;
+    const uint32_t *mask = mask_of(thinking, &syntax->closing_tokens[thinking->forced], 1, may);
+    thinking->waits = !mask;
+    return mask;
 }
 
 int thinking_take(struct thinking *thinking, const char *text, size_t length, struct error *err)
@@ -63,17 +78,22 @@ int thinking_take(struct thinking *thinking, const char *text, size_t length, st
     if (!thinking->on)
         return 0;
     bool was_forced = forces(thinking);
+    bool channels = thinking->syntax->channels;
     thinking->forced += was_forced;
     thinking->left -= thinking->inside && !was_forced;
     chat_output_reset(&thinking->output);
     chat_parser_push(parser, text, length, &thinking->output);
     if (thinking->output.failed)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-    if (!chat_parser_undecided(parser)) {
-        thinking->inside = parser->reasoning_ends == INT64_MAX;
-        thinking->on = thinking->inside;
+    bool ended = thinking->forced == thinking->syntax->num_closing_tokens;
+    if (channels) { /* another thought may follow */
+        thinking->forced = ended ? 0 : thinking->forced;
+        thinking->inside = parser->reasoning_ends == INT64_MAX || thinking->forced > 0;
+        return 0;
     }
-    if (thinking->forced == thinking->syntax->num_closing_tokens)
+    if (!chat_parser_undecided(parser))
+        thinking->on = thinking->inside = parser->reasoning_ends == INT64_MAX;
+    if (ended)
         thinking->on = false;
     return 0;
 }

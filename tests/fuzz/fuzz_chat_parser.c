@@ -25,6 +25,7 @@ static const struct chat_syntax *syntax_of(size_t number)
     number %= NUM_SYNTAXES + CHAT_CALLS_COUNT - CHAT_CALLS_GLM;
     if (number < NUM_SYNTAXES)
         return &SYNTAXES[number];
+    of_table = (struct chat_syntax){0};
     chat_syntax_take(&of_table, (enum chat_calls_format)(CHAT_CALLS_GLM + number - NUM_SYNTAXES));
     return &of_table;
 }
@@ -72,9 +73,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || utf8_valid_length((const char *)data + 2, size - 2) < size - 2)
         return 0; /* no text of a model */
     size_t form = (data[0] & 3u) + 4u * (data[1] / PIECES);
-    struct chat_rules rules = {.syntax = syntax_of(form),
-                               .reasoning = (data[0] & 4) && form < 4,
-                               .inside = (data[0] & 12) == 12 && form < 4,
+    const struct chat_syntax *syntax = syntax_of(form);
+    bool thinks = (data[0] & 4) && (form < 4 || syntax->channels);
+    struct chat_rules rules = {.syntax = syntax,
+                               .reasoning = thinks,
+                               .inside = (data[0] & 8) && thinks,
+                               .answering = (data[0] & 8) && !thinks && syntax->channels,
                                .calls = data[0] & 16,
                                .one_call = data[0] & 32,
                                .demand.calls = data[0] & 64 ? demanded : NULL,
@@ -86,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     parse(&cut, &rules, text, size - 2, 1 + data[1] % PIECES);
     if (!same(&whole.content, &cut.content) || !same(&whole.reasoning, &cut.reasoning) ||
         whole.calls.count != cut.calls.count || (!rules.calls && whole.calls.count) ||
-        (!rules.calls && !rules.reasoning && !rules.demand.calls &&
+        (!rules.calls && !rules.reasoning && !rules.demand.calls && !syntax->channels &&
          whole.content.length != size - 2))
         abort();
     for (size_t i = 0; i < whole.calls.count; i++) {

@@ -279,7 +279,7 @@ def scores_of(router, inputs):
     if of.startswith("GptOss"):
         return scores + router.bias, apart
     if of.startswith("Lfm2"):
-        return scores.sigmoid() + inputs[1], apart
+        return scores.sigmoid() + (0 if inputs[1] is None else inputs[1]), apart
     if not of.startswith("Nemotron"):
         return scores.softmax(-1), apart
     scores = scores.sigmoid() + router.e_score_correction_bias

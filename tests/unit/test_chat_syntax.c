@@ -75,6 +75,8 @@ static const struct {
     {"kimi", "", "", CHAT_CALLS_KIMI, "<|tool_call_begin|>", "<|tool_call_end|>", false},
     {"mistral_args", "", "", CHAT_CALLS_MISTRAL, "[TOOL_CALLS]", "", false},
     {"mistral_ids", "", "", CHAT_CALLS_MISTRAL_IDS, "[TOOL_CALLS]", "", false},
+    {"harmony", "<|channel|>analysis<|message|>", "<|end|><|start|>assistant", CHAT_CALLS_CHANNELS,
+     "<|channel|>commentary to=functions.", "", false},
 };
 
 Test(chat_syntax, of_the_families)
@@ -91,7 +93,11 @@ Test(chat_syntax, of_the_families)
         cr_assert_eq(syntax.list, FILES[i].list, "%s", FILES[i].name);
         cr_assert_eq(syntax.bare, strncmp(FILES[i].name, "llama", 5) == 0, "%s", FILES[i].name);
         cr_assert_eq(syntax.texts, strcmp(FILES[i].name, "deepseek") == 0, "%s", FILES[i].name);
-        cr_assert_eq(syntax.single, strcmp(FILES[i].name, "llama") == 0, "%s", FILES[i].name);
+        const bool channels = strcmp(FILES[i].name, "harmony") == 0;
+        cr_assert_eq(syntax.channels, channels, "%s", FILES[i].name);
+        cr_assert_eq(syntax.either, channels, "%s", FILES[i].name);
+        cr_assert_eq(syntax.single, channels || strcmp(FILES[i].name, "llama") == 0, "%s",
+                     FILES[i].name);
         cr_assert_eq(syntax.parameters,
                      strcmp(FILES[i].name, "llama") == 0 || strcmp(FILES[i].name, "cohere") == 0,
                      "%s", FILES[i].name);

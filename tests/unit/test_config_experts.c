@@ -77,6 +77,60 @@ Test(config_experts, what_only_some_families_have)
     EXPECT("experts_lfm2_moe", lfm2);
 }
 
+/* What the model is with this in place of rope_parameters. */
+static void rotated_by(const char *key, const char *value, unsigned char fingerprint[])
+{
+    struct parts parts = golden_parts("experts_gpt_oss");
+    json_t *config = golden_config("experts_gpt_oss");
+    struct model *model = NULL;
+    struct error err = ERROR_INIT;
+    size_t size;
+    json_object_del(config, "rope_parameters");
+    if (key)
+        json_object_set_new(config, key, json_loads(value, 0, NULL));
+    char *text = json_dumps(config, 0), *bytes = parts_write(&parts, 0, &size);
+    cr_assert(model_load(&model, text, strlen(text), bytes, size, &err) == 0 &&
+                  model_fingerprint(model, fingerprint, &err) == 0,
+              "%s", err.message);
+    model_close(model);
+    free(text);
+    free(bytes);
+    json_decref(config);
+    parts_free(&parts);
+}
+
+/* In transformers, too, an empty rope_scaling is none, and then it is the class's own. */
+Test(config_experts, gpt_oss_turns_by_yarn_unless_it_says_otherwise)
+{
+    unsigned char nothing[FINGERPRINT_BYTES], empty[FINGERPRINT_BYTES], other[FINGERPRINT_BYTES];
+    rotated_by(NULL, NULL, nothing);
+    rotated_by("rope_scaling", "{}", empty);
+    rotated_by("rope_parameters", "{}", other);
+    cr_expect_arr_eq(nothing, empty, FINGERPRINT_BYTES);
+    cr_expect_arr_neq(nothing, other, FINGERPRINT_BYTES);
+}
+
+/* Families of the library that lack something here: the error names it. */
+Test(config_experts, of_other_families)
+{
+    static const struct change changes[] = {
+        {"model_type", "\"deepseek_v3\"",
+         "config.json: model_type: \"deepseek_v3\" has latent attention (MLA) (not supported)"},
+        {"model_type", "\"glm4_moe\"",
+         "config.json: model_type: \"glm4_moe\" has a router of DeepSeek's kind beside softmax "
+         "attention (not supported)"},
+        {"model_type", "\"phimoe\"",
+         "config.json: model_type: \"phimoe\" has a router by SparseMixer (not supported)"},
+        {"model_type", "\"qwen3_vl_moe\"",
+         "config.json: model_type: \"qwen3_vl_moe\" has positions of images beside experts (not "
+         "supported)"},
+        {"model_type", "\"mellum\"",
+         "config.json: model_type: \"mellum\" has experts under keys and names of its own (not "
+         "supported)"},
+    };
+    EXPECT("experts_qwen3_moe", changes);
+}
+
 /* ---- tensors ---- */
 
 enum damage { RENAMED, RESHAPED, A_NAN, A_BYTE };

@@ -317,6 +317,18 @@ Test(experts, a_token_costs_what_its_experts_cost)
     cr_expect_float_eq(bytes[0], all - routed / 2, 0.5);
     cr_expect_float_eq(bytes[1], all - routed / 4, 0.5); /* if they choose at random */
     cr_expect_float_eq(bytes[2], all - routed / 8, 0.5);
+    /* as `regla info --json` tells of other formats */
+    for (int format = WEIGHT_FORMAT_FIRST; format < WEIGHT_FORMAT_COUNT; format++) {
+        double part = 0;
+        for (int i = 0; i < program->num_operations; i++)
+            if (program->operations[i].kind == OPERATION_MATMUL &&
+                program->operations[i].matmul.chosen > 0)
+                part += (double)program->ops->weight_bytes(program->operations[i].weight->packed,
+                                                           (enum weight_format)format);
+        cr_expect_float_eq(cost_weight_bytes(program, (enum weight_format)format,
+                                             &(struct cost_texts){.batch = 1}),
+                           (double)program->weights_bytes[format] - part / 2, 0.5);
+    }
     engine_close(engine);
 }
 
