@@ -17,9 +17,8 @@ int shelf_open(struct shelf **out, const char *location, const struct store_tls 
  * with the secret of `from` if it is new. `from` itself is refused, whatever its name. */
 int shelf_open_other(struct shelf **out, const char *location, struct shelf *from,
                      struct error *err);
-void shelf_close(struct shelf *shelf);             /* NULL is allowed */
-const char *shelf_name(const struct shelf *shelf); /* for people */
-bool shelf_is_shared(const struct shelf *shelf);
+void shelf_close(struct shelf *shelf);                        /* NULL is allowed */
+const char *shelf_name(const struct shelf *shelf);            /* for people */
 const unsigned char *shelf_secret(const struct shelf *shelf); /* [SIPHASH_BYTES] */
 
 /* Calls `each` for every session; whole: with tokens and turns, which then have been checked.

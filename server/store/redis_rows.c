@@ -6,31 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* After "row". */
 enum { VERSION = 1, META, COUNT, TURNS_LENGTH, STATE, SUM, TOKENS, TURNS, ELEMENTS };
 
 enum { MOST_META = 64 * 1024, MOST_TOKENS = 64 << 20 };
-
-void store_rows_free(struct store_row *rows, size_t count)
-{
-    for (size_t i = 0; rows != NULL && i < count; i++) {
-        free(rows[i].meta);
-        free(rows[i].tokens);
-        free(rows[i].turns);
-    }
-    free(rows);
-}
-
-uint64_t redis_rows_sum(const char *meta, size_t meta_length, const int32_t *tokens, int64_t count,
-                        const char *turns, int64_t turns_length)
-{
-    uint64_t sum = XXH3_64bits(meta_length > 0 ? meta : "", meta_length);
-    sum = XXH3_64bits_withSeed(count > 0 ? (const void *)tokens : "",
-                               (size_t)count * sizeof *tokens, sum);
-    return XXH3_64bits_withSeed(turns_length > 0 ? turns : "", (size_t)turns_length, sum);
-}
 
 static const redisReply *element(const redisReply *reply, size_t at)
 {
@@ -106,7 +86,7 @@ static int check(const redisReply *const parts[], const struct store_row *row, i
                          "turns, got %zu and %zu",
                          count * sizeof *row->tokens, turns, parts[TOKENS]->len, parts[TURNS]->len);
     snprintf(sum, sizeof sum, "%016" PRIx64,
-             redis_rows_sum(row->meta, row->meta_length, row->tokens, row->count, row->turns,
+             store_rows_sum(row->meta, row->meta_length, row->tokens, row->count, row->turns,
                             row->turns_length));
     if (parts[SUM]->len != strlen(sum) || memcmp(parts[SUM]->str, sum, strlen(sum)) != 0)
         return error_set(err, ERROR_INVALID,

@@ -7,10 +7,6 @@
 #include "server/store/redis_link.h"
 #include "server/store/store_op.h"
 
-/* Over META, tokens and turns. */
-uint64_t redis_rows_sum(const char *meta, size_t meta_length, const int32_t *tokens, int64_t count,
-                        const char *turns, int64_t turns_length);
-
 /* Whether the element is that text. */
 bool redis_rows_is(const redisReply *reply, size_t at, const char *text);
 bool redis_rows_are_strings(const redisReply *reply);

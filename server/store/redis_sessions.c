@@ -96,7 +96,7 @@ static void put_commit(struct words *words, const struct store_place *place,
     redis_command_number(command, op->count);
     redis_command_number(command, op->state);
     snprintf(words->sum, SUM_SIZE, "%016" PRIx64,
-             redis_rows_sum(op->meta, op->meta_length, op->tokens, op->count, op->turns,
+             store_rows_sum(op->meta, op->meta_length, op->tokens, op->count, op->turns,
                             op->turns_length));
     redis_command_text(command, words->sum);
     if (op->reply == NULL)

@@ -20,7 +20,10 @@ struct engine;
 struct store_place; /* an open one; each backend defines its own */
 
 struct store_backend {
-    bool (*takes)(const char *location); /* NULL: those that no other takes */
+    bool (*takes)(const char *location);   /* NULL: those that no other takes, which are paths */
+    bool (*has_tls)(const char *location); /* NULL: none has */
+    /* The location for people, without a password. NULL: as it is. */
+    void (*name)(const char *location, char *name, size_t size);
     /* Other servers use it at the same time. Then a scan finds nothing: sessions are taken and
      * looked at by their names, run_rows runs enum store_what to its end, and names of checkpoints
      * mean the same to all servers. */

@@ -190,6 +190,9 @@ struct store_op {
 };
 
 void store_rows_free(struct store_row *rows, size_t count);
+/* Over META, tokens and turns. */
+uint64_t store_rows_sum(const char *meta, size_t meta_length, const int32_t *tokens, int64_t count,
+                        const char *turns, int64_t turns_length);
 
 /* How operations ended. */
 enum store_end {

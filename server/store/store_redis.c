@@ -113,7 +113,17 @@ static const unsigned char *redis_secret(const struct store_place *place)
     return place->secret;
 }
 
+static void redis_name(const char *location, char *name, size_t size)
+{
+    struct redis_address address;
+    struct error wrong = ERROR_INIT;
+    const bool sound = redis_address_parse(&address, location, &wrong) == 0;
+    snprintf(name, size, "%s", sound ? address.name : "the store");
+}
+
 const struct store_backend store_redis = {.takes = redis_location,
+                                          .has_tls = redis_location_tls,
+                                          .name = redis_name,
                                           .shared = true,
                                           .open = redis_open,
                                           .scan = redis_scan,
