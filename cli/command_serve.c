@@ -421,7 +421,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .host_bytes = options->host_state_memory,
                    .location = options->store ? options->store : options->state_dir,
                    .tls = options->store_tls,
-                   .shared = options->store != NULL,
+                   .option = options->store ? "--store" : "--state-dir",
                    .lease_s = options->lease,
                    .store_replicas = (int)options->store_replicas,
                    .local_states =

@@ -44,7 +44,6 @@ struct kept_op {
 
 struct replay {
     struct store *store;  /* NULL: none */
-    bool shared;          /* by other servers */
     _Atomic int *waiting; /* clients */
     double lifetime_s;
     pthread_mutex_t lock; /* of all that follows */
@@ -232,12 +231,10 @@ struct store_reply replay_claim(const struct replay *replay, const struct replay
 /* With the lock held: the store is to forget it, as memory does. */
 static void forget(struct replay *replay, const struct replay_entry *entry)
 {
-    if (replay->shared) /* it is the others', too */
-        return;
     struct store_reply reply = {.name = entry->name, .name_length = entry->name_length};
     struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
-    if (kept)
-        store_remove(replay->store, &kept->op);
+    if (kept && !store_forget(replay->store, &kept->op))
+        free(kept);
 }
 
 /* With the lock held: begins to write it. Returns false where nothing is to be waited for. */
@@ -251,22 +248,24 @@ static bool write_through(struct replay *replay, const struct replay_entry *entr
     reply.stream = entry->reply->stream;
     reply.data = entry->reply->data;
     reply.length = entry->reply->length;
-    bool wanted = replay->store && (!replay->shared || entry->holder[0]);
-    struct kept_op *kept = wanted ? kept_op_create(replay, &reply, on_stored) : NULL;
+    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
     if (!kept)
         return false;
     memcpy(kept->op.lease.holder, entry->holder, sizeof entry->holder);
     kept->held = entry->reply;
     atomic_fetch_add(&entry->reply->references, 1);
-    wait_for(replay, kept, after, context);
-    store_write(replay->store, &kept->op);
+    if (!store_keep(replay->store, &kept->op)) {
+        replay_reply_release(kept->held);
+        free(kept);
+        return false;
+    }
+    wait_for(replay, kept, after, context); /* before on_stored gets the lock */
     return true;
 }
 
 void replay_attach(struct replay *replay, struct store *store, _Atomic int *waiting)
 {
     replay->store = store;
-    replay->shared = store && store_is_shared(store);
     replay->waiting = waiting;
 }
 
@@ -448,8 +447,8 @@ void replay_worked(struct replay *replay, struct replay_entry *entry)
     pthread_mutex_unlock(&replay->lock);
 }
 
-/* With the lock held: the store is to know that the request has no reply. */
-static void drop_shared(struct replay *replay, struct replay_entry *entry)
+/* With the lock held: where the request was taken in the store, others may have it. */
+static void give_back(struct replay *replay, struct replay_entry *entry)
 {
     struct store_reply reply = replay_claim(replay, entry);
     struct kept_op *kept = entry->holder[0] ? kept_op_create(replay, &reply, on_stored) : NULL;
@@ -457,7 +456,7 @@ static void drop_shared(struct replay *replay, struct replay_entry *entry)
         return;
     memcpy(kept->op.lease.holder, entry->holder, sizeof entry->holder);
     entry->holder[0] = 0;
-    store_remove(replay->store, &kept->op);
+    store_give(replay->store, &kept->op);
 }
 
 /* Without memory for that the request stays as one at work: it had better be refused than be done
@@ -467,7 +466,7 @@ void replay_drop(struct replay *replay, struct replay_entry *entry)
     struct replay_reply *lost =
         entry->worked ? copy_reply(replay, entry, (struct replay_reply){0}, NULL) : NULL;
     pthread_mutex_lock(&replay->lock);
-    drop_shared(replay, entry);
+    give_back(replay, entry);
     if (lost)
         answer(replay, entry, lost, replay->lifetime_s);
     else if (!entry->worked)
@@ -577,7 +576,7 @@ int64_t replay_bytes(struct replay *replay)
     return bytes;
 }
 
-/* ---- a store that servers share ---- */
+/* ---- others that use the store ---- */
 
 /* The server ends: the answer of the store comes too late. */
 static void give_up_asking(void *context)
@@ -665,7 +664,7 @@ bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked 
                 void *context)
 {
     struct store_reply reply = replay_claim(replay, entry);
-    struct kept_op *kept = replay->shared ? kept_op_create(replay, &reply, on_asked) : NULL;
+    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_asked) : NULL;
     if (!kept || !store_random_name(kept->op.lease.holder)) {
         free(kept);
         return false; /* without memory it is known here alone */
@@ -674,8 +673,11 @@ bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked 
     kept->asked = asked;
     kept->asked_context = context;
     pthread_mutex_lock(&replay->lock);
-    wait_for(replay, kept, give_up_asking, kept);
-    store_take(replay->store, &kept->op);
+    const bool asks = store_take(replay->store, &kept->op);
+    if (asks) /* before on_asked gets the lock */
+        wait_for(replay, kept, give_up_asking, kept);
     pthread_mutex_unlock(&replay->lock);
-    return true;
+    if (!asks)
+        free(kept);
+    return asks;
 }

@@ -222,7 +222,7 @@ static int fill_write(struct checkpoint_files *files, struct checkpoint_file *fi
         return -1;
     if (file->some_logits)
         memcpy(file->some_logits, checkpoint->logits, files->tiers->logits_size);
-    if (files->shared)
+    if (files->by_name)
         store_checkpoint_name(files->store, file->meta, file->op.meta_length, file->tokens,
                               checkpoint->position, file->name);
     file->op.meta = file->meta;
@@ -293,8 +293,8 @@ static void pump(struct checkpoint_files *files)
 void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint, bool soon)
 {
     struct checkpoint_file *file = checkpoint->file;
-    /* What servers share is of sessions alone: nobody would find other files. */
-    if ((file && file->phase != FILE_WANTED) || (files->shared && !soon))
+    /* The row of a session says where its state is: nobody would find other files. */
+    if ((file && file->phase != FILE_WANTED) || (files->by_name && !soon))
         return;
     if (!file)
         file = checkpoint_file_create(files, checkpoint);
@@ -310,7 +310,7 @@ static void write_through(struct checkpoint_files *files, struct checkpoint *che
 {
     struct checkpoint_file *file = checkpoint->file;
     if ((file && file->phase != FILE_WANTED) || files->writes >= MOST_WRITES ||
-        (files->shared && !file))
+        (files->by_name && !file))
         return;
     if (!file)
         file = checkpoint_file_create(files, checkpoint);
@@ -343,12 +343,11 @@ static void take_image(struct checkpoint_files *files, struct checkpoint *checkp
     tiers_settle(files->tiers, checkpoint);
 }
 
-/* A store that servers share may not have it yet, or no longer: that is as it should be. Whether it
- * is away it tells itself. */
-static enum log_level level_of(const struct checkpoint_files *files, const struct error *err)
+/* A store may not have it yet, or no longer: that is as it should be. Whether it is away it tells
+ * itself. */
+static enum log_level level_of(const struct store_op *op)
 {
-    return err->code == ERROR_IO && store_is_shared(files->store) ? LOG_LEVEL_DEBUG
-                                                                  : LOG_LEVEL_WARN;
+    return op->refusal != STORE_ACCEPTED ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN;
 }
 
 static void was_read(struct store_op *op)
@@ -361,7 +360,7 @@ static void was_read(struct store_op *op)
     give_memory(file);
     file->phase = FILE_WHOLE;
     if (file->op.error.code != ERROR_NONE) {
-        log_message(level_of(files, &file->op.error), "a checkpoint cannot be read: %s",
+        log_message(level_of(&file->op), "a checkpoint cannot be read: %s",
                     file->op.error.message);
         files->tiers->dropped += checkpoint && checkpoint->tier == TIER_DISK;
         checkpoint_file_discard(file);
@@ -442,7 +441,7 @@ int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, 
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the files of states");
     files->tiers = tiers;
     files->store = store;
-    files->shared = store_is_shared(store);
+    files->by_name = store_finds_by_name(store);
     files->last_waiter = &files->waiters;
     files->memory_bytes = memory_bytes;
     tiers->events = (struct tiers_events){.context = files,
@@ -549,6 +548,11 @@ static struct checkpoint_file *create_shared(struct checkpoint_files *files,
     }
     free(meta);
     return file;
+}
+
+bool checkpoint_files_by_name(const struct checkpoint_files *files)
+{
+    return files->by_name;
 }
 
 void checkpoint_files_find_shared(struct checkpoint_files *files, struct space *space,

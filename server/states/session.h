@@ -90,6 +90,8 @@ struct sessions {
 
 struct session_clock session_clock(const struct sessions *sessions); /* now */
 
+/* Whether the store has another of it, which others may change (session_ask.h). */
+bool session_is_copy(const struct session *session);
 /* Where in the list the session is, or would be put. */
 size_t session_place(const struct sessions *sessions, const char *owner, const char *id,
                      bool *found);

@@ -186,6 +186,14 @@ static void on_answered(struct store_op *op)
     session_question_free(question);
 }
 
+/* There is nobody to ask. */
+static void answer(struct session_question *question)
+{
+    session_question_leave(question);
+    session_question_tell(question, NULL);
+    session_question_free(question);
+}
+
 static bool is_asked_for(const struct sessions *sessions, const char *owner, const char *id)
 {
     for (const struct session_question *at = sessions->questions; at; at = at->next)
@@ -238,7 +246,11 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
     struct session *session = session_lookup(sessions, owner, id);
     struct session_question *question = NULL;
     struct api_error err = {0};
-    if (takes && ((session && session->busy) || is_asked_for(sessions, owner, id)))
+    if (!sessions->options.store || (takes && session && session->busy)) {
+        done(context, NULL); /* whoever is to work on it sees that it is busy */
+        return;
+    }
+    if (takes && is_asked_for(sessions, owner, id))
         api_error_set(&err, API_SESSION_BUSY, NULL,
                       "the session \"%s\" is busy with another request", id);
     else
@@ -254,7 +266,8 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
         snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)
         question->op.lease.version = session->lease.version;
-    (takes ? store_take : store_look)(sessions->options.store, &question->op);
+    if (!(takes ? store_take : store_look)(sessions->options.store, &question->op))
+        answer(question);
 }
 
 /* ---- lists ---- */
@@ -287,18 +300,24 @@ static void on_listed(struct store_op *op)
     session_question_free(question);
 }
 
-void session_ask_list(struct sessions *sessions, const char *owner,
+bool session_ask_list(struct sessions *sessions, const char *owner,
                       const struct session_lister *lister)
 {
-    struct session_question *question = session_question_create(sessions, owner, "", on_listed);
     struct api_error err = {0};
+    if (!sessions->options.store)
+        return false;
+    struct session_question *question = session_question_create(sessions, owner, "", on_listed);
     if (!question) {
         api_error_set(&err, API_OUT_OF_MEMORY, NULL, "out of memory for the sessions");
         lister->end(lister->context, &err);
-        return;
+        return true;
     }
     question->lister = *lister;
     question->done = lister->end;
     question->context = lister->context;
-    store_list(sessions->options.store, &question->op);
+    if (store_list(sessions->options.store, &question->op))
+        return true;
+    session_question_leave(question);
+    session_question_free(question);
+    return false;
 }

@@ -564,13 +564,13 @@ static void send(struct sessions *sessions, const char *name,
 
 void session_changes_use(struct session *session)
 {
-    const struct sessions_options *options = &session->sessions->options;
     double behind = MOST_BEHIND_SECONDS;
     session_use(session);
     double ttl = session_ttl(session->sessions, session->meta.id);
     if (ttl > 0 && ttl < TTL_PARTS * behind)
         behind = ttl / TTL_PARTS;
-    if (!session->stored || options->shared || session->meta.used - session->noted < behind)
+    if (!session->stored || session_is_copy(session) ||
+        session->meta.used - session->noted < behind)
         return;
     session->noted = session->meta.used;
     send(session->sessions, session->name, store_touch);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_sessions.h"
 
+#include "api/sessions.h"
 #include "lib/base/clock.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
@@ -76,6 +77,12 @@ static void name_key(struct words *words, const struct store_reply *key)
              (long long)(key->expires_ns / 1000000));
 }
 
+/* NULL: there is none, or its response is known by its name. */
+static const struct store_reply *key_of(const struct store_op *op)
+{
+    return response_id_valid(op->id, strlen(op->id)) ? NULL : op->reply;
+}
+
 static void put_commit(struct words *words, const struct store_place *place,
                        const struct store_op *op)
 {
@@ -99,9 +106,9 @@ static void put_commit(struct words *words, const struct store_place *place,
              store_rows_sum(op->meta, op->meta_length, op->tokens, op->count, op->turns,
                             op->turns_length));
     redis_command_text(command, words->sum);
-    if (op->reply == NULL)
+    if (key_of(op) == NULL)
         return;
-    name_key(words, op->reply);
+    name_key(words, key_of(op));
     redis_command_text(command, words->field);
     redis_command_text(command, words->value);
     redis_command_number(command, clock_nanos(CLOCK_REALTIME) / 1000000);
@@ -121,9 +128,9 @@ static void put_take(struct words *words, const struct store_place *place,
     }
     redis_command_text(command, op->lease.holder);
     redis_command_number(command, (int64_t)(place->lease_s * 1e3));
-    if (op->reply != NULL)
-        name_key(words, op->reply);
-    redis_command_text(command, op->reply != NULL ? words->field : "");
+    if (key_of(op) != NULL)
+        name_key(words, key_of(op));
+    redis_command_text(command, key_of(op) != NULL ? words->field : "");
 }
 
 static void send_op(struct store_place *place, struct store_op *op)
@@ -192,10 +199,10 @@ static void take_key(struct store_op *op, const redisReply *reply)
     const char *value = reply->element[1]->str;
     size_t length = reply->element[1]->len;
     const char *colon = length > 0 ? memchr(value, ':', length) : NULL;
-    if (op->reply == NULL || colon == NULL ||
+    if (key_of(op) == NULL || colon == NULL ||
         strtoll(colon + 1, NULL, 10) < clock_nanos(CLOCK_REALTIME) / 1000000)
         return;
-    name_key(&words, op->reply);
+    name_key(&words, key_of(op));
     bool same = (size_t)(colon - value) == 2 * STORE_BODY_BYTES &&
                 memcmp(value, words.value, 2 * STORE_BODY_BYTES) == 0;
     refuse(op, same ? STORE_KEY_DONE : STORE_KEY_OTHER,

@@ -74,24 +74,23 @@ static bool queue_has(const struct queue *queue, const struct store_op *like)
 static void execute(struct store *store, struct store_op *op)
 {
     const struct store_backend *backend = store->backend;
-    int result = 0;
     error_clear(&op->error);
     op->refusal = STORE_ACCEPTED;
     switch (op->what) {
     case STORE_WRITE:
         if (state_save_wait(&op->saving, &op->error) == 0)
-            result = backend->write(store->place, op, &op->error);
+            backend->write(store->place, op, &op->error);
         store_accounts_pend(&store->accounts, -op->bytes);
         break;
     case STORE_READ:
-        result = backend->read(store->place, op, &op->error);
+        backend->read(store->place, op, &op->error);
         break;
     case STORE_REMOVE:
         store_accounts_pend(&store->accounts, op->bytes);
-        result = backend->remove(store->place, op, &op->error);
+        backend->remove(store->place, op, &op->error);
         break;
     case STORE_TOUCH:
-        result = backend->touch(store->place, op, &op->error);
+        backend->touch(store->place, op, &op->error);
         break;
     case STORE_FIND:
         backend->find(store->place, op, &op->error);
@@ -99,9 +98,6 @@ static void execute(struct store *store, struct store_op *op)
     default: /* rows */
         break;
     }
-    if (result != 0 && backend->shared && op->error.code == ERROR_IO &&
-        op->refusal == STORE_ACCEPTED)
-        op->refusal = STORE_AWAY;
 }
 
 /* With the mutex held: the operations have ended. */
@@ -236,7 +232,7 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
         return -1;
     }
     *out = store; /* already for `found`, which may begin operations: they are run afterwards */
-    int result = store->backend->scan(store->place, options, err);
+    int result = store->backend->scan != NULL ? store->backend->scan(store->place, options, err) : 0;
     int code = pthread_create(&store->thread, NULL, store_main, store);
     store->started = code == 0;
     return code == 0 ? result
@@ -267,9 +263,9 @@ void store_owner_tag(const struct store *store, const char *api_key, char tag[ST
     store_root_owner_tag(store->backend->secret(store->place), api_key, tag);
 }
 
-bool store_is_shared(const struct store *store)
+bool store_finds_by_name(const struct store *store)
 {
-    return store->backend->shared;
+    return store->backend->scan == NULL;
 }
 
 /* The sums alone would not do: whoever sends tokens can choose them so that two texts have the
@@ -373,29 +369,53 @@ void store_find(struct store *store, struct store_op *op)
     submit(store, op, STORE_FIND);
 }
 
-void store_take(struct store *store, struct store_op *op)
+/* What only others make necessary. */
+static bool ask(struct store *store, struct store_op *op, enum store_what what)
 {
-    submit(store, op, STORE_TAKE);
+    if (store->backend->shared)
+        submit(store, op, what);
+    return store->backend->shared;
 }
 
-void store_look(struct store *store, struct store_op *op)
+bool store_take(struct store *store, struct store_op *op)
 {
-    submit(store, op, STORE_LOOK);
+    return ask(store, op, STORE_TAKE);
 }
 
-void store_give(struct store *store, struct store_op *op)
+bool store_look(struct store *store, struct store_op *op)
 {
-    submit(store, op, STORE_GIVE);
+    return ask(store, op, STORE_LOOK);
 }
 
-void store_list(struct store *store, struct store_op *op)
+bool store_give(struct store *store, struct store_op *op)
 {
-    submit(store, op, STORE_LIST);
+    return ask(store, op, STORE_GIVE);
 }
 
-void store_reserve(struct store *store, struct store_op *op)
+bool store_list(struct store *store, struct store_op *op)
 {
-    submit(store, op, STORE_RESERVE);
+    return ask(store, op, STORE_LIST);
+}
+
+bool store_reserve(struct store *store, struct store_op *op)
+{
+    return ask(store, op, STORE_RESERVE);
+}
+
+bool store_keep(struct store *store, struct store_op *op)
+{
+    if (store->backend->shared && op->lease.holder[0] == 0)
+        return false;
+    store_write(store, op);
+    return true;
+}
+
+bool store_forget(struct store *store, struct store_op *op)
+{
+    if (store->backend->shared)
+        return false;
+    store_remove(store, op);
+    return true;
 }
 
 void store_probe(struct store *store)

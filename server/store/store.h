@@ -22,9 +22,6 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
 /* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
 void store_close(struct store *store);
 
-/* Whether other servers may use it at the same time. */
-bool store_is_shared(const struct store *store);
-
 /* Who a session belongs to, as the store names the owner: a keyed hash, in hex, of the API key ("":
  * none).
  * Without the store's secret nobody can test a guessed key against it. */
@@ -33,8 +30,11 @@ void store_owner_tag(const struct store *store, const char *api_key, char tag[ST
  * random numbers. */
 bool store_random_name(char name[STORE_NAME_SIZE]);
 
-/* The name of a checkpoint by what its file is to say: where servers share the store all of them
- * give it the same. tokens: [count]. */
+/* Whether a file of a checkpoint is found by the name that store_checkpoint_name gives it, and by
+ * that alone. Else the next start finds it, whatever its name. */
+bool store_finds_by_name(const struct store *store);
+/* The name of a checkpoint by what its file is to say: all servers give it the same. tokens:
+ * [count]. */
 void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
                            const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE]);
 /* The same of the first counts[i] tokens each; the counts fall. -1: no memory. */
@@ -58,12 +58,18 @@ void store_read(struct store *store, struct store_op *op);
 void store_find(struct store *store, struct store_op *op);
 /* What is missing is not an error. */
 void store_remove(struct store *store, struct store_op *op);
-/* Of a session in a store that servers share, by its owner and id: what store_op.h says of them. */
-void store_take(struct store *store, struct store_op *op);
-void store_look(struct store *store, struct store_op *op);
-void store_give(struct store *store, struct store_op *op);
-void store_list(struct store *store, struct store_op *op);
-void store_reserve(struct store *store, struct store_op *op);
+/* Questions that only others make necessary: of a session by its owner and id, or (take, give) of a
+ * request with an Idempotency-Key; what store_op.h says of them. False: nobody else uses the place,
+ * so what the caller knows is all that there is; the operation is not begun. */
+bool store_take(struct store *store, struct store_op *op);
+bool store_look(struct store *store, struct store_op *op);
+bool store_give(struct store *store, struct store_op *op);
+bool store_list(struct store *store, struct store_op *op);
+bool store_reserve(struct store *store, struct store_op *op);
+/* Of a reply. False: the request was not taken (by the lease), and the store does not want it. */
+bool store_keep(struct store *store, struct store_op *op);
+/* Of a reply that this server no longer needs. False: others may. */
+bool store_forget(struct store *store, struct store_op *op);
 /* Sets the time of its last use (store_found.modified_ns). What is missing is not an error. */
 void store_touch(struct store *store, struct store_op *op);
 /* Tries whether the disk takes commits; the report will say so. */

@@ -24,9 +24,7 @@ struct store_backend {
     bool (*has_tls)(const char *location); /* NULL: none has */
     /* The location for people, without a password. NULL: as it is. */
     void (*name)(const char *location, char *name, size_t size);
-    /* Other servers use it at the same time. Then a scan finds nothing: sessions are taken and
-     * looked at by their names, run_rows runs enum store_what to its end, and names of checkpoints
-     * mean the same to all servers. */
+    /* Other servers use it at the same time: run_rows runs enum store_what to its end. */
     bool shared;
 
     /* Opens options->location for the engine's model, and makes what is missing. On an error it
@@ -34,18 +32,18 @@ struct store_backend {
     int (*open)(struct store_place **out, struct engine *engine,
                 const struct store_options *options, struct store_accounts *accounts,
                 struct error *err);
-    /* Counts what is there. Calls options->reply for each reply, and options->found for each whole
+    /* NULL: what is there is found by its name alone. Counts what is there. Calls options->reply for each reply, and options->found for each whole
      * session of this model, then for each whole file of a checkpoint, the one that was modified
      * first before the others. No operation runs meanwhile. */
     int (*scan)(struct store_place *, const struct store_options *options, struct error *err);
 
     /* Checkpoints. Writes the file whole or not at all, in the place of an older one of its name.
      * Without room: ERROR_NO_MEMORY. */
-    int (*write)(struct store_place *, const struct store_op *, struct error *);
+    int (*write)(struct store_place *, struct store_op *, struct error *);
     /* Fills the operation's buffers. The file has to be what the operation says that it is. */
     int (*read)(struct store_place *, struct store_op *, struct error *);
-    int (*remove)(struct store_place *, const struct store_op *, struct error *);
-    int (*touch)(struct store_place *, const struct store_op *, struct error *);
+    int (*remove)(struct store_place *, struct store_op *, struct error *);
+    int (*touch)(struct store_place *, struct store_op *, struct error *);
 
     /* Which of op->names is there: sets op->which. NULL where servers do not share the place. */
     int (*find)(struct store_place *, struct store_op *, struct error *);

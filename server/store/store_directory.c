@@ -299,7 +299,7 @@ static void tell_trouble(struct store_place *place, int code, const char *why)
                     place->root.path, why);
 }
 
-static int directory_write(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_write(struct store_place *place, struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     int folder = place->folder;
@@ -356,7 +356,7 @@ static int directory_read(struct store_place *place, struct store_op *op, struct
     return store_accounts_fail(place->accounts);
 }
 
-static int directory_remove(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_remove(struct store_place *place, struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     int folder = place->folder;
@@ -373,7 +373,7 @@ static int directory_remove(struct store_place *place, const struct store_op *op
     return 0;
 }
 
-static int directory_touch(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_touch(struct store_place *place, struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     const int64_t second = 1000000000;

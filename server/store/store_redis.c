@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <time.h>
 
+/* Others fill it, too: it has a limit of its own. Sums with it do not overflow. */
+static const int64_t NO_LIMIT = INT64_MAX / 2;
+
 /* Whether the start waits: the store answered, and says that it is not ready yet. */
 static bool waits(const struct store_options *options, const struct error *err, bool waited)
 {
@@ -59,7 +62,7 @@ static int redis_open(struct store_place **out, struct engine *engine,
     place->quota_bytes = options->quota_bytes;
     place->vocab_size = engine_model(engine)->vocab_size;
     /* What the store holds, all servers together, it tells whoever asks it. */
-    accounts->report.disk_free = options->budget_bytes;
+    accounts->report.disk_free = accounts->report.budget_bytes = NO_LIMIT;
     for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
         snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
     log_message(LOG_LEVEL_INFO, "store      %s, leases of %.4g s", redis_link_name(&place->link),
@@ -67,14 +70,34 @@ static int redis_open(struct store_place **out, struct engine *engine,
     return 0;
 }
 
-/* What is there is read when it is asked for. */
-static int redis_scan(struct store_place *place, const struct store_options *options,
-                      struct error *err)
+/* ---- states ---- */
+
+/* Says of an operation that failed that the store is away, if it is no other's fault. */
+static int end(struct store_op *op, int result)
 {
-    (void)place;
-    (void)options;
-    (void)err;
-    return 0;
+    if (result != 0 && op->error.code == ERROR_IO && op->refusal == STORE_ACCEPTED)
+        op->refusal = STORE_AWAY;
+    return result;
+}
+
+static int redis_write(struct store_place *place, struct store_op *op, struct error *err)
+{
+    return end(op, redis_states_write(place, op, err));
+}
+
+static int redis_read(struct store_place *place, struct store_op *op, struct error *err)
+{
+    return end(op, redis_states_read(place, op, err));
+}
+
+static int redis_remove(struct store_place *place, struct store_op *op, struct error *err)
+{
+    return end(op, redis_states_remove(place, op, err));
+}
+
+static int redis_touch(struct store_place *place, struct store_op *op, struct error *err)
+{
+    return end(op, redis_states_touch(place, op, err));
 }
 
 /* ---- the rest ---- */
@@ -126,11 +149,10 @@ const struct store_backend store_redis = {.takes = redis_location,
                                           .name = redis_name,
                                           .shared = true,
                                           .open = redis_open,
-                                          .scan = redis_scan,
-                                          .write = redis_states_write,
-                                          .read = redis_states_read,
-                                          .remove = redis_states_remove,
-                                          .touch = redis_states_touch,
+                                          .write = redis_write,
+                                          .read = redis_read,
+                                          .remove = redis_remove,
+                                          .touch = redis_touch,
                                           .find = redis_prefixes_find,
                                           .run_rows = redis_run_rows,
                                           .due_in = redis_sessions_due_in,
