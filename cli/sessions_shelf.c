@@ -210,7 +210,7 @@ int sessions_shelf_backup(const struct sessions_call *call, struct error *err)
 
 int sessions_shelf_repair(const struct sessions_call *call, struct error *err)
 {
-    struct shelf_repair repair;
+    struct store_repair repair;
     struct shelf *shelf;
     if (open_place(&shelf, call, SHELF_REPAIR, err) != 0)
         return -1;

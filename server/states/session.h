@@ -8,6 +8,7 @@
 #include "server/states/session_meta.h"
 #include "server/states/session_options.h"
 #include "server/states/state_tree.h"
+#include "server/store/session_op.h"
 
 /* Memory of a token: it is in its session and in the tree. */
 enum { SESSION_TOKEN_BYTES = 2 * sizeof(int32_t) };

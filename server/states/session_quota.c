@@ -159,7 +159,8 @@ static void on_answered(struct store_op *op)
     struct api_error err = {0};
     session_question_leave(question);
     if (op->refusal == STORE_QUOTA)
-        refuse(question->sessions, op->wanted_bytes, op->held_bytes, &err);
+        refuse(question->sessions, question->reserve.wanted_bytes, question->reserve.held_bytes,
+               &err);
     else if (op->error.code != ERROR_NONE)
         session_leases_explain(question->id, op, &err);
     session_question_tell(question, err.code != API_OK ? &err : NULL);
@@ -183,8 +184,8 @@ void session_quota_reserve(struct session *session, session_done *done, void *co
     }
     question->done = done;
     question->context = context;
-    question->op.wanted_bytes = most_bytes(session);
-    if (!store_reserve(sessions->options.store, &question->op)) {
+    question->reserve.wanted_bytes = most_bytes(session);
+    if (!store_reserve(sessions->options.store, &question->reserve)) {
         session_question_leave(question);
         session_question_tell(question, NULL);
         session_question_free(question);

@@ -101,8 +101,8 @@ int shelf_remove(struct shelf *shelf, const struct shelf_session *sessions, size
     return shelf->kind->remove(shelf, sessions, count, outcomes, err);
 }
 
-int shelf_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err)
+int shelf_repair(struct shelf *shelf, struct store_repair *repair, struct error *err)
 {
-    *repair = (struct shelf_repair){0};
+    *repair = (struct store_repair){0};
     return shelf->kind->repair(shelf, repair, err);
 }

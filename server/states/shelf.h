@@ -5,7 +5,7 @@
 #define SERVER_STATES_SHELF_H
 
 #include "server/states/shelf_session.h"
-#include "server/store/store_op.h"
+#include "server/store/store_upkeep.h"
 
 struct shelf;
 
@@ -40,6 +40,6 @@ int shelf_remove(struct shelf *shelf, const struct shelf_session *sessions, size
 /* Sets aside what is damaged. In a store it also gives each session a new version, which servers
  * that have seen a later one than the store's go on from, and mends the lists of names. Times to
  * live go on. */
-int shelf_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err);
+int shelf_repair(struct shelf *shelf, struct store_repair *repair, struct error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/shelf_session.h"
 
-#include "server/store/store_op.h"
+#include "server/store/session_op.h"
 
 #include <stdlib.h>
 #include <string.h>

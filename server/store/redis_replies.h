@@ -9,7 +9,7 @@
 
 enum { REDIS_HASH_SIZE = 33 };
 
-/* As store_backend's run_rows, of operations on replies. What could not be sent is not sent again:
+/* As store_sessions' end, of operations on replies. What could not be sent is not sent again:
  * without the store a key is known to this server alone. */
 void redis_replies_run(struct store_place *place, struct store_op *first);
 

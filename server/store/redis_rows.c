@@ -113,31 +113,29 @@ static int fill(struct store_row *row, const redisReply *const parts[], struct e
     return 0;
 }
 
-int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int32_t vocab_size)
+int redis_rows_take(struct store_look *look, const redisReply *reply, size_t at, int32_t vocab_size)
 {
     const redisReply *parts[ELEMENTS];
+    struct error *err = &look->session.op.error;
     struct store_row row = {0};
     int64_t version;
     for (size_t i = 0; i < ELEMENTS; i++)
         if ((parts[i] = element(reply, at + i)) == NULL)
-            return redis_rows_strange(reply, &op->error);
+            return redis_rows_strange(reply, err);
     if (!redis_rows_is(reply, at, "row") || redis_rows_number(reply, at + VERSION, &version) != 0 ||
         redis_rows_number(reply, at + COUNT, &row.count) != 0 ||
         redis_rows_number(reply, at + TURNS_LENGTH, &row.turns_length) != 0 ||
         redis_rows_number(reply, at + STATE, &row.state) != 0 || row.state > row.count ||
         parts[META]->len > MOST_META)
-        return error_set(&op->error, ERROR_INVALID,
+        return error_set(err, ERROR_INVALID,
                          "the store's session is damaged: its numbers are none");
-    op->rows = calloc(1, sizeof *op->rows);
-    if (op->rows == NULL)
-        return error_set(&op->error, ERROR_NO_MEMORY, "no memory for a session of the store");
-    op->num_rows = 1;
-    int result =
-        fill(&row, parts, &op->error) != 0 || check(parts, &row, vocab_size, &op->error) != 0 ? -1
-                                                                                              : 0;
-    *op->rows = row;
+    look->row = calloc(1, sizeof *look->row);
+    if (look->row == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a session of the store");
+    int result = fill(&row, parts, err) != 0 || check(parts, &row, vocab_size, err) != 0 ? -1 : 0;
+    *look->row = row;
     if (result == 0)
-        op->lease.version = version;
+        look->session.lease.version = version;
     return result;
 }
 

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <xxhash.h>
 
@@ -62,10 +61,13 @@ static struct store_op *queue_take(struct queue *queue)
     return op;
 }
 
+/* Whether an operation on the same file waits there. All in the queues of files have a name, but
+ * for those that look for many. */
 static bool queue_has(const struct queue *queue, const struct store_op *like)
 {
+    const char *name = ((const struct store_blob_op *)like)->name;
     for (const struct store_op *op = queue->first; op != NULL; op = op->next)
-        if (op->kind == like->kind && strcmp(op->name, like->name) == 0)
+        if (op->what != STORE_FIND && strcmp(((const struct store_blob_op *)op)->name, name) == 0)
             return true;
     return false;
 }
@@ -73,29 +75,27 @@ static bool queue_has(const struct queue *queue, const struct store_op *like)
 /* At no moment are the bytes that are there and those pending together less than there will be. */
 static void execute(struct store *store, struct store_op *op)
 {
-    const struct store_backend *backend = store->backend;
+    const struct store_blobs *blobs = store->backend->blobs;
     error_clear(&op->error);
     op->refusal = STORE_ACCEPTED;
     switch (op->what) {
-    case STORE_WRITE:
-        if (state_save_wait(&op->saving, &op->error) == 0)
-            backend->write(store->place, op, &op->error);
+    case STORE_PUT:
+        if (state_save_wait(&((struct store_put *)op)->saving, &op->error) == 0)
+            blobs->put(store->place, (struct store_put *)op);
         store_accounts_pend(&store->accounts, -op->bytes);
         break;
-    case STORE_READ:
-        backend->read(store->place, op, &op->error);
+    case STORE_GET:
+        blobs->get(store->place, (struct store_get *)op);
         break;
     case STORE_REMOVE:
         store_accounts_pend(&store->accounts, op->bytes);
-        backend->remove(store->place, op, &op->error);
+        blobs->remove(store->place, (struct store_remove *)op);
         break;
     case STORE_TOUCH:
-        backend->touch(store->place, op, &op->error);
+        blobs->touch(store->place, (struct store_touch *)op);
         break;
-    case STORE_FIND:
-        backend->find(store->place, op, &op->error);
-        break;
-    default: /* rows */
+    default:
+        blobs->find(store->place, (struct store_find *)op);
         break;
     }
 }
@@ -130,8 +130,14 @@ static void run_file(struct store *store, struct store_op *op)
 static void tidy_rows(struct store *store)
 {
     pthread_mutex_unlock(&store->mutex);
-    store->backend->tidy_rows(store->place);
+    if (store->backend->sessions->tidy != NULL)
+        store->backend->sessions->tidy(store->place);
     pthread_mutex_lock(&store->mutex);
+}
+
+static bool is_written(const struct store_op *op)
+{
+    return op->what == STORE_COMMIT || op->what == STORE_KEEP;
 }
 
 /* With the mutex held: everything that has come while the last commit was under way. */
@@ -142,14 +148,12 @@ static void run_rows(struct store *store)
     queue_init(&store->rows);
     store->probe = false;
     pthread_mutex_unlock(&store->mutex);
-    for (struct store_op *op = first; op != NULL; op = op->next) {
-        error_clear(&op->error);
-        freed += op->what != STORE_WRITE ? op->bytes : 0;
-    }
+    for (struct store_op *op = first; op != NULL; op = op->next)
+        freed += is_written(op) ? 0 : op->bytes;
     store_accounts_pend(&store->accounts, freed);
-    first = store->backend->run_rows(store->place, first);
+    first = store_backend_run(store->backend, store->place, first);
     for (const struct store_op *op = first; op != NULL; op = op->next)
-        written += op->what == STORE_WRITE ? op->bytes : 0;
+        written += is_written(op) ? op->bytes : 0;
     store_accounts_pend(&store->accounts, -written);
     pthread_mutex_lock(&store->mutex);
     tell(store, first);
@@ -159,7 +163,8 @@ static void run_rows(struct store *store)
 /* When rows are to be run again that the place has kept. */
 static double due_in(const struct store *store)
 {
-    return store->backend->due_in != NULL ? store->backend->due_in(store->place) : INFINITY;
+    const struct store_sessions *sessions = store->backend->sessions;
+    return sessions->due_in != NULL ? sessions->due_in(store->place) : INFINITY;
 }
 
 /* With the mutex held. False: nothing has come for a while. */
@@ -232,7 +237,8 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
         return -1;
     }
     *out = store; /* already for `found`, which may begin operations: they are run afterwards */
-    int result = store->backend->scan != NULL ? store->backend->scan(store->place, options, err) : 0;
+    int result =
+        store->backend->scan != NULL ? store->backend->scan(store->place, options, err) : 0;
     int code = pthread_create(&store->thread, NULL, store_main, store);
     store->started = code == 0;
     return code == 0 ? result
@@ -306,29 +312,23 @@ int store_checkpoint_names(const struct store *store, const char *meta, size_t m
     return 0;
 }
 
-bool store_random_name(char name[STORE_NAME_SIZE])
-{
-    unsigned char random[(STORE_NAME_SIZE - 1) / 2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return false;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(name + 2 * i, 3, "%02x", random[i]);
-    return true;
-}
-
 /* With the mutex held: operations on one file run in the order in which they were begun. */
 static struct queue *queue_of(struct store *store, const struct store_op *op)
 {
     if (op->kind != STORE_CHECKPOINT)
         return &store->rows;
-    if (op->what == STORE_WRITE || queue_has(&store->background, op))
+    if (op->what == STORE_FIND)
+        return &store->urgent;
+    if (op->what == STORE_PUT || queue_has(&store->background, op))
         return &store->background;
     return op->what == STORE_REMOVE && !queue_has(&store->urgent, op) ? &store->removals
                                                                       : &store->urgent;
 }
 
-static void submit(struct store *store, struct store_op *op, enum store_what what)
+static bool submit(struct store *store, struct store_op *op, enum store_kind kind,
+                   enum store_what what)
 {
+    op->kind = kind;
     op->what = what;
     store_accounts_begin(&store->accounts, op);
     pthread_mutex_lock(&store->mutex);
@@ -336,87 +336,124 @@ static void submit(struct store *store, struct store_op *op, enum store_what wha
     store->pending++;
     pthread_cond_signal(&store->filled);
     pthread_mutex_unlock(&store->mutex);
+    return true;
 }
 
-void store_write(struct store *store, struct store_op *op)
+/* ---- sessions ---- */
+
+/* Whether others use the place, so that it has to be asked. */
+static bool asks(const struct store *store)
 {
-    op->bytes = op->kind != STORE_CHECKPOINT
-                    ? store_rows_bytes(op)
-                    : store_file_bytes(store, op->position, op->count, op->image != NULL,
-                                       op->logits != NULL, op->meta_length);
+    return store->backend->sessions->take != NULL;
+}
+
+bool store_take(struct store *store, struct store_take *take)
+{
+    return asks(store) && submit(store, &take->look.session.op, STORE_SESSION, STORE_TAKE);
+}
+
+bool store_look(struct store *store, struct store_look *look)
+{
+    return asks(store) && submit(store, &look->session.op, STORE_SESSION, STORE_LOOK);
+}
+
+bool store_give(struct store *store, struct store_give *give)
+{
+    return asks(store) && submit(store, &give->session.op, STORE_SESSION, STORE_GIVE);
+}
+
+bool store_list(struct store *store, struct store_list *list)
+{
+    return asks(store) && submit(store, &list->session.op, STORE_SESSION, STORE_LIST);
+}
+
+bool store_reserve(struct store *store, struct store_reserve *reserve)
+{
+    return asks(store) && submit(store, &reserve->session.op, STORE_SESSION, STORE_RESERVE);
+}
+
+void store_commit(struct store *store, struct store_commit *commit)
+{
+    struct store_op *op = &commit->session.op;
+    op->bytes = store_commit_bytes(commit);
     store_accounts_pend(&store->accounts, op->bytes);
-    submit(store, op, STORE_WRITE);
+    submit(store, op, STORE_SESSION, STORE_COMMIT);
 }
 
-void store_read(struct store *store, struct store_op *op)
+void store_delete(struct store *store, struct store_delete *deletion)
 {
-    submit(store, op, STORE_READ);
+    submit(store, &deletion->session.op, STORE_SESSION, STORE_DELETE);
 }
 
-void store_remove(struct store *store, struct store_op *op)
+bool store_use(struct store *store, struct store_use *use)
 {
+    return store->backend->sessions->use != NULL &&
+           submit(store, &use->session.op, STORE_SESSION, STORE_USE);
+}
+
+/* ---- replies ---- */
+
+/* Whether the request is this server's in the place. */
+static bool is_claimed(const struct store *store, const struct store_reply_op *request)
+{
+    return !asks(store) || request->holder[0] != 0;
+}
+
+bool store_claim(struct store *store, struct store_claim *claim)
+{
+    return asks(store) && submit(store, &claim->request.op, STORE_REPLY, STORE_CLAIM);
+}
+
+bool store_keep(struct store *store, struct store_keep *keep)
+{
+    struct store_op *op = &keep->request.op;
+    if (!is_claimed(store, &keep->request))
+        return false;
+    op->bytes = store_keep_bytes(keep);
+    store_accounts_pend(&store->accounts, op->bytes);
+    return submit(store, op, STORE_REPLY, STORE_KEEP);
+}
+
+bool store_drop(struct store *store, struct store_drop *drop)
+{
+    return is_claimed(store, &drop->request) &&
+           submit(store, &drop->request.op, STORE_REPLY, STORE_DROP);
+}
+
+/* ---- checkpoints ---- */
+
+void store_put(struct store *store, struct store_put *put)
+{
+    struct store_op *op = &put->blob.op;
+    op->bytes = store_file_bytes(store, put->position, put->count, put->image != NULL,
+                                 put->logits != NULL, put->meta_length);
+    store_accounts_pend(&store->accounts, op->bytes);
+    submit(store, op, STORE_CHECKPOINT, STORE_PUT);
+}
+
+void store_get(struct store *store, struct store_get *get)
+{
+    submit(store, &get->blob.op, STORE_CHECKPOINT, STORE_GET);
+}
+
+void store_find(struct store *store, struct store_find *find)
+{
+    submit(store, &find->op, STORE_CHECKPOINT, STORE_FIND);
+}
+
+void store_remove(struct store *store, struct store_remove *removal)
+{
+    struct store_op *op = &removal->blob.op;
     store_accounts_pend(&store->accounts, -op->bytes);
-    submit(store, op, STORE_REMOVE);
+    submit(store, op, STORE_CHECKPOINT, STORE_REMOVE);
 }
 
-void store_touch(struct store *store, struct store_op *op)
+void store_touch(struct store *store, struct store_touch *touch)
 {
-    submit(store, op, STORE_TOUCH);
+    submit(store, &touch->blob.op, STORE_CHECKPOINT, STORE_TOUCH);
 }
 
-void store_find(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_FIND);
-}
-
-/* What only others make necessary. */
-static bool ask(struct store *store, struct store_op *op, enum store_what what)
-{
-    if (store->backend->shared)
-        submit(store, op, what);
-    return store->backend->shared;
-}
-
-bool store_take(struct store *store, struct store_op *op)
-{
-    return ask(store, op, STORE_TAKE);
-}
-
-bool store_look(struct store *store, struct store_op *op)
-{
-    return ask(store, op, STORE_LOOK);
-}
-
-bool store_give(struct store *store, struct store_op *op)
-{
-    return ask(store, op, STORE_GIVE);
-}
-
-bool store_list(struct store *store, struct store_op *op)
-{
-    return ask(store, op, STORE_LIST);
-}
-
-bool store_reserve(struct store *store, struct store_op *op)
-{
-    return ask(store, op, STORE_RESERVE);
-}
-
-bool store_keep(struct store *store, struct store_op *op)
-{
-    if (store->backend->shared && op->lease.holder[0] == 0)
-        return false;
-    store_write(store, op);
-    return true;
-}
-
-bool store_forget(struct store *store, struct store_op *op)
-{
-    if (store->backend->shared)
-        return false;
-    store_remove(store, op);
-    return true;
-}
+/* ---- the rest ---- */
 
 void store_probe(struct store *store)
 {

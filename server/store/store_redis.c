@@ -6,11 +6,11 @@
 #include "lib/base/clock.h"
 #include "server/log.h"
 #include "server/store/redis_owners.h"
-#include "server/store/redis_prefixes.h"
 #include "server/store/redis_refusals.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/redis_states.h"
+#include "server/store/redis_upkeep.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -70,52 +70,67 @@ static int redis_open(struct store_place **out, struct engine *engine,
     return 0;
 }
 
-/* ---- states ---- */
+/* ---- sessions and replies ---- */
 
-/* Says of an operation that failed that the store is away, if it is no other's fault. */
-static int end(struct store_op *op, int result)
+static void redis_take(struct store_place *place, struct store_take *take)
 {
-    if (result != 0 && op->error.code == ERROR_IO && op->refusal == STORE_ACCEPTED)
-        op->refusal = STORE_AWAY;
-    return result;
+    store_batch_add(&place->sessions, &take->look.session.op);
 }
 
-static int redis_write(struct store_place *place, struct store_op *op, struct error *err)
+static void redis_look(struct store_place *place, struct store_look *look)
 {
-    return end(op, redis_states_write(place, op, err));
+    store_batch_add(&place->sessions, &look->session.op);
 }
 
-static int redis_read(struct store_place *place, struct store_op *op, struct error *err)
+static void redis_give(struct store_place *place, struct store_give *give)
 {
-    return end(op, redis_states_read(place, op, err));
+    store_batch_add(&place->sessions, &give->session.op);
 }
 
-static int redis_remove(struct store_place *place, struct store_op *op, struct error *err)
+static void redis_list(struct store_place *place, struct store_list *list)
 {
-    return end(op, redis_states_remove(place, op, err));
+    store_batch_add(&place->sessions, &list->session.op);
 }
 
-static int redis_touch(struct store_place *place, struct store_op *op, struct error *err)
+static void redis_reserve(struct store_place *place, struct store_reserve *reserve)
 {
-    return end(op, redis_states_touch(place, op, err));
+    store_batch_add(&place->sessions, &reserve->session.op);
 }
 
-/* ---- the rest ---- */
+static void redis_commit(struct store_place *place, struct store_commit *commit)
+{
+    store_batch_add(&place->sessions, &commit->session.op);
+}
+
+static void redis_delete(struct store_place *place, struct store_delete *deletion)
+{
+    store_batch_add(&place->sessions, &deletion->session.op);
+}
+
+static void redis_claim(struct store_place *place, struct store_claim *claim)
+{
+    store_batch_add(&place->replies, &claim->request.op);
+}
+
+static void redis_keep(struct store_place *place, struct store_keep *keep)
+{
+    store_batch_add(&place->replies, &keep->request.op);
+}
+
+static void redis_drop(struct store_place *place, struct store_drop *drop)
+{
+    store_batch_add(&place->replies, &drop->request.op);
+}
 
 /* Sessions and replies apart; afterwards in one list again. */
-static struct store_op *redis_run_rows(struct store_place *place, struct store_op *first)
+static struct store_op *redis_end(struct store_place *place)
 {
-    struct store_op *lists[2] = {NULL, NULL}, **last[2] = {&lists[0], &lists[1]};
-    for (struct store_op *op = first, *next; op != NULL; op = next) {
-        int which = op->kind == STORE_REPLY;
-        next = op->next;
-        op->next = NULL;
-        *last[which] = op;
-        last[which] = &op->next;
-    }
-    redis_replies_run(place, lists[1]);
-    *last[1] = redis_sessions_run(place, lists[0]);
-    return lists[1];
+    struct store_op *replies = store_batch_take(&place->replies), **last = &replies;
+    redis_replies_run(place, replies);
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = redis_sessions_run(place, store_batch_take(&place->sessions));
+    return replies;
 }
 
 /* Whether it is back, or away, though nobody asks for anything; and sessions that have lived their
@@ -144,18 +159,32 @@ static void redis_name(const char *location, char *name, size_t size)
     snprintf(name, size, "%s", sound ? address.name : "the store");
 }
 
+static const struct store_sessions sessions = {.take = redis_take,
+                                               .look = redis_look,
+                                               .give = redis_give,
+                                               .list = redis_list,
+                                               .reserve = redis_reserve,
+                                               .claim = redis_claim,
+                                               .commit = redis_commit,
+                                               .remove = redis_delete,
+                                               .keep = redis_keep,
+                                               .drop = redis_drop,
+                                               .end = redis_end,
+                                               .due_in = redis_sessions_due_in,
+                                               .tidy = redis_tidy};
+
+static const struct store_blobs blobs = {.put = redis_states_put,
+                                         .get = redis_states_get,
+                                         .find = redis_states_find,
+                                         .remove = redis_states_remove,
+                                         .touch = redis_states_touch};
+
 const struct store_backend store_redis = {.takes = redis_location,
                                           .has_tls = redis_location_tls,
                                           .name = redis_name,
-                                          .shared = true,
                                           .open = redis_open,
-                                          .write = redis_write,
-                                          .read = redis_read,
-                                          .remove = redis_remove,
-                                          .touch = redis_touch,
-                                          .find = redis_prefixes_find,
-                                          .run_rows = redis_run_rows,
-                                          .due_in = redis_sessions_due_in,
-                                          .tidy_rows = redis_tidy,
                                           .secret = redis_secret,
-                                          .close = redis_place_close};
+                                          .close = redis_place_close,
+                                          .sessions = &sessions,
+                                          .blobs = &blobs,
+                                          .upkeep = &redis_upkeep};
