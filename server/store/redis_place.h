@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store in Redis or Valkey, as its files share it. `link` is the store's thread's; the leases are
- * renewed by a thread of their own, over a link of its own. */
+/* A store in Redis or Valkey, as its files share it. `link` is the store's thread's, `renewals`
+ * that of the thread that renews leases. */
 #ifndef SERVER_STORE_REDIS_PLACE_H
 #define SERVER_STORE_REDIS_PLACE_H
 
 #include "engine/model/fingerprint.h"
 #include "lib/base/siphash.h"
-#include "server/store/redis_leases.h"
 #include "server/store/redis_link.h"
 #include "server/store/session_op.h"
 #include "server/store/store_accounts.h"
@@ -16,12 +15,11 @@ struct engine;
 enum { REDIS_RECOUNTS = 64, REDIS_TOLD = 64 };
 
 struct store_place {
-    struct redis_link link;
+    struct redis_link link, renewals;
     struct redis_away absent;  /* of both links, where it is a cluster */
     struct redis_trust *trust; /* of both, with TLS; else NULL */
-    struct redis_leases leases;
-    struct engine *engine; /* for states; NULL: sessions alone */
-    int32_t vocab_size;    /* of its model */
+    struct engine *engine;     /* for states; NULL: sessions alone */
+    int32_t vocab_size;        /* of its model */
     struct store_accounts *accounts;
     char model[2 * FINGERPRINT_BYTES + 1]; /* in hex, as it stands in keys */
     unsigned char secret[SIPHASH_BYTES];

@@ -30,8 +30,8 @@ void redis_replies_body(const struct store_reply *reply, char body[2 * STORE_BOD
 }
 
 /* A name begins with its owner. */
-static void key_of(const struct store_place *place, const struct store_reply *reply,
-                   char key[REDIS_KEY_SIZE])
+void redis_replies_key(const struct store_place *place, const struct store_reply *reply,
+                       char key[REDIS_KEY_SIZE])
 {
     char hash[REDIS_HASH_SIZE];
     redis_replies_hash(reply, hash);
@@ -67,7 +67,7 @@ static void send_op(struct store_place *place, const struct store_op *op)
     const struct store_reply_op *request = (const struct store_reply_op *)op;
     char key[REDIS_KEY_SIZE], body[2 * STORE_BODY_BYTES + 1];
     struct redis_command command;
-    key_of(place, request->reply, key);
+    redis_replies_key(place, request->reply, key);
     if (op->what == STORE_KEEP && request->reply->length <= MOST_BYTES) {
         send_keep(place, request, key);
         return;
@@ -122,23 +122,18 @@ static void take_found(struct store_claim *claim, const redisReply *reply)
                                          .length = data->len};
 }
 
-static void take_reply(struct store_place *place, struct store_op *op, const redisReply *reply)
+static void take_reply(struct store_op *op, const redisReply *reply)
 {
     struct store_claim *claim = (struct store_claim *)op;
-    char key[REDIS_KEY_SIZE];
     if (op->what != STORE_CLAIM)
         return; /* "lost": its lease had ended, and the request is another server's */
-    key_of(place, claim->request.reply, key);
-    if (redis_rows_is(reply, 0, "new"))
-        redis_leases_add(&place->leases, key, claim->request.holder, &redis_script_reply_renew,
-                         &op->error);
-    else if (redis_rows_is(reply, 0, "other"))
+    if (redis_rows_is(reply, 0, "other"))
         refuse(op, STORE_KEY_OTHER, "it was sent with another body");
     else if (redis_rows_is(reply, 0, "running"))
         refuse(op, STORE_BUSY, "another server is at work on it");
     else if (redis_rows_is(reply, 0, "reply"))
         take_found(claim, reply);
-    else
+    else if (!redis_rows_is(reply, 0, "new"))
         redis_rows_strange(reply, &op->error);
 }
 
@@ -159,7 +154,7 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
             reply = redis_link_receive(&place->link, &failed);
         op->error = open ? failed : err;
         if (reply != NULL)
-            take_reply(place, op, reply);
+            take_reply(op, reply);
         freeReplyObject(reply);
         if (op->error.code == ERROR_IO)
             err = op->error;
@@ -172,8 +167,6 @@ void redis_replies_run(struct store_place *place, struct store_op *first)
     bool was_away = place->away;
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_set(&op->error, ERROR_IO, "not sent");
-        if (op->what != STORE_CLAIM)
-            redis_leases_drop(&place->leases, ((struct store_reply_op *)op)->holder);
     }
     if (first == NULL)
         return;

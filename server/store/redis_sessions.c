@@ -332,17 +332,12 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
     redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
-/* A lease that was taken is renewed from now on; one that came with an error is given back. */
+/* A lease that came with an error is given back. */
 static void end_take(struct store_place *place, struct store_session_op *session)
 {
-    struct store_op *op = &session->op;
-    char key[REDIS_KEY_SIZE];
     struct words words;
     struct error lacking = ERROR_INIT;
-    redis_key_session(key, place->model, session->owner, session->id, "");
-    if (session->lease.fence == 0 || (op->error.code == ERROR_NONE &&
-                                      redis_leases_add(&place->leases, key, session->lease.holder,
-                                                       &redis_script_renew, &op->error) == 0))
+    if (session->lease.fence == 0 || session->op.error.code == ERROR_NONE)
         return;
     redis_command_text(begin_script(&words, place, session, &redis_script_give),
                        session->lease.holder);
@@ -365,8 +360,6 @@ static void begin(struct store_place *place, struct store_op *op)
         error_set(&op->error, ERROR_IO, "not sent");
     if (op->what == STORE_TAKE)
         session->lease.fence = 0;
-    if (op->what == STORE_COMMIT || op->what == STORE_GIVE)
-        redis_leases_drop(&place->leases, session->lease.holder);
 }
 
 /* What concerns an owner. */

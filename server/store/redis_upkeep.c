@@ -16,7 +16,7 @@
 /* Of what is taken here: a change takes much less. */
 static const double LEASE_SECONDS = 10;
 
-enum { MODEL_SIZE = 2 * FINGERPRINT_BYTES + 1, ID_SIZE = 129 };
+enum { MODEL_SIZE = 2 * FINGERPRINT_BYTES + 1, ID_SIZE = STORE_ID_SIZE };
 
 /* ---- opening ---- */
 

@@ -4,6 +4,7 @@
 #include "engine/state_file.h"
 #include "server/store/store_accounts.h"
 #include "server/store/store_backends.h"
+#include "server/store/store_leases.h"
 #include "server/store/store_root.h"
 
 #include <math.h>
@@ -22,6 +23,7 @@ struct store {
     const struct store_backend *backend;
     struct store_place *place; /* of the backend; NULL: not open */
     struct store_accounts accounts;
+    struct store_leases leases;
     struct engine *engine;
     struct store_options options;
     pthread_t thread;
@@ -148,12 +150,16 @@ static void run_rows(struct store *store)
     queue_init(&store->rows);
     store->probe = false;
     pthread_mutex_unlock(&store->mutex);
-    for (struct store_op *op = first; op != NULL; op = op->next)
+    for (struct store_op *op = first; op != NULL; op = op->next) {
         freed += is_written(op) ? 0 : op->bytes;
+        store_leases_before(&store->leases, op);
+    }
     store_accounts_pend(&store->accounts, freed);
     first = store_backend_run(store->backend, store->place, first);
-    for (const struct store_op *op = first; op != NULL; op = op->next)
+    for (const struct store_op *op = first; op != NULL; op = op->next) {
         written += is_written(op) ? op->bytes : 0;
+        store_leases_after(&store->leases, op);
+    }
     store_accounts_pend(&store->accounts, -written);
     pthread_mutex_lock(&store->mutex);
     tell(store, first);
@@ -232,7 +238,10 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     pthread_cond_init(&store->filled, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&store->has_ended, NULL);
-    if (store->backend->open(&store->place, engine, options, &store->accounts, err) != 0) {
+    if (store->backend->open(&store->place, engine, options, &store->accounts, err) != 0 ||
+        (store->backend->sessions->renew != NULL &&
+         store_leases_start(&store->leases, store->backend, store->place, options->lease_s,
+                            &store->accounts, err) != 0)) {
         store_close(store);
         return -1;
     }
@@ -255,6 +264,7 @@ void store_close(struct store *store)
     pthread_mutex_unlock(&store->mutex);
     if (store->started)
         pthread_join(store->thread, NULL);
+    store_leases_stop(&store->leases);
     if (store->place != NULL)
         store->backend->close(store->place);
     store_accounts_clear(&store->accounts);

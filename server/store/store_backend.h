@@ -25,11 +25,13 @@ struct store_place; /* an open one; each backend defines its own */
 
 /* A lease that is held: of a session, or of a request with an Idempotency-Key. */
 struct store_held {
+    struct store_held *next;
     enum store_kind kind;
-    char owner[STORE_OWNER_SIZE], id[129]; /* of the session */
-    char request[STORE_NAME_SIZE];         /* hash of the request's name */
+    char owner[STORE_OWNER_SIZE], id[STORE_ID_SIZE]; /* of the session */
     char holder[STORE_NAME_SIZE];
     bool lost; /* renew sets it: another may have it */
+    size_t request_length;
+    char request[]; /* [request_length]: its name */
 };
 
 /* Sessions, and replies to requests with an Idempotency-Key. Each function begins its operation
@@ -46,7 +48,8 @@ struct store_sessions {
     void (*list)(struct store_place *, struct store_list *);
     void (*reserve)(struct store_place *, struct store_reserve *);
     void (*claim)(struct store_place *, struct store_claim *);
-    int (*renew)(struct store_place *, struct store_held *held, size_t count, struct error *);
+    /* Of all [first, by `next`]. Returns how many could not be renewed, with the error of one. */
+    int64_t (*renew)(struct store_place *, struct store_held *first, struct error *);
 
     /* Of all. A change is made as a whole, or not at all. */
     void (*commit)(struct store_place *, struct store_commit *);

@@ -18,7 +18,7 @@ enum store_kind { STORE_SESSION, STORE_CHECKPOINT, STORE_REPLY, NUM_STORE_KINDS 
 /* What a change writes to the database's log besides what it adds: its row, its last part, and
  * pages that point to them. And what is left of the disk for deletions. */
 enum { STORE_LOG_BYTES = 5 * 4096, STORE_RESERVE_BYTES = 64 * 1024 };
-enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33, STORE_BODY_BYTES = 16 };
+enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33, STORE_ID_SIZE = 129, STORE_BODY_BYTES = 16 };
 
 struct store_reply;
 

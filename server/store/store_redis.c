@@ -5,6 +5,7 @@
 #include "engine/model/model.h"
 #include "lib/base/clock.h"
 #include "server/log.h"
+#include "server/store/redis_leases.h"
 #include "server/store/redis_owners.h"
 #include "server/store/redis_refusals.h"
 #include "server/store/redis_replies.h"
@@ -165,6 +166,7 @@ static const struct store_sessions sessions = {.take = redis_take,
                                                .list = redis_list,
                                                .reserve = redis_reserve,
                                                .claim = redis_claim,
+                                               .renew = redis_leases_renew,
                                                .commit = redis_commit,
                                                .remove = redis_delete,
                                                .keep = redis_keep,
