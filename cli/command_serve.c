@@ -11,7 +11,7 @@
 #include "server/http/socket_file.h"
 #include "server/log.h"
 #include "server/server.h"
-#include "server/store/redis_address.h"
+#include "server/store/store_backends.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -421,7 +421,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .host_bytes = options->host_state_memory,
                    .location = options->store ? options->store : options->state_dir,
                    .tls = options->store_tls,
-                   .shared = options->store != NULL,
+                   .option = options->store ? "--store" : "--state-dir",
                    .lease_s = options->lease,
                    .store_replicas = (int)options->store_replicas,
                    .local_states =
@@ -516,7 +516,7 @@ static int check_store_tls(const struct serve_options *options, struct error *er
     const struct store_tls *tls = &options->store_tls;
     const char *given = tls->ca ? "--store-ca" : tls->certificate ? "--store-cert" : "--store-key";
     if ((tls->ca || tls->certificate || tls->key) &&
-        !(options->store && redis_location_tls(options->store)))
+        !(options->store && store_location_has_tls(options->store)))
         return error_set(err, ERROR_INVALID, "%s: expected --store rediss://..., which has TLS",
                          given);
     return 0;
@@ -530,7 +530,7 @@ static int check_store(const struct serve_options *options, struct error *err)
                           : strcmp(options->session_durability, "commit") != 0
                               ? "--session-durability memory"
                               : NULL;
-    if (!options->store && options->state_dir && redis_location(options->state_dir))
+    if (!options->store && options->state_dir && !store_location_is_path(options->state_dir))
         return error_set(err, ERROR_INVALID,
                          "--state-dir: expected a directory; a store that servers share is given "
                          "by --store");
@@ -545,7 +545,7 @@ static int check_store(const struct serve_options *options, struct error *err)
         return error_set(err, ERROR_INVALID, "--share-prefixes: expected %s", missing);
     if (!options->store)
         return 0;
-    if (!redis_location(options->store))
+    if (store_location_is_path(options->store))
         return error_set(
             err, ERROR_INVALID,
             "--store: expected redis://..., rediss://... or unix:PATH; a directory is given by "

@@ -9,7 +9,7 @@
 #include "cli/sessions_shelf.h"
 #include "server/http/auth.h"
 #include "server/states/session_orphans.h"
-#include "server/store/redis_link.h"
+#include "server/store/store_backends.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -265,9 +265,10 @@ static int check_place(const struct sessions_call *call, const struct verb *verb
     if (call->url && !client_url(call->url))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: expected http:// or unix:; for https:// ask with curl", call->url);
-    if (call->location && call->location == options->store && !redis_location(call->location))
+    if (call->location && call->location == options->store &&
+        store_location_is_path(call->location))
         return error_set(err, ERROR_INVALID, "--store: expected redis://... or unix:PATH");
-    if (call->location && verb->shelf == orphans && redis_location(call->location))
+    if (call->location && verb->shelf == orphans && !store_location_is_path(call->location))
         return error_set(err, ERROR_UNSUPPORTED, "orphans: expected a directory, got a store");
     if (strncmp(verb->operands, " ID", 3) == 0 &&
         !session_id_valid(call->words[0], strlen(call->words[0])))

@@ -6,7 +6,7 @@
 #include "cli/sessions_print.h"
 #include "cli/sessions_server.h"
 #include "engine/state_file.h"
-#include "server/store/redis_address.h"
+#include "server/store/store_backends.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +24,10 @@ enum { PLACE_SIZE = 512 };
 /* The place as it was given, for people: without a password, and never a socket of ours. */
 static const char *place_of(const struct sessions_call *call, char text[PLACE_SIZE])
 {
-    struct redis_address address;
-    struct error wrong = ERROR_INIT;
-    const char *place = call->location != NULL ? call->location : call->url;
-    if (call->location != NULL && redis_location(place))
-        place = redis_address_parse(&address, place, &wrong) == 0 ? address.name : "the store";
-    snprintf(text, PLACE_SIZE, "%s", place);
+    if (call->location != NULL)
+        store_location_name(call->location, text, PLACE_SIZE);
+    else
+        snprintf(text, PLACE_SIZE, "%s", call->url);
     return text;
 }
 

@@ -2,7 +2,7 @@
 #include "cli/sessions_server.h"
 
 #include "cli/client.h"
-#include "server/store/redis_link.h"
+#include "server/store/store_backends.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -28,9 +28,9 @@ static void become_server(const struct sessions_server *server, const struct ses
 {
     static char exe[] = "/proc/self/exe";
     const char *directory = call->options->directory;
-    const bool store = redis_location(call->location);
+    const bool store = !store_location_is_path(call->location);
     const struct store_tls store_tls =
-        redis_location_tls(call->location) ? call->options->store_tls : (struct store_tls){0};
+        store_location_has_tls(call->location) ? call->options->store_tls : (struct store_tls){0};
     char replicas[24];
     char *key = call->keys.count > 0 ? call->keys.items[0] : NULL;
     unsetenv("REGLA_STORE");

@@ -3,7 +3,7 @@
 
 #include "cli/sessions_print.h"
 #include "server/states/shelf_move.h"
-#include "server/store/redis_link.h"
+#include "server/store/store_backends.h"
 #include "server/store/store_copy.h"
 
 #include <string.h>
@@ -193,9 +193,9 @@ int sessions_shelf_backup(const struct sessions_call *call, struct error *err)
 {
     const char *copy = call->words[0];
     struct stat status;
-    if (redis_location(copy))
+    if (!store_location_is_path(copy))
         return error_set(err, ERROR_INVALID, "%s: expected a new directory", copy);
-    if (redis_location(call->location)) {
+    if (!store_location_is_path(call->location)) {
         if (stat(copy, &status) == 0)
             return error_set(err, ERROR_INVALID, "%s: expected a new directory, it is there", copy);
         return transfer(call, copy, false, err);
@@ -210,7 +210,7 @@ int sessions_shelf_backup(const struct sessions_call *call, struct error *err)
 
 int sessions_shelf_repair(const struct sessions_call *call, struct error *err)
 {
-    struct shelf_repair repair;
+    struct store_repair repair;
     struct shelf *shelf;
     if (open_place(&shelf, call, SHELF_REPAIR, err) != 0)
         return -1;
@@ -220,7 +220,7 @@ int sessions_shelf_repair(const struct sessions_call *call, struct error *err)
                "\"busy\":%lld}\n",
                (long long)repair.whole, (long long)repair.damaged, (long long)repair.leftovers,
                (long long)repair.names, (long long)repair.busy);
-    else if (result == 0 && shelf_is_shared(shelf))
+    else if (result == 0 && !store_location_is_path(call->location))
         printf("%lld sessions are whole, %lld were damaged and are set aside "
                "(regla:rejected:...)\n%lld rows without a session were removed, %lld names in "
                "lists mended, %lld sessions are busy and were left alone\n",

@@ -158,9 +158,7 @@ static void settled(struct job *job)
 static void claim_turn(struct job *job)
 {
     struct completion *completion = completion_of(job);
-    /* A kept response is known by its name. */
-    bool named = job->asked.request.kept && sessions_shared(job->task.service->sessions);
-    if (!completion->replay || !job->task.service->store || named)
+    if (!completion->replay || !job->task.service->store)
         return;
     completion->claim = replay_claim(job->task.service->replay, completion->replay);
     job->bound.claim = &completion->claim;
@@ -461,7 +459,6 @@ static void asked_previous(void *context, const struct api_error *not_there)
         ask(completion, SESSION_CHANGES, completion->job.asked.request.begins_with);
 }
 
-/* In a store that servers share. */
 static void ask_all(struct completion *completion)
 {
     struct job *job = &completion->job;
@@ -491,10 +488,6 @@ static void run_bind(struct task *task)
     struct completion *completion = of_task(task);
     const struct job *job = &completion->job;
     struct sessions *sessions = task->service->sessions;
-    if (!sessions_shared(sessions)) {
-        bind(completion, NULL);
-        return;
-    }
     claim_turn(&completion->job);
     atomic_fetch_add(&task->service->metrics.waiting_for_sessions, 1);
     if (completion->replay && job->asked.request.kept)

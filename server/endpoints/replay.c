@@ -29,7 +29,13 @@ struct replay_entry {
 
 /* A reply on its way to the store. */
 struct kept_op {
-    struct store_op op; /* the first member */
+    union { /* the first member */
+        struct store_op op;
+        struct store_reply_op request;
+        struct store_claim claim;
+        struct store_keep keep;
+        struct store_drop drop;
+    };
     struct replay *replay;
     struct kept_op *before, *next; /* in the list of those whose clients wait */
     replay_after *after;           /* NULL: nobody waits (any more) */
@@ -45,7 +51,6 @@ struct kept_op {
 
 struct replay {
     struct store *store;  /* NULL: none */
-    bool shared;          /* by other servers */
     _Atomic int *waiting; /* clients */
     double lifetime_s;
     uint64_t seed;        /* of the buckets */
@@ -145,9 +150,8 @@ static struct kept_op *kept_op_create(struct replay *replay, const struct store_
     kept->reply = *reply;
     memcpy(kept->name, reply->name, reply->name_length);
     kept->reply.name = kept->name;
-    kept->op.kind = STORE_REPLY;
     kept->op.done = done;
-    kept->op.reply = &kept->reply;
+    kept->request.reply = &kept->reply;
     return kept;
 }
 
@@ -238,12 +242,10 @@ struct store_reply replay_claim(const struct replay *replay, const struct replay
 /* With the lock held: the store is to forget it, as memory does. */
 static void forget(struct replay *replay, const struct replay_entry *entry)
 {
-    if (replay->shared) /* it is the others', too */
-        return;
     struct store_reply reply = {.name = entry->name, .name_length = entry->name_length};
     struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
-    if (kept)
-        store_remove(replay->store, &kept->op);
+    if (kept && !store_drop(replay->store, &kept->drop))
+        free(kept);
 }
 
 /* With the lock held: begins to write it. Returns false where nothing is to be waited for. */
@@ -257,22 +259,24 @@ static bool write_through(struct replay *replay, const struct replay_entry *entr
     reply.stream = entry->reply->stream;
     reply.data = entry->reply->data;
     reply.length = entry->reply->length;
-    bool wanted = replay->store && (!replay->shared || entry->holder[0]);
-    struct kept_op *kept = wanted ? kept_op_create(replay, &reply, on_stored) : NULL;
+    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
     if (!kept)
         return false;
-    memcpy(kept->op.lease.holder, entry->holder, sizeof entry->holder);
+    memcpy(kept->request.holder, entry->holder, sizeof entry->holder);
     kept->held = entry->reply;
     atomic_fetch_add(&entry->reply->references, 1);
-    wait_for(replay, kept, after, context);
-    store_write(replay->store, &kept->op);
+    if (!store_keep(replay->store, &kept->keep)) {
+        replay_reply_release(kept->held);
+        free(kept);
+        return false;
+    }
+    wait_for(replay, kept, after, context); /* before on_stored gets the lock */
     return true;
 }
 
 void replay_attach(struct replay *replay, struct store *store, _Atomic int *waiting)
 {
     replay->store = store;
-    replay->shared = store && store_is_shared(store);
     replay->waiting = waiting;
 }
 
@@ -456,16 +460,16 @@ void replay_worked(struct replay *replay, struct replay_entry *entry)
     pthread_mutex_unlock(&replay->lock);
 }
 
-/* With the lock held: the store is to know that the request has no reply. */
-static void drop_shared(struct replay *replay, struct replay_entry *entry)
+/* With the lock held: where the request was taken in the store, others may have it. */
+static void give_back(struct replay *replay, struct replay_entry *entry)
 {
     struct store_reply reply = replay_claim(replay, entry);
     struct kept_op *kept = entry->holder[0] ? kept_op_create(replay, &reply, on_stored) : NULL;
     if (!kept) /* it does not know of it; or for lack of memory not before this server ends */
         return;
-    memcpy(kept->op.lease.holder, entry->holder, sizeof entry->holder);
+    memcpy(kept->request.holder, entry->holder, sizeof entry->holder);
     entry->holder[0] = 0;
-    store_remove(replay->store, &kept->op);
+    store_drop(replay->store, &kept->drop);
 }
 
 /* Without memory for that the request stays as one at work: it had better be refused than be done
@@ -475,7 +479,7 @@ void replay_drop(struct replay *replay, struct replay_entry *entry)
     struct replay_reply *lost =
         entry->worked ? copy_reply(replay, entry, (struct replay_reply){0}, NULL) : NULL;
     pthread_mutex_lock(&replay->lock);
-    drop_shared(replay, entry);
+    give_back(replay, entry);
     if (lost)
         answer(replay, entry, lost, replay->lifetime_s);
     else if (!entry->worked)
@@ -585,7 +589,7 @@ int64_t replay_bytes(struct replay *replay)
     return bytes;
 }
 
-/* ---- a store that servers share ---- */
+/* ---- others that use the store ---- */
 
 /* The server ends: the answer of the store comes too late. */
 static void give_up_asking(void *context)
@@ -605,7 +609,7 @@ static void give_up_asking(void *context)
 static struct replay_reply *take_found(struct kept_op *kept, struct api_error *err)
 {
     struct replay *replay = kept->replay;
-    const struct store_reply *found = kept->op.found;
+    const struct store_reply *found = kept->claim.found;
     struct replay_reply what = {.status = found->status,
                                 .error = code_named(found->error),
                                 .stream = found->stream,
@@ -654,17 +658,17 @@ static void on_asked(struct store_op *op)
     bool waits = take_after(replay, kept) != NULL;
     pthread_mutex_unlock(&replay->lock);
     if (waits) {
-        if (op->found)
+        if (kept->claim.found)
             reply = take_found(kept, &err);
         else if (check_refusal(op, &err))
             replay_drop(replay, kept->entry);
         else if (op->error.code == ERROR_NONE)
-            memcpy(kept->entry->holder, op->lease.holder, sizeof kept->entry->holder);
+            memcpy(kept->entry->holder, kept->request.holder, sizeof kept->entry->holder);
         kept->asked(kept->asked_context, reply, err.code == API_OK ? NULL : &err);
         atomic_fetch_sub(replay->waiting, 1);
     }
-    free(op->found);
-    op->found = NULL;
+    free(kept->claim.found);
+    kept->claim.found = NULL;
     if (waits || atomic_exchange(&kept->over, true))
         free(kept);
 }
@@ -673,8 +677,8 @@ bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked 
                 void *context)
 {
     struct store_reply reply = replay_claim(replay, entry);
-    struct kept_op *kept = replay->shared ? kept_op_create(replay, &reply, on_asked) : NULL;
-    if (!kept || !store_random_name(kept->op.lease.holder)) {
+    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_asked) : NULL;
+    if (!kept || !store_random_name(kept->request.holder)) {
         free(kept);
         return false; /* without memory it is known here alone */
     }
@@ -682,8 +686,11 @@ bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked 
     kept->asked = asked;
     kept->asked_context = context;
     pthread_mutex_lock(&replay->lock);
-    wait_for(replay, kept, give_up_asking, kept);
-    store_take(replay->store, &kept->op);
+    const bool asks = store_claim(replay->store, &kept->claim);
+    if (asks) /* before on_asked gets the lock */
+        wait_for(replay, kept, give_up_asking, kept);
     pthread_mutex_unlock(&replay->lock);
-    return true;
+    if (!asks)
+        free(kept);
+    return asks;
 }

@@ -9,7 +9,7 @@
 #define SERVER_ENDPOINTS_REPLAY_H
 
 #include "api/errors.h"
-#include "server/store/store_op.h"
+#include "server/store/session_op.h"
 
 #include <stdatomic.h>
 

@@ -67,10 +67,8 @@ static enum session_step perform_list(struct session_task *task)
 {
     struct list_task *list = (struct list_task *)task;
     const struct session_lister lister = {add_found, on_listed, task};
-    if (sessions_shared(task->task.service->sessions)) {
-        session_ask_list(task->task.service->sessions, task->owner, &lister);
+    if (session_ask_list(task->task.service->sessions, task->owner, &lister))
         return SESSION_STEP_LATER;
-    }
     sessions_each(task->task.service->sessions, task->owner, add_view, list);
     if (task->task.error.code == API_OK)
         session_shares_find(list->entries, list->views, list->count);

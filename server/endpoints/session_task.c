@@ -150,7 +150,7 @@ static void run_perform(struct task *base)
         return;
     }
     struct sessions *sessions = base->service->sessions;
-    if (names_one(task) && sessions_shared(sessions) && !task->asked)
+    if (names_one(task) && !task->asked)
         session_ask(sessions, task->owner, task->id, task->kind->need, NULL, NULL, ask_to_make,
                     task);
     else

@@ -206,10 +206,8 @@ static void run_look(struct task *task)
     if (atomic_load(&task->service->giving_up)) {
         api_error_set(&task->error, API_DRAINING, NULL, "the server is shutting down");
         finish(task);
-    } else if (sessions_shared(sessions)) {
-        session_ask(sessions, text->owner, id, SESSION_READS, NULL, NULL, look, task);
     } else {
-        look(task, NULL);
+        session_ask(sessions, text->owner, id, SESSION_READS, NULL, NULL, look, task);
     }
 }
 

@@ -9,7 +9,7 @@
 #include "api/states.h"
 #include "engine/state_save.h"
 #include "server/states/spaces.h"
-#include "server/store/store_op.h"
+#include "server/store/blob_op.h"
 
 /* Its place in the list of a tier, by last use (tiers.h). */
 struct tier_link {
@@ -36,7 +36,13 @@ enum file_phase { FILE_WANTED, FILE_WRITING, FILE_READING, FILE_WHOLE, FILE_REMO
 
 /* The file of a checkpoint. What happens to it is in checkpoint_files.c and checkpoint_file.c. */
 struct checkpoint_file {
-    struct store_op op; /* the first member */
+    union { /* the first member: what is under way */
+        struct store_op op;
+        struct store_blob_op blob;
+        struct store_put put;
+        struct store_get get;
+        struct store_remove removal;
+    };
     struct checkpoint_files *files;
     struct checkpoint *checkpoint; /* NULL: it has let go of the file */
     enum file_phase phase;

@@ -101,8 +101,7 @@ void checkpoint_file_begin(struct checkpoint_file *file, enum file_phase phase,
 {
     file->phase = phase;
     file->op.done = done;
-    file->op.kind = STORE_CHECKPOINT;
-    memcpy(file->op.name, file->name, sizeof file->name);
+    memcpy(file->blob.name, file->name, sizeof file->name);
 }
 
 /* What stays takes of the budget, and is found by the next server. */
@@ -123,5 +122,5 @@ void checkpoint_file_discard(struct checkpoint_file *file)
     checkpoint_file_doom(file);
     checkpoint_file_begin(file, FILE_REMOVING, removed);
     file->op.bytes = file->bytes;
-    store_remove(files->store, &file->op);
+    store_remove(files->store, &file->removal);
 }

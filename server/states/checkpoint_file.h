@@ -23,7 +23,7 @@ struct checkpoint_files {
     int writes, reads;                  /* under way */
     int64_t memory_bytes, copied_bytes; /* for what is under way, and of that taken; 0: any */
     int64_t lent_bytes;                 /* of copied_bytes: checkpoint_files_take_memory */
-    bool shared;                        /* other servers use the store */
+    bool by_name;                       /* store_finds_by_name */
     bool closing;                       /* files outlive their checkpoints */
 };
 

@@ -150,14 +150,13 @@ static void touched(struct store_op *op)
 static void note_use(struct checkpoint_files *files, const struct checkpoint *checkpoint)
 {
     struct checkpoint_file *file = checkpoint->file;
-    struct store_op *op = calloc(1, sizeof *op);
-    if (!op)
+    struct store_touch *touch = calloc(1, sizeof *touch);
+    if (!touch)
         return;
-    op->done = touched;
-    op->kind = STORE_CHECKPOINT;
-    op->modified_ns = file->modified_ns = checkpoint->used;
-    memcpy(op->name, file->name, sizeof file->name);
-    store_touch(files->store, op);
+    touch->blob.op.done = touched;
+    touch->used_ns = file->modified_ns = checkpoint->used;
+    memcpy(touch->blob.name, file->name, sizeof file->name);
+    store_touch(files->store, touch);
 }
 
 /* So that the order of use outlives a restart, the file's time follows it, a minute behind at most.
@@ -210,8 +209,9 @@ static void written(struct store_op *op)
 static int fill_write(struct checkpoint_files *files, struct checkpoint_file *file)
 {
     struct checkpoint *checkpoint = file->checkpoint;
+    file->put = (struct store_put){0};
     file->meta =
-        checkpoint_meta_encode(files->tiers->engine, checkpoint->space, &file->op.meta_length);
+        checkpoint_meta_encode(files->tiers->engine, checkpoint->space, &file->put.meta_length);
     file->tokens = checkpoint_tokens(checkpoint);
     if (checkpoint->logits)
         file->some_logits = malloc(files->tiers->logits_size);
@@ -222,13 +222,13 @@ static int fill_write(struct checkpoint_files *files, struct checkpoint_file *fi
         return -1;
     if (file->some_logits)
         memcpy(file->some_logits, checkpoint->logits, files->tiers->logits_size);
-    if (files->shared)
-        store_checkpoint_name(files->store, file->meta, file->op.meta_length, file->tokens,
+    if (files->by_name)
+        store_checkpoint_name(files->store, file->meta, file->put.meta_length, file->tokens,
                               checkpoint->position, file->name);
-    file->op.meta = file->meta;
-    file->op.tokens = file->tokens;
-    file->op.count = file->op.position = checkpoint->position;
-    file->op.logits = file->some_logits;
+    file->put.meta = file->meta;
+    file->put.tokens = file->tokens;
+    file->put.count = file->put.position = checkpoint->position;
+    file->put.logits = file->some_logits;
     return 0;
 }
 
@@ -237,8 +237,8 @@ static int fill_write(struct checkpoint_files *files, struct checkpoint_file *fi
 static void fill_image(struct checkpoint_file *file)
 {
     const struct checkpoint *checkpoint = file->checkpoint;
-    file->op.image = file->image ? file->image : checkpoint->image;
-    file->op.saving =
+    file->put.image = file->image ? file->image : checkpoint->image;
+    file->put.saving =
         file->image ? state_save_begin(checkpoint->state, file->image) : checkpoint->saving;
 }
 
@@ -254,8 +254,8 @@ static void begin_write(struct checkpoint_files *files, struct checkpoint_file *
         return;
     }
     file->logits = file->some_logits != NULL;
-    file->bytes = store_file_bytes(files->store, file->op.position, file->op.count, true,
-                                   file->logits, file->op.meta_length);
+    file->bytes = store_file_bytes(files->store, file->put.position, file->put.count, true,
+                                   file->logits, file->put.meta_length);
     if (!disk_room(files, file->bytes, checkpoint)) {
         checkpoint_file_free(file);
         return;
@@ -264,7 +264,7 @@ static void begin_write(struct checkpoint_files *files, struct checkpoint_file *
     take_memory(file, memory);
     fill_image(file);
     checkpoint_file_begin(file, FILE_WRITING, written);
-    store_write(files->store, &file->op);
+    store_put(files->store, &file->put);
     tiers_settle(files->tiers, checkpoint);
 }
 
@@ -293,8 +293,8 @@ static void pump(struct checkpoint_files *files)
 void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint, bool soon)
 {
     struct checkpoint_file *file = checkpoint->file;
-    /* What servers share is of sessions alone: nobody would find other files. */
-    if ((file && file->phase != FILE_WANTED) || (files->shared && !soon))
+    /* The row of a session says where its state is: nobody would find other files. */
+    if ((file && file->phase != FILE_WANTED) || (files->by_name && !soon))
         return;
     if (!file)
         file = checkpoint_file_create(files, checkpoint);
@@ -310,7 +310,7 @@ static void write_through(struct checkpoint_files *files, struct checkpoint *che
 {
     struct checkpoint_file *file = checkpoint->file;
     if ((file && file->phase != FILE_WANTED) || files->writes >= MOST_WRITES ||
-        (files->shared && !file))
+        (files->by_name && !file))
         return;
     if (!file)
         file = checkpoint_file_create(files, checkpoint);
@@ -343,12 +343,11 @@ static void take_image(struct checkpoint_files *files, struct checkpoint *checkp
     tiers_settle(files->tiers, checkpoint);
 }
 
-/* A store that servers share may not have it yet, or no longer: that is as it should be. Whether it
- * is away it tells itself. */
-static enum log_level level_of(const struct checkpoint_files *files, const struct error *err)
+/* A store may not have it yet, or no longer: that is as it should be. Whether it is away it tells
+ * itself. */
+static enum log_level level_of(const struct store_op *op)
 {
-    return err->code == ERROR_IO && store_is_shared(files->store) ? LOG_LEVEL_DEBUG
-                                                                  : LOG_LEVEL_WARN;
+    return op->refusal != STORE_ACCEPTED ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN;
 }
 
 static void was_read(struct store_op *op)
@@ -361,8 +360,7 @@ static void was_read(struct store_op *op)
     give_memory(file);
     file->phase = FILE_WHOLE;
     if (file->op.error.code != ERROR_NONE) {
-        log_message(level_of(files, &file->op.error), "a checkpoint cannot be read: %s",
-                    file->op.error.message);
+        log_message(level_of(&file->op), "a checkpoint cannot be read: %s", file->op.error.message);
         files->tiers->dropped += checkpoint && checkpoint->tier == TIER_DISK;
         checkpoint_file_discard(file);
     } else if (!checkpoint) {
@@ -401,14 +399,15 @@ int checkpoint_files_read(struct checkpoint_files *files, struct checkpoint *che
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a checkpoint of %lld tokens",
                          (long long)checkpoint->position);
     }
-    file->op.count = file->op.position = checkpoint->position;
-    file->op.tokens = file->tokens;
-    file->op.image_out = file->image;
-    file->op.logits_out = file->some_logits;
+    file->get = (struct store_get){.tokens = file->tokens,
+                                   .count = checkpoint->position,
+                                   .position = checkpoint->position,
+                                   .image_out = file->image,
+                                   .logits_out = file->some_logits};
     files->reads++;
     take_memory(file, memory);
     checkpoint_file_begin(file, FILE_READING, was_read);
-    store_read(files->store, &file->op);
+    store_get(files->store, &file->get);
     tiers_settle(files->tiers, checkpoint);
     return 0;
 }
@@ -442,7 +441,7 @@ int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, 
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the files of states");
     files->tiers = tiers;
     files->store = store;
-    files->shared = store_is_shared(store);
+    files->by_name = store_finds_by_name(store);
     files->last_waiter = &files->waiters;
     files->memory_bytes = memory_bytes;
     tiers->events = (struct tiers_events){.context = files,
@@ -549,6 +548,11 @@ static struct checkpoint_file *create_shared(struct checkpoint_files *files,
     }
     free(meta);
     return file;
+}
+
+bool checkpoint_files_by_name(const struct checkpoint_files *files)
+{
+    return files->by_name;
 }
 
 void checkpoint_files_find_shared(struct checkpoint_files *files, struct space *space,

@@ -26,8 +26,9 @@ void checkpoint_files_poll(struct checkpoint_files *files);
 void checkpoint_files_save_all(struct checkpoint_files *files, double deadline);
 /* Enters a file of an earlier run, or removes it if it is of no use here. */
 void checkpoint_files_found(struct checkpoint_files *files, const struct store_found *found);
-/* Where servers share the store, whose names say what is in a file: one of these tokens may be
- * there; it is to go (checkpoint: that of these tokens, or NULL). */
+/* Whether names say what is in a file (store_finds_by_name). Then one of these tokens may be there;
+ * it is to go (checkpoint: that of these tokens, or NULL). */
+bool checkpoint_files_by_name(const struct checkpoint_files *files);
 void checkpoint_files_find_shared(struct checkpoint_files *files, struct space *space,
                                   const int32_t *tokens, int64_t position);
 void checkpoint_files_drop_shared(struct checkpoint_files *files, const struct space *space,

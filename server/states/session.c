@@ -102,6 +102,11 @@ static void session_free(struct session *session)
     free(session);
 }
 
+bool session_is_copy(const struct session *session)
+{
+    return session->lease.version > 0 || session->lease.fence > 0;
+}
+
 struct session *session_enter(struct sessions *sessions, const char *owner, const char *id,
                               const char *salt)
 {

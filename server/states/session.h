@@ -8,6 +8,7 @@
 #include "server/states/session_meta.h"
 #include "server/states/session_options.h"
 #include "server/states/state_tree.h"
+#include "server/store/session_op.h"
 
 /* Memory of a token: it is in its session and in the tree. */
 enum { SESSION_TOKEN_BYTES = 2 * sizeof(int32_t) };
@@ -90,6 +91,8 @@ struct sessions {
 
 struct session_clock session_clock(const struct sessions *sessions); /* now */
 
+/* Whether the store has another of it, which others may change (session_ask.h). */
+bool session_is_copy(const struct session *session);
 /* Where in the list the session is, or would be put. */
 size_t session_place(const struct sessions *sessions, const char *owner, const char *id,
                      bool *found);

@@ -59,8 +59,7 @@ static void find_state(struct session *session, int64_t state)
 static int take_row(struct session_question *question, struct api_error *err)
 {
     struct sessions *sessions = question->sessions;
-    struct store_op *op = &question->op;
-    struct store_row *row = op->rows;
+    struct store_row *row = question->take.look.row;
     struct session *session = session_lookup(sessions, question->owner, question->id);
     struct session_meta meta;
     if (session_meta_parse(&meta, row->meta, row->meta_length) ||
@@ -98,7 +97,7 @@ static int take_none(struct session_question *question, struct api_error *err)
         session_forget(session);
         session = NULL;
     }
-    if (session || !question->op.lease.holder[0])
+    if (session || !question->about.lease.holder[0])
         return 0;
     make_room(question, 0, 0);
     if (!session_enter(sessions, question->owner, question->id, ""))
@@ -108,19 +107,19 @@ static int take_none(struct session_question *question, struct api_error *err)
 
 static int take_answer(struct session_question *question, struct api_error *err)
 {
-    struct store_op *op = &question->op;
+    const struct store_look *look = &question->take.look;
     int result = 0;
-    if (op->seen == STORE_SEEN_OTHER)
+    if (look->seen == STORE_SEEN_OTHER)
         result = take_row(question, err);
-    else if (op->seen == STORE_SEEN_NONE)
+    else if (look->seen == STORE_SEEN_NONE)
         result = take_none(question, err);
     struct session *session = session_lookup(question->sessions, question->owner, question->id);
     if (result == 0 && session) {
-        session->lease = op->lease;
+        session->lease = look->session.lease;
         session->doubtful = false;
         session_use(session);
         if (!session->fresh)
-            session->meta.used = op->used; /* by the store's clock */
+            session->meta.used = look->used; /* by the store's clock */
     }
     return result;
 }
@@ -145,9 +144,9 @@ bool session_ask_undo(struct sessions *sessions, const char *owner, const char *
 
 /* Whether the store has what the request at work began with: else another server has taken the
  * session, and the request will not be able to commit. */
-static bool is_as_it_was(const struct session *session, const struct store_op *op)
+static bool is_as_it_was(const struct session *session, const struct store_look *look)
 {
-    return op->seen == STORE_SEEN_SAME || (op->seen == STORE_SEEN_NONE && session->fresh);
+    return look->seen == STORE_SEEN_SAME || (look->seen == STORE_SEEN_NONE && session->fresh);
 }
 
 /* What the store had while a change was under way that has ended since. */
@@ -163,7 +162,7 @@ static void ask_again(struct session_question *question)
     question->done = NULL;
     if (done)
         session_ask(question->sessions, question->owner, question->id,
-                    question->op.uses ? SESSION_USES : SESSION_READS,
+                    question->take.look.uses ? SESSION_USES : SESSION_READS,
                     question->kept[0] ? question->kept : NULL, NULL, done, question->context);
     session_question_free(question);
 }
@@ -189,22 +188,32 @@ static void on_answered(struct store_op *op)
         }
     } else if (session && session->busy) {
         /* A request here works on it: one that has not asked for the lease, if this one has. */
-        failed = takes || !is_as_it_was(session, op);
+        failed = takes || !is_as_it_was(session, &question->take.look);
         if (failed)
             api_error_set(&err, API_SESSION_BUSY, NULL,
                           takes ? "the session \"%s\" is busy with another request"
                                 : "the session \"%s\" is being changed by another server",
                           question->id);
         if (takes)
-            session_leases_send_back(sessions, question->owner, question->id, &op->lease);
+            session_leases_send_back(sessions, question->owner, question->id,
+                                     &question->about.lease);
     } else if (take_answer(question, &err)) {
         failed = true;
         if (takes)
-            session_leases_send_back(sessions, question->owner, question->id, &op->lease);
+            session_leases_send_back(sessions, question->owner, question->id,
+                                     &question->about.lease);
     }
     session_question_tell(question, failed ? &err : NULL);
     if (!failed && takes)
         settle(question);
+    session_question_free(question);
+}
+
+/* There is nobody to ask. */
+static void answer(struct session_question *question)
+{
+    session_question_leave(question);
+    session_question_tell(question, NULL);
     session_question_free(question);
 }
 
@@ -229,7 +238,7 @@ static int copy_key(struct session_question *question, const struct store_reply 
     memcpy(question->key_name, key->name, key->name_length);
     question->key = *key;
     question->key.name = question->key_name;
-    question->op.reply = &question->key;
+    question->take.key = &question->key;
     return 0;
 }
 
@@ -243,7 +252,7 @@ static struct session_question *prepare(struct sessions *sessions, const char *o
         api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
         return NULL;
     }
-    if (takes && !store_random_name(question->op.lease.holder))
+    if (takes && !store_random_name(question->about.lease.holder))
         api_error_set(err, API_INTERNAL, NULL, "the system has no random numbers");
     else if (copy_key(question, key, err) == 0)
         return question;
@@ -260,7 +269,11 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
     struct session *session = session_lookup(sessions, owner, id);
     struct session_question *question = NULL;
     struct api_error err = {0};
-    if (takes && ((session && session->busy) || is_asked_for(sessions, owner, id)))
+    if (!sessions->options.store || (takes && session && session->busy)) {
+        done(context, NULL); /* whoever is to work on it sees that it is busy */
+        return;
+    }
+    if (takes && is_asked_for(sessions, owner, id))
         api_error_set(&err, API_SESSION_BUSY, NULL,
                       "the session \"%s\" is busy with another request", id);
     else
@@ -271,13 +284,15 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
     }
     question->done = done;
     question->context = context;
-    question->op.uses = need != SESSION_READS;
+    question->take.look.uses = need != SESSION_READS;
     question->beside = session && session->busy;
     if (kept)
         snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)
-        question->op.lease.version = session->lease.version;
-    (takes ? store_take : store_look)(sessions->options.store, &question->op);
+        question->about.lease.version = session->lease.version;
+    if (!(takes ? store_take(sessions->options.store, &question->take)
+                : store_look(sessions->options.store, &question->take.look)))
+        answer(question);
 }
 
 /* ---- lists ---- */
@@ -304,24 +319,30 @@ static void on_listed(struct store_op *op)
     if (op->error.code != ERROR_NONE)
         api_error_set(&err, op->refusal == STORE_AWAY ? API_STORE_UNAVAILABLE : API_STORE_FAILED,
                       NULL, "the sessions cannot be listed: %s", op->error.message);
-    for (size_t i = 0; question->done && err.code == API_OK && i < op->num_rows; i++)
-        tell_row(question, &op->rows[i]);
+    for (size_t i = 0; question->done && err.code == API_OK && i < question->list.num_rows; i++)
+        tell_row(question, &question->list.rows[i]);
     session_question_tell(question, err.code == API_OK ? NULL : &err);
     session_question_free(question);
 }
 
-void session_ask_list(struct sessions *sessions, const char *owner,
+bool session_ask_list(struct sessions *sessions, const char *owner,
                       const struct session_lister *lister)
 {
-    struct session_question *question = session_question_create(sessions, owner, "", on_listed);
     struct api_error err = {0};
+    if (!sessions->options.store)
+        return false;
+    struct session_question *question = session_question_create(sessions, owner, "", on_listed);
     if (!question) {
         api_error_set(&err, API_OUT_OF_MEMORY, NULL, "out of memory for the sessions");
         lister->end(lister->context, &err);
-        return;
+        return true;
     }
     question->lister = *lister;
     question->done = lister->end;
     question->context = lister->context;
-    store_list(sessions->options.store, &question->op);
+    if (store_list(sessions->options.store, &question->list))
+        return true;
+    session_question_leave(question);
+    session_question_free(question);
+    return false;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions of a store that other servers share. What this server has of them is a copy: before a
- * request works on one, the store is asked for it, and for the lease if the request may change it.
- * The lease is held until the change is in the store, or is not made (session_leases.h). */
+/* Before a request works on a session, the store is asked for it, and for the lease if the request
+ * may change it, since what is here may be a copy of what others change. The lease is held until
+ * the change is in the store, or is not made (session_leases.h). Where nobody else uses the store,
+ * or there is none, the answer comes at once. */
 #ifndef SERVER_STATES_SESSION_ASK_H
 #define SERVER_STATES_SESSION_ASK_H
 
@@ -26,8 +27,8 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
 bool session_ask_undo(struct sessions *sessions, const char *owner, const char *id,
                       session_done *back, void *context);
 
-/* Lists all sessions of an owner as the store has them. */
-void session_ask_list(struct sessions *sessions, const char *owner,
+/* Lists all sessions of an owner as the store has them. False: as they are here. */
+bool session_ask_list(struct sessions *sessions, const char *owner,
                       const struct session_lister *lister);
 
 #endif

@@ -17,7 +17,11 @@ enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
 
 /* A change that somebody waits for: of `session`, which is busy until it ends. */
 struct session_change {
-    struct store_op op; /* the first member */
+    union { /* the first member */
+        struct store_op op;
+        struct store_commit commit;
+        struct store_delete deletion;
+    };
     struct sessions *sessions;
     struct session *session;        /* NULL: it is gone */
     struct session_content content; /* what it is to hold */
@@ -132,11 +136,11 @@ static void give_claims(struct session *session, struct session_claim *more)
         claim->reply.next = claim->next ? &claim->next->reply : NULL;
 }
 
-static struct session_claim *take_claims(struct session *session, struct store_op *op)
+static struct session_claim *take_claims(struct session *session, const struct store_reply **first)
 {
     struct session_claim *claims = session->claims;
     session->claims = NULL;
-    op->reply = claims ? &claims->reply : NULL;
+    *first = claims ? &claims->reply : NULL;
     return claims;
 }
 
@@ -152,41 +156,40 @@ static void add_claim(struct session *session, const struct store_reply *claim)
     give_claims(session, copy);
 }
 
-/* In a store that servers share it has its own name, and a lease. */
-static void name_shared(const struct session *session, struct store_op *op)
+static void name(const struct session *session, struct store_session_op *op)
 {
     op->owner = session->meta.owner;
     op->id = session->meta.id;
     op->lease = session->lease;
+    memcpy(op->name, session->name, sizeof session->name);
 }
 
-/* Begins to write what `op` says but for the session's name, which it takes from the session. */
-static void begin_write(struct session *session, struct store_op *op)
+/* Begins to write what `commit` says but for the session's name, which it takes from the session.
+ */
+static void begin_write(struct session *session, struct store_commit *commit)
 {
     struct sessions *sessions = session->sessions;
-    op->kind = STORE_SESSION;
-    op->from = least(session->kept, op->count);
-    op->turns_from = least(session->turns_kept, op->turns_length);
-    op->fresh = !session->stored;
-    op->cuts =
-        session->stored && (op->from < session->most || op->turns_from < session->turns_most);
-    if (session->most < op->count)
-        session->most = op->count;
-    if (session->turns_most < op->turns_length)
-        session->turns_most = op->turns_length;
-    memcpy(op->name, session->name, sizeof session->name);
-    name_shared(session, op);
+    commit->from = least(session->kept, commit->count);
+    commit->turns_from = least(session->turns_kept, commit->turns_length);
+    commit->fresh = !session->stored;
+    commit->cuts = session->stored &&
+                   (commit->from < session->most || commit->turns_from < session->turns_most);
+    if (session->most < commit->count)
+        session->most = commit->count;
+    if (session->turns_most < commit->turns_length)
+        session->turns_most = commit->turns_length;
+    name(session, &commit->session);
     session->stored = true;
     sessions->writing++;
-    state_tree_disk_room(sessions->options.tree, store_rows_bytes(op));
-    store_write(sessions->options.store, op);
+    state_tree_disk_room(sessions->options.tree, store_commit_bytes(commit));
+    store_commit(sessions->options.store, commit);
 }
 
 /* ---- what the store has later ---- */
 
 /* A write of a session as it was, which changes meanwhile. */
 struct behind {
-    struct store_op op; /* the first member */
+    struct store_commit commit; /* the first member */
     struct sessions *sessions;
     struct session_meta meta;
     char text[SESSION_META_SIZE];
@@ -206,7 +209,7 @@ static void on_behind(struct store_op *op)
     struct session *session = session_lookup(sessions, behind->meta.owner, behind->meta.id);
     sessions->writing--;
     tell_failure(sessions, &op->error);
-    if (session && strcmp(session->name, op->name) == 0) {
+    if (session && strcmp(session->name, behind->commit.session.name) == 0) {
         session->writing = false;
         if (failed) {
             session->stored = !behind->fresh;
@@ -214,9 +217,9 @@ static void on_behind(struct store_op *op)
             behind->claims = NULL;
         } else {
             session->kept = session->low;
-            session->most = op->count;
+            session->most = behind->commit.count;
             session->turns_kept = session->turns_low;
-            session->turns_most = op->turns_length;
+            session->turns_most = behind->commit.turns_length;
             session->noted = behind->meta.used;
             session_set_unsaved(session, session->changed);
             if (session->changed && !session->change)
@@ -244,17 +247,18 @@ static void begin_behind(struct session *session)
         memcpy(behind->tokens, session->tokens, bytes);
     if (turns)
         memcpy((char *)behind->tokens + bytes, session->turns, turns);
-    behind->op = (struct store_op){.done = on_behind,
-                                   .meta = behind->text,
-                                   .meta_length = session_meta_encode(&behind->meta, behind->text),
-                                   .tokens = behind->tokens,
-                                   .count = session->count,
-                                   .turns = (const char *)behind->tokens + bytes,
-                                   .turns_length = session->turns_length};
-    behind->claims = take_claims(session, &behind->op);
+    behind->commit =
+        (struct store_commit){.session.op.done = on_behind,
+                              .meta = behind->text,
+                              .meta_length = session_meta_encode(&behind->meta, behind->text),
+                              .tokens = behind->tokens,
+                              .count = session->count,
+                              .turns = (const char *)behind->tokens + bytes,
+                              .turns_length = session->turns_length};
+    behind->claims = take_claims(session, &behind->commit.claims);
     session->writing = true;
     session->changed = false;
-    begin_write(session, &behind->op);
+    begin_write(session, &behind->commit);
     session->low = session->count;
     session->turns_low = session->turns_length;
 }
@@ -344,13 +348,12 @@ static bool try_again(struct session_change *change)
 {
     enum { TIMES = 4 }; /* as much as the first time */
     struct sessions *sessions = change->session->sessions;
-    const struct store_op *op = &change->op;
     if (change->op.error.code != ERROR_NO_MEMORY || change->tried)
         return false;
     change->tried = true;
     error_clear(&change->op.error);
-    state_tree_disk_room(sessions->options.tree, TIMES * store_rows_bytes(op));
-    store_write(sessions->options.store, &change->op);
+    state_tree_disk_room(sessions->options.tree, TIMES * store_commit_bytes(&change->commit));
+    store_commit(sessions->options.store, &change->commit);
     return true;
 }
 
@@ -365,10 +368,10 @@ static void on_saved(struct store_op *op)
     if (ended(change, &err)) {
         session->lease.version = session->lease.fence;
         session->lease.holder[0] = 0; /* it ended with the commit */
-        if (session->state != op->state)
+        if (session->state != change->commit.state)
             state_tree_drop_shared(session->sessions->options.tree, session->space, session->tokens,
                                    session->state);
-        session->state = op->state;
+        session->state = change->commit.state;
         apply(session, &change->content);
         session->kept = session->most = session->count;
         session->turns_kept = session->turns_most = session->turns_length;
@@ -380,7 +383,7 @@ static void on_saved(struct store_op *op)
             finish(change, NULL);
         return;
     }
-    session->stored = !op->fresh;
+    session->stored = !change->commit.fresh;
     free_again(session);
     if (fresh)
         session_forget(session);
@@ -438,17 +441,17 @@ static void save_now(struct session *session, const struct session_content *cont
     change->forgets = common_tokens(session, content) < session->count;
     change->meta = session->meta;
     change->meta.turns = content->turns_length;
-    change->op.meta = change->text;
-    change->op.meta_length = session_meta_encode(&change->meta, change->text);
-    change->op.tokens = content->tokens ? content->tokens : session->tokens;
-    change->op.count = content->count;
-    change->op.turns = content->turns ? content->turns : session->turns;
-    change->op.turns_length = content->turns_length;
+    change->commit.meta = change->text;
+    change->commit.meta_length = session_meta_encode(&change->meta, change->text);
+    change->commit.tokens = content->tokens ? content->tokens : session->tokens;
+    change->commit.count = content->count;
+    change->commit.turns = content->turns ? content->turns : session->turns;
+    change->commit.turns_length = content->turns_length;
     add_claim(session, claim);
-    change->claims = take_claims(session, &change->op);
-    change->op.state = state_tree_soon_stored(session->sessions->options.tree, session->space,
-                                              change->op.tokens, change->op.count);
-    begin_write(session, &change->op);
+    change->claims = take_claims(session, &change->commit.claims);
+    change->commit.state = state_tree_soon_stored(session->sessions->options.tree, session->space,
+                                                  change->commit.tokens, change->commit.count);
+    begin_write(session, &change->commit);
 }
 
 void session_changes_save(struct session *session, const struct session_content *wanted,
@@ -503,12 +506,10 @@ void session_changes_remove(struct session *session, session_done *done, void *c
         return;
     }
     take_place(session, change);
-    change->op.kind = STORE_SESSION;
-    change->claims = take_claims(session, &change->op);
-    memcpy(change->op.name, session->name, sizeof session->name);
-    name_shared(session, &change->op);
+    change->claims = take_claims(session, &change->deletion.claims);
+    name(session, &change->deletion.session);
     sessions->writing++;
-    store_remove(sessions->options.store, &change->op);
+    store_delete(sessions->options.store, &change->deletion);
 }
 
 void session_changes_give_up(struct sessions *sessions, const struct api_error *err)
@@ -534,7 +535,12 @@ void session_changes_give_up(struct sessions *sessions, const struct api_error *
 /* ---- what nobody waits for ---- */
 
 struct errand {
-    struct store_op op; /* the first member */
+    union { /* the first member */
+        struct store_op op;
+        struct store_session_op about;
+        struct store_use use;
+        struct store_delete deletion;
+    };
     struct sessions *sessions;
 };
 
@@ -547,36 +553,38 @@ static void on_errand(struct store_op *op)
     free(errand);
 }
 
-/* Without memory it is left undone. */
-static void send(struct sessions *sessions, const char *name,
-                 void (*begin)(struct store *store, struct store_op *op))
+/* NULL: no memory; it is left undone. */
+static struct errand *begin_errand(struct sessions *sessions, const char *row)
 {
     struct errand *errand = calloc(1, sizeof *errand);
     if (!errand)
-        return;
+        return NULL;
     errand->sessions = sessions;
     errand->op.done = on_errand;
-    errand->op.kind = STORE_SESSION;
-    snprintf(errand->op.name, sizeof errand->op.name, "%s", name);
+    snprintf(errand->about.name, sizeof errand->about.name, "%s", row);
     sessions->writing++;
-    begin(sessions->options.store, &errand->op);
+    return errand;
 }
 
 void session_changes_use(struct session *session)
 {
-    const struct sessions_options *options = &session->sessions->options;
     double behind = MOST_BEHIND_SECONDS;
     session_use(session);
     double ttl = session_ttl(session->sessions, session->meta.id);
     if (ttl > 0 && ttl < TTL_PARTS * behind)
         behind = ttl / TTL_PARTS;
-    if (!session->stored || options->shared || session->meta.used - session->noted < behind)
+    if (!session->stored || session_is_copy(session) ||
+        session->meta.used - session->noted < behind)
         return;
     session->noted = session->meta.used;
-    send(session->sessions, session->name, store_touch);
+    struct errand *errand = begin_errand(session->sessions, session->name);
+    if (errand && !store_use(session->sessions->options.store, &errand->use))
+        on_errand(&errand->op);
 }
 
 void session_changes_discard(struct sessions *sessions, const char *name)
 {
-    send(sessions, name, store_remove);
+    struct errand *errand = begin_errand(sessions, name);
+    if (errand)
+        store_delete(sessions->options.store, &errand->deletion);
 }

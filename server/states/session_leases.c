@@ -24,7 +24,7 @@ void session_leases_explain(const char *id, const struct store_op *op, struct ap
     case STORE_QUOTA: /* session_quota.h */
     case STORE_AWAY:
         api_error_set(err, API_STORE_UNAVAILABLE, NULL,
-                      op->what == STORE_WRITE || op->what == STORE_REMOVE
+                      op->what == STORE_COMMIT || op->what == STORE_DELETE
                           ? "the session \"%s\" may or may not have this change, read its position "
                             "before you repeat it: %s"
                           : "the session \"%s\" cannot be reached: %s",
@@ -67,7 +67,10 @@ void session_question_tell(struct session_question *question, const struct api_e
 
 void session_question_free(struct session_question *question)
 {
-    store_rows_free(question->op.rows, question->op.num_rows);
+    if (question->op.what == STORE_LIST)
+        store_rows_free(question->list.rows, question->list.num_rows);
+    if (question->op.what == STORE_TAKE || question->op.what == STORE_LOOK)
+        store_rows_free(question->take.look.row, 1);
     free(question->key_name);
     free(question);
 }
@@ -82,8 +85,8 @@ struct session_question *session_question_create(struct sessions *sessions, cons
     question->sessions = sessions;
     snprintf(question->owner, sizeof question->owner, "%s", owner);
     snprintf(question->id, sizeof question->id, "%s", id);
-    question->op = (struct store_op){
-        .done = answered, .kind = STORE_SESSION, .owner = question->owner, .id = question->id};
+    question->about = (struct store_session_op){
+        .op.done = answered, .owner = question->owner, .id = question->id};
     question->next = sessions->questions;
     sessions->questions = question;
     sessions->writing++;
@@ -107,15 +110,15 @@ static bool send_back(struct sessions *sessions, const char *owner, const char *
     struct session_question *question = session_question_create(sessions, owner, id, on_given);
     if (!question)
         return false;
-    question->op.lease = *lease;
-    question->op.counted = counted != NULL;
+    question->about.lease = *lease;
+    question->give.counted = counted != NULL;
     if (counted && !counted->fresh) {
-        question->op.count = counted->count;
-        question->op.turns_length = counted->turns_length;
+        question->give.count = counted->count;
+        question->give.turns_length = counted->turns_length;
     }
     question->done = done;
     question->context = context;
-    store_give(sessions->options.store, &question->op);
+    store_give(sessions->options.store, &question->give);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #define SERVER_STATES_SESSION_LEASES_H
 
 #include "server/states/session.h"
+#include "server/store/session_op.h"
 
 struct session_view;
 
@@ -18,7 +19,14 @@ struct session_lister {
 
 /* A question to the store, or a lease on its way back. */
 struct session_question {
-    struct store_op op; /* the first member */
+    union { /* the first member: of whichever kind it is */
+        struct store_op op;
+        struct store_session_op about;
+        struct store_take take; /* look: take.look */
+        struct store_give give;
+        struct store_list list;
+        struct store_reserve reserve;
+    };
     struct sessions *sessions;
     struct session_question *next; /* in sessions->questions */
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];

@@ -5,7 +5,11 @@
 
 #include "server/store/store_op.h"
 
-enum { SESSION_ID_SIZE = 129, SESSION_SPACE_SIZE = STORE_NAME_SIZE, SESSION_META_SIZE = 384 };
+enum {
+    SESSION_ID_SIZE = STORE_ID_SIZE,
+    SESSION_SPACE_SIZE = STORE_NAME_SIZE,
+    SESSION_META_SIZE = 384
+};
 
 struct session_meta {
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];

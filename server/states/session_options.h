@@ -21,7 +21,6 @@ struct sessions_options {
     struct engine *engine;
     struct state_tree *tree;
     struct store *store;   /* NULL: in memory only */
-    bool shared;           /* other servers use the store, too */
     bool memory_only;      /* the store has changes later than their clients are told of them */
     double ttl_s;          /* unused for so long: deleted; 0: never */
     double response_ttl_s; /* the same of kept responses */

@@ -73,7 +73,7 @@ static int refuse(const struct sessions *sessions, int64_t wanted, int64_t held,
 static bool may_leave(const struct session *session, const struct session *other)
 {
     return session != other && !session->busy && !session->fresh && !session->leaves &&
-           !session->sessions->options.shared && session_is_response(session->meta.id);
+           !session_is_copy(session) && session_is_response(session->meta.id);
 }
 
 /* Removes the response that has been unused for longest: the owner's (NULL: anybody's). Returns
@@ -134,12 +134,12 @@ int session_quota_check(struct sessions *sessions, const char *owner, const stru
                              "this session can have %lld tokens; the %lld tokens of all sessions "
                              "have taken the memory that is there for them",
                              (long long)tokens, (long long)sessions->tokens);
-    if (quota == 0 || sessions->options.shared) /* which knows of all of them */
+    if (quota == 0)
         return 0;
     for (size_t i = session_place(sessions, owner, "", &found);
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
         const struct session *other = sessions->list[i];
-        if (other != session && !other->leaves)
+        if (other != session && !other->leaves && !session_is_copy(other)) /* see reserve */
             held += most_bytes(other);
         if (may_leave(other, session))
             may_go += most_bytes(other);
@@ -151,7 +151,7 @@ int session_quota_check(struct sessions *sessions, const char *owner, const stru
     return 0;
 }
 
-/* ---- of a store that servers share ---- */
+/* ---- of what others change, too ---- */
 
 static void on_answered(struct store_op *op)
 {
@@ -159,7 +159,8 @@ static void on_answered(struct store_op *op)
     struct api_error err = {0};
     session_question_leave(question);
     if (op->refusal == STORE_QUOTA)
-        refuse(question->sessions, op->wanted_bytes, op->held_bytes, &err);
+        refuse(question->sessions, question->reserve.wanted_bytes, question->reserve.held_bytes,
+               &err);
     else if (op->error.code != ERROR_NONE)
         session_leases_explain(question->id, op, &err);
     session_question_tell(question, err.code != API_OK ? &err : NULL);
@@ -170,7 +171,7 @@ void session_quota_reserve(struct session *session, session_done *done, void *co
 {
     struct sessions *sessions = session->sessions;
     struct api_error err = {0};
-    if (!sessions->options.shared || sessions->options.quota_bytes == 0) {
+    if (!sessions->options.store || sessions->options.quota_bytes == 0) {
         done(context, NULL);
         return;
     }
@@ -183,6 +184,10 @@ void session_quota_reserve(struct session *session, session_done *done, void *co
     }
     question->done = done;
     question->context = context;
-    question->op.wanted_bytes = most_bytes(session);
-    store_reserve(sessions->options.store, &question->op);
+    question->reserve.wanted_bytes = most_bytes(session);
+    if (!store_reserve(sessions->options.store, &question->reserve)) {
+        session_question_leave(question);
+        session_question_tell(question, NULL);
+        session_question_free(question);
+    }
 }

@@ -124,11 +124,6 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     snprintf(session->name, sizeof session->name, "%s", file->name);
 }
 
-bool sessions_shared(const struct sessions *sessions)
-{
-    return sessions->options.shared;
-}
-
 bool sessions_pending(const struct sessions *sessions)
 {
     return sessions->writing > 0;
@@ -156,7 +151,7 @@ static double poll_ttl(struct sessions *sessions)
     const struct sessions_options *options = &sessions->options;
     double ttl = fmin(options->ttl_s > 0 ? options->ttl_s : INFINITY,
                       options->response_ttl_s > 0 ? options->response_ttl_s : INFINITY);
-    if (ttl == (double)INFINITY || options->shared) /* which lets them go by its own clock */
+    if (ttl == (double)INFINITY)
         return -1;
     const struct session_clock now = session_clock(sessions);
     if (now.running_s < sessions->next_due)
@@ -164,7 +159,9 @@ static double poll_ttl(struct sessions *sessions)
     double due = now.running_s + ttl;
     for (size_t i = sessions->count; i-- > 0;) {
         struct session *session = sessions->list[i];
-        if (session->busy || session_ttl(sessions, session->meta.id) <= 0)
+        /* The store lets what others use go by its own clock. */
+        if (session->busy || session_is_copy(session) ||
+            session_ttl(sessions, session->meta.id) <= 0)
             continue;
         double end = end_of(session, &now);
         if (end <= now.running_s) {
@@ -457,7 +454,7 @@ static struct session *find_free(struct sessions *sessions, const char *owner, c
 /* One that was asked for, to be made now. */
 static bool is_to_be_made(const struct session *session)
 {
-    return session->fresh && !session->busy && session->sessions->options.shared;
+    return session->fresh && !session->busy;
 }
 
 /* A new session of these tokens, busy. turns: bytes of those that it will have. */
@@ -471,7 +468,7 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
         api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
         return NULL;
     }
-    if (session_quota_check(sessions, owner, NULL, count, turns, err))
+    if (session_quota_check(sessions, owner, session, count, turns, err))
         return NULL;
     if (session) { /* another space: made anew */
         lease = session->lease;

@@ -53,9 +53,9 @@ double sessions_poll(struct sessions *sessions);
 /* Whether something is being written or removed, so that a `done` is still to come. */
 bool sessions_pending(const struct sessions *sessions);
 
-/* Whether other servers share the store. Then a request asks for its session first
- * (session_ask.h), and in `done` does with it what is below. */
-bool sessions_shared(const struct sessions *sessions);
+/* A request asks for its session first (session_ask.h), and in `done` does with it what is below.
+ */
+
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);

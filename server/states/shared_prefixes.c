@@ -21,7 +21,12 @@ static const double NOTED_S = 3600;  /* far less than a prefix lives in the stor
 
 /* A move between the tree and the store. */
 struct move {
-    struct store_op op; /* the first member */
+    union { /* the first member: what is under way */
+        struct store_op op;
+        struct store_find find;
+        struct store_put put;
+        struct store_get get;
+    };
     struct shared_prefixes *shared;
     struct move *next; /* of the asks */
     struct space *space;
@@ -29,9 +34,12 @@ struct move {
     double until; /* clock_seconds(): those who wait for it wait no longer */
     int64_t held; /* of the tree's memory */
     int32_t *tokens;
-    char *meta;
+    char *meta; /* [meta_length] */
+    size_t meta_length;
     void *image;
-    int64_t positions[MOST_POSITIONS];           /* [op.num_names], from the deepest */
+    size_t num_names;
+    int64_t position;                            /* of the image */
+    int64_t positions[MOST_POSITIONS];           /* [num_names], from the deepest */
     char names[MOST_POSITIONS][STORE_NAME_SIZE]; /* likewise */
 };
 
@@ -116,16 +124,14 @@ static double *noted(struct shared_prefixes *shared, const char *name)
     return &shared->noted[at % NOTED].until;
 }
 
-/* Names the positions [op.num_names] of the text. -1: no memory. */
+/* Names the positions [num_names] of the text. -1: no memory. */
 static int name_positions(struct move *move, const int32_t *tokens)
 {
     struct shared_prefixes *shared = move->shared;
-    move->meta = checkpoint_meta_encode(shared->engine, move->space, &move->op.meta_length);
-    move->op.meta = move->meta;
-    return move->meta
-               ? store_checkpoint_names(shared->store, move->meta, move->op.meta_length, tokens,
-                                        move->positions, move->op.num_names, move->names)
-               : -1;
+    move->meta = checkpoint_meta_encode(shared->engine, move->space, &move->meta_length);
+    return move->meta ? store_checkpoint_names(shared->store, move->meta, move->meta_length, tokens,
+                                               move->positions, move->num_names, move->names)
+                      : -1;
 }
 
 static struct move *create_move(struct shared_prefixes *shared, struct space *space)
@@ -136,8 +142,6 @@ static struct move *create_move(struct shared_prefixes *shared, struct space *sp
     move->shared = shared;
     move->space = space;
     space->references++;
-    move->op.kind = STORE_CHECKPOINT;
-    move->op.prefix = true;
     return move;
 }
 
@@ -166,8 +170,7 @@ static bool take_buffers(struct move *move, const int32_t *tokens, int64_t posit
     if (!move->image || !move->tokens)
         return false;
     memcpy(move->tokens, tokens, bytes);
-    move->op.tokens = move->tokens;
-    move->op.count = move->op.position = position;
+    move->position = position;
     return true;
 }
 
@@ -197,15 +200,14 @@ static void touched(struct store_op *op)
 static void note_use(struct shared_prefixes *shared, const char *name)
 {
     double *until = noted(shared, name), now = clock_seconds();
-    struct store_op *op = now < *until || shared->closing ? NULL : calloc(1, sizeof *op);
-    if (!op)
+    struct store_touch *touch = now < *until || shared->closing ? NULL : calloc(1, sizeof *touch);
+    if (!touch)
         return;
     *until = now + NOTED_S;
-    op->done = touched;
-    op->kind = STORE_CHECKPOINT;
-    op->prefix = true;
-    memcpy(op->name, name, sizeof op->name);
-    store_touch(shared->store, op);
+    touch->blob.op.done = touched;
+    touch->blob.prefix = true;
+    memcpy(touch->blob.name, name, sizeof touch->blob.name);
+    store_touch(shared->store, touch);
 }
 
 static void was_read(struct store_op *op)
@@ -220,9 +222,9 @@ static void was_read(struct store_op *op)
         struct error ignored = ERROR_INIT; /* without room it is computed */
         void *image = move->image;
         move->image = NULL;
-        if (state_tree_give_image(shared->tree, move->space, move->tokens, op->position, image,
+        if (state_tree_give_image(shared->tree, move->space, move->tokens, move->position, image,
                                   &ignored) == 0)
-            note_use(shared, op->name);
+            note_use(shared, move->get.blob.name);
     }
     end_ask(move, failed && !dropped && op->error.code != ERROR_INVALID);
 }
@@ -233,8 +235,8 @@ static void was_found(struct store_op *op)
     struct shared_prefixes *shared = move->shared;
     const bool failed = op->error.code != ERROR_NONE;
     int32_t *tokens = move->tokens;
-    size_t which = op->which;
-    if (failed || which == op->num_names || shared->closing || clock_seconds() >= move->until) {
+    size_t which = move->find.which;
+    if (failed || which == move->num_names || shared->closing || clock_seconds() >= move->until) {
         end_ask(move, failed);
         return;
     }
@@ -245,10 +247,15 @@ static void was_found(struct store_op *op)
         end_ask(move, false);
         return;
     }
-    memcpy(op->name, move->names[which], sizeof op->name);
-    op->image_out = move->image;
-    op->done = was_read;
-    store_read(shared->store, op);
+    move->get = (struct store_get){.blob = {.op.done = was_read, .prefix = true},
+                                   .meta = move->meta,
+                                   .meta_length = move->meta_length,
+                                   .tokens = move->tokens,
+                                   .count = move->position,
+                                   .position = move->position,
+                                   .image_out = move->image};
+    memcpy(move->get.blob.name, move->names[which], sizeof move->get.blob.name);
+    store_get(shared->store, &move->get);
 }
 
 /* One under way that is for the same prompt; NULL: there is none. */
@@ -278,9 +285,9 @@ uint64_t shared_prefixes_ask(struct shared_prefixes *shared, struct space *space
     struct move *move = create_move(shared, space), *same = NULL;
     if (!move)
         return 0;
-    for (int64_t at = deepest; at >= have + WORTH_TOKENS && move->op.num_names < MOST_POSITIONS;
+    for (int64_t at = deepest; at >= have + WORTH_TOKENS && move->num_names < MOST_POSITIONS;
          at = shared_prefixes_deepest(shared, at - 1))
-        move->positions[move->op.num_names++] = at;
+        move->positions[move->num_names++] = at;
     move->tokens = malloc((size_t)deepest * sizeof *tokens);
     if (!move->tokens || name_positions(move, tokens) ||
         (same = same_ask(shared, move->names[0]))) {
@@ -288,14 +295,15 @@ uint64_t shared_prefixes_ask(struct shared_prefixes *shared, struct space *space
         return same ? same->number : 0;
     }
     memcpy(move->tokens, tokens, (size_t)deepest * sizeof *tokens);
-    move->op.names = (const char(*)[STORE_NAME_SIZE])move->names;
-    move->op.done = was_found;
+    move->find = (struct store_find){.op.done = was_found,
+                                     .names = (const char(*)[STORE_NAME_SIZE])move->names,
+                                     .num_names = move->num_names};
     move->number = ++shared->numbers;
     move->until = clock_seconds() + MOST_WAIT_S;
     move->next = shared->asks;
     shared->asks = move;
     shared->num_asks++;
-    store_find(shared->store, &move->op);
+    store_find(shared->store, &move->find);
     return move->number;
 }
 
@@ -329,7 +337,7 @@ static void written(struct store_op *op)
     move->shared->num_writes--;
     if (op->error.code != ERROR_NONE) {
         log_message(LOG_LEVEL_DEBUG, "a shared prefix was not written: %s", op->error.message);
-        *noted(move->shared, op->name) = 0;
+        *noted(move->shared, move->names[0]) = 0;
     }
     free_move(move);
 }
@@ -342,9 +350,14 @@ static bool copy_state(struct move *move, const int32_t *tokens, int64_t positio
     state_tree_match(move->shared->tree, move->space, tokens, position, MATCH_ANY, &match);
     if (match.position != position || match.tier < TIER_HOST ||
         !take_buffers(move, tokens, position) ||
-        state_tree_image(move->shared->tree, &match, move->image, &move->op.saving, &ignored))
+        state_tree_image(move->shared->tree, &match, move->image, &move->put.saving, &ignored))
         return false;
-    move->op.image = move->image;
+    move->put.blob.prefix = true;
+    move->put.meta = move->meta;
+    move->put.meta_length = move->meta_length;
+    move->put.tokens = move->tokens;
+    move->put.count = move->put.position = position;
+    move->put.image = move->image;
     return true;
 }
 
@@ -358,7 +371,7 @@ void shared_prefixes_publish(struct shared_prefixes *shared, struct space *space
     struct move *move = create_move(shared, space);
     if (!move)
         return;
-    move->op.num_names = 1;
+    move->num_names = 1;
     move->positions[0] = position;
     double now = clock_seconds();
     if (name_positions(move, tokens) || now < *noted(shared, move->names[0]) ||
@@ -367,8 +380,8 @@ void shared_prefixes_publish(struct shared_prefixes *shared, struct space *space
         return;
     }
     *noted(shared, move->names[0]) = now + NOTED_S;
-    memcpy(move->op.name, move->names[0], sizeof move->op.name);
+    memcpy(move->put.blob.name, move->names[0], sizeof move->put.blob.name);
     move->op.done = written;
     shared->num_writes++;
-    store_write(shared->store, &move->op);
+    store_put(shared->store, &move->put);
 }

@@ -2,7 +2,7 @@
 #include "server/states/shelf.h"
 
 #include "server/states/shelf_place.h"
-#include "server/store/redis_link.h"
+#include "server/store/store_backends.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ int shelf_open(struct shelf **out, const char *location, const struct store_tls 
 {
     struct shelf *shelf = calloc(1, sizeof *shelf);
     if (shelf != NULL) {
-        shelf->kind = redis_location(location) ? &shelf_store : &shelf_directory;
+        shelf->kind = store_location_is_path(location) ? &shelf_directory : &shelf_store;
         shelf->location = strdup(location);
         shelf->tls = *tls;
         shelf->replicas = replicas;
@@ -34,7 +34,7 @@ int shelf_open(struct shelf **out, const char *location, const struct store_tls 
 static bool is_directory_of(const struct shelf *shelf, const char *location)
 {
     struct stat here, there;
-    return !shelf_is_shared(shelf) && !redis_location(location) &&
+    return shelf->kind == &shelf_directory && store_location_is_path(location) &&
            stat(shelf->location, &here) == 0 && stat(location, &there) == 0 &&
            here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
@@ -49,8 +49,9 @@ int shelf_open_other(struct shelf **out, const char *location, struct shelf *fro
         return error_set(err, ERROR_INVALID, SAME, from->name, location);
     if (shelf_open(&to, location, &from->tls, from->replicas, SHELF_MAKE, from->secret, err) != 0)
         return -1;
-    int result =
-        shelf_is_shared(from) && shelf_is_shared(to) ? shelf_store_is(from, to, &same, err) : 0;
+    int result = 0;
+    if (from->kind == &shelf_store && to->kind == &shelf_store)
+        result = shelf_store_is(from, to, &same, err);
     if (same)
         result = error_set(err, ERROR_INVALID, SAME, from->name, to->name);
     if (result != 0)
@@ -74,11 +75,6 @@ void shelf_close(struct shelf *shelf)
 const char *shelf_name(const struct shelf *shelf)
 {
     return shelf->name;
-}
-
-bool shelf_is_shared(const struct shelf *shelf)
-{
-    return shelf->kind == &shelf_store;
 }
 
 const unsigned char *shelf_secret(const struct shelf *shelf)
@@ -105,8 +101,8 @@ int shelf_remove(struct shelf *shelf, const struct shelf_session *sessions, size
     return shelf->kind->remove(shelf, sessions, count, outcomes, err);
 }
 
-int shelf_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err)
+int shelf_repair(struct shelf *shelf, struct store_repair *repair, struct error *err)
 {
-    *repair = (struct shelf_repair){0};
+    *repair = (struct store_repair){0};
     return shelf->kind->repair(shelf, repair, err);
 }

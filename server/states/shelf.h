@@ -5,7 +5,7 @@
 #define SERVER_STATES_SHELF_H
 
 #include "server/states/shelf_session.h"
-#include "server/store/store_op.h"
+#include "server/store/store_upkeep.h"
 
 struct shelf;
 
@@ -17,9 +17,8 @@ int shelf_open(struct shelf **out, const char *location, const struct store_tls 
  * with the secret of `from` if it is new. `from` itself is refused, whatever its name. */
 int shelf_open_other(struct shelf **out, const char *location, struct shelf *from,
                      struct error *err);
-void shelf_close(struct shelf *shelf);             /* NULL is allowed */
-const char *shelf_name(const struct shelf *shelf); /* for people */
-bool shelf_is_shared(const struct shelf *shelf);
+void shelf_close(struct shelf *shelf);                        /* NULL is allowed */
+const char *shelf_name(const struct shelf *shelf);            /* for people */
 const unsigned char *shelf_secret(const struct shelf *shelf); /* [SIPHASH_BYTES] */
 
 /* Calls `each` for every session; whole: with tokens and turns, which then have been checked.
@@ -41,6 +40,6 @@ int shelf_remove(struct shelf *shelf, const struct shelf_session *sessions, size
 /* Sets aside what is damaged. In a store it also gives each session a new version, which servers
  * that have seen a later one than the store's go on from, and mends the lists of names. Times to
  * live go on. */
-int shelf_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err);
+int shelf_repair(struct shelf *shelf, struct store_repair *repair, struct error *err);
 
 #endif

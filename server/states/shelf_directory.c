@@ -307,12 +307,12 @@ static int count_one(void *context, const struct shelf_session *session, struct 
 {
     (void)session;
     (void)err;
-    ((struct shelf_repair *)context)->whole++;
+    ((struct store_repair *)context)->whole++;
     return 0;
 }
 
 /* What is damaged is left out of a new database, and the one before is set aside. */
-static int directory_repair(struct shelf *shelf, struct shelf_repair *repair, struct error *err)
+static int directory_repair(struct shelf *shelf, struct store_repair *repair, struct error *err)
 {
     struct directory *directory = shelf->place;
     struct store_accounts accounts;

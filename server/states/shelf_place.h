@@ -4,7 +4,7 @@
 #define SERVER_STATES_SHELF_PLACE_H
 
 #include "server/states/shelf_session.h"
-#include "server/store/store_op.h"
+#include "server/store/store_upkeep.h"
 
 struct shelf;
 
@@ -20,7 +20,7 @@ struct shelf_kind {
                enum shelf_outcome *outcome, struct error *err);
     int (*remove)(struct shelf *shelf, const struct shelf_session *sessions, size_t count,
                   enum shelf_outcome *outcomes, struct error *err);
-    int (*repair)(struct shelf *shelf, struct shelf_repair *repair, struct error *err);
+    int (*repair)(struct shelf *shelf, struct store_repair *repair, struct error *err);
     void (*close)(struct shelf *shelf);
 };
 

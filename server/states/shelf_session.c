@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/shelf_session.h"
 
-#include "server/store/redis_rows.h"
+#include "server/store/session_op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 uint64_t shelf_session_sum(const struct shelf_session *session)
 {
-    return redis_rows_sum("", 0, session->tokens, session->count, session->turns,
+    return store_rows_sum("", 0, session->tokens, session->count, session->turns,
                           session->meta.turns);
 }
 

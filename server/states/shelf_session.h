@@ -32,14 +32,6 @@ enum shelf_outcome {
     SHELF_DAMAGED /* what is there of its name is damaged */
 };
 
-/* What repair has found. */
-struct shelf_repair {
-    int64_t whole, damaged;
-    int64_t leftovers; /* of a store: rows without a session, which are gone now */
-    int64_t names;     /* of a store: in the lists of names, that were missing or too many */
-    int64_t busy;      /* of a store: a server works on them or has changed them; left alone */
-};
-
 /* Of tokens and turns: whether two sessions are the same. */
 uint64_t shelf_session_sum(const struct shelf_session *session);
 

@@ -456,7 +456,7 @@ int64_t state_tree_soon_stored(struct state_tree *tree, struct space *space, con
                                int64_t count)
 {
     int64_t shared;
-    if (!tree->files || !store_is_shared(tree->options.store) || count == 0)
+    if (!tree->files || !checkpoint_files_by_name(tree->files) || count == 0)
         return 0;
     struct token_node *node = token_tree_find(&space->tokens, tokens, count, &shared);
     for (; node->parent; node = node->parent) {
@@ -480,7 +480,7 @@ void state_tree_drop_shared(struct state_tree *tree, struct space *space, const 
                             int64_t position)
 {
     int64_t shared;
-    if (!tree->files || !store_is_shared(tree->options.store) || position == 0)
+    if (!tree->files || !checkpoint_files_by_name(tree->files) || position == 0)
         return;
     struct token_node *node = token_tree_find(&space->tokens, tokens, position, &shared);
     struct checkpoint *checkpoint = node->parent && node->position == position ? node->value : NULL;

@@ -6,9 +6,6 @@
 #include "server/states/sessions.h"
 #include "server/states/shared_prefixes.h"
 
-/* Others fill a shared store, too: it has a limit of its own. Sums with it do not overflow. */
-static const int64_t NO_LIMIT = INT64_MAX / 2;
-
 struct opening {
     struct service *service;
     const struct states_options *options;
@@ -51,7 +48,6 @@ static void open_memory(struct opening *opening)
                                        .store = service->store,
                                        .ttl_s = options->session_ttl_s,
                                        .response_ttl_s = options->response_ttl_s,
-                                       .shared = options->shared,
                                        .memory_only = options->memory_durability,
                                        .quota_bytes = options->session_quota_bytes,
                                        .texts_bytes = options->texts_bytes};
@@ -87,8 +83,7 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .quota_bytes = options->session_quota_bytes,
                                     .ttl_s = options->session_ttl_s,
                                     .response_ttl_s = options->response_ttl_s,
-                                    .budget_bytes =
-                                        options->shared ? NO_LIMIT : options->disk_bytes,
+                                    .budget_bytes = options->disk_bytes,
                                     .keeps_files = options->keeps_files,
                                     .database_bytes = options->database_bytes,
                                     .wake = options->wake,
@@ -99,7 +94,7 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .reply = options->reply ? on_reply : NULL,
                                     .found_context = &opening};
     if (options->location && store_open(&service->store, service->engine, &storing, err))
-        return error_prefix(err, options->shared ? "--store" : "--state-dir");
+        return error_prefix(err, options->option);
     open_memory(&opening);
     if (opening.result)
         return -1;

@@ -16,11 +16,11 @@ struct states_options {
     int64_t database_bytes; /* store_options */
     const char *location;   /* store_options; NULL: no store */
     struct store_tls tls;   /* likewise */
-    bool shared;            /* other servers use it at the same time */
+    const char *option;     /* that gave it, for errors */
     double lease_s;         /* store_options */
     int store_replicas;     /* store_options.replicas */
-    bool local_states;      /* where servers share the store: states stay here */
-    bool share_prefixes;    /* there: those of prompts, too */
+    bool local_states;      /* states are not kept there */
+    bool share_prefixes;    /* those of prompts are, too, for all servers */
     int64_t disk_bytes;
     bool keeps_files; /* store_options */
     double session_ttl_s, response_ttl_s;

@@ -21,12 +21,12 @@ static void begin_script(struct redis_command *command, struct redis_script *scr
 /* ---- names ---- */
 
 /* Its owner may not be known. */
-static bool is_made(const struct store_op *op)
+static bool is_made(const struct store_session_op *op)
 {
     return op->lease.version == 0;
 }
 
-void redis_owners_send_name(struct store_place *place, const struct store_op *op)
+void redis_owners_send_name(struct store_place *place, const struct store_session_op *op)
 {
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
@@ -44,7 +44,7 @@ void redis_owners_send_name(struct store_place *place, const struct store_op *op
 }
 
 /* That a set does not take a name is no reason not to commit. */
-void redis_owners_receive_name(struct store_place *place, const struct store_op *op)
+void redis_owners_receive_name(struct store_place *place, const struct store_session_op *op)
 {
     for (int made = is_made(op); made >= 0; made--) {
         struct error failed = ERROR_INIT;
@@ -168,40 +168,43 @@ static void forget_old(const struct names *names, size_t at, size_t count, const
 }
 
 /* Adds the sessions from `at` on. What has none is left out: it was deleted, or is being made. */
-static void list_some(const struct names *names, struct store_op *op, size_t at, size_t count)
+static void list_some(const struct names *names, struct store_list *list, size_t at, size_t count)
 {
+    struct error *err = &list->session.op.error;
     bool lacking[NAMES_AT_ONCE] = {0};
     send_names(names, at, count);
     for (size_t i = 0; i < count; i++) {
-        redisReply *reply = receive(names, at + i, &op->error);
+        redisReply *reply = receive(names, at + i, err);
         int found = reply != NULL && !is_over(names, reply)
-                        ? redis_rows_card(&op->rows[op->num_rows], reply)
+                        ? redis_rows_card(&list->rows[list->num_rows], reply)
                         : 0;
         if (found > 0)
-            op->num_rows++;
+            list->num_rows++;
         if (found < 0)
-            error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
+            error_set(err, ERROR_NO_MEMORY, "no memory for the list of sessions");
         lacking[i] = reply != NULL && found == 0 && reply->type == REDIS_REPLY_ARRAY &&
                      reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_NIL;
         freeReplyObject(reply);
     }
-    if (op->error.code == ERROR_NONE)
+    if (err->code == ERROR_NONE)
         forget_old(names, at, count, lacking);
 }
 
-void redis_owners_list(struct store_place *place, struct store_op *op)
+void redis_owners_list(struct store_place *place, struct store_list *list)
 {
+    const char *owner = list->session.owner;
+    struct error *err = &list->session.op.error;
     struct names names = {
-        .place = place, .owner = op->owner, .ttl_ms = ttl_ms_of(place, REDIS_SESSIONS)};
+        .place = place, .owner = owner, .ttl_ms = ttl_ms_of(place, REDIS_SESSIONS)};
     struct redis_command command;
-    redis_key_owner(names.key, place->model, op->owner, REDIS_SESSIONS);
+    redis_key_owner(names.key, place->model, owner, REDIS_SESSIONS);
     begin_script(&command, &redis_script_names, names.key);
-    redisReply *reply = redis_link_ask(&place->link, &command, &op->error);
-    if (reply != NULL && take_names(&names, reply, &op->error) == 0 &&
-        (op->rows = calloc(names.count + 1, sizeof *op->rows)) == NULL)
-        error_set(&op->error, ERROR_NO_MEMORY, "no memory for the list of sessions");
-    for (size_t at = 0; at < names.count && op->error.code == ERROR_NONE; at += NAMES_AT_ONCE)
-        list_some(&names, op, at,
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply != NULL && take_names(&names, reply, err) == 0 &&
+        (list->rows = calloc(names.count + 1, sizeof *list->rows)) == NULL)
+        error_set(err, ERROR_NO_MEMORY, "no memory for the list of sessions");
+    for (size_t at = 0; at < names.count && err->code == ERROR_NONE; at += NAMES_AT_ONCE)
+        list_some(&names, list, at,
                   names.count - at < NAMES_AT_ONCE ? names.count - at : NAMES_AT_ONCE);
     freeReplyObject(reply);
 }

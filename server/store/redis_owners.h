@@ -9,12 +9,12 @@
 
 /* Puts the name of the op's session into its owner's set, with the time; and the owner's into that
  * of all, for a session that is made. What is sent is to be received. */
-void redis_owners_send_name(struct store_place *place, const struct store_op *op);
-void redis_owners_receive_name(struct store_place *place, const struct store_op *op);
+void redis_owners_send_name(struct store_place *place, const struct store_session_op *op);
+void redis_owners_receive_name(struct store_place *place, const struct store_session_op *op);
 
-/* All sessions of the op's owner that are no responses. Sets rows, or the error. The link is open.
- * Names without a session that are older than a day go. */
-void redis_owners_list(struct store_place *place, struct store_op *op);
+/* Sets rows, or the error. The link is open. Names without a session that are older than a day go.
+ */
+void redis_owners_list(struct store_place *place, struct store_list *list);
 
 /* The time that the session lives unused; 0: for ever. */
 int64_t redis_owners_ttl_ms(const struct store_place *place, const char *id);

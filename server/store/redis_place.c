@@ -203,7 +203,7 @@ static int read_secret(struct store_place *place, const unsigned char *first, st
 
 void redis_place_close(struct store_place *place)
 {
-    redis_leases_stop(&place->leases);
+    redis_link_close(&place->renewals);
     redis_link_close(&place->link);
     redis_away_stop(&place->absent);
     redis_trust_close(place->trust);
@@ -234,8 +234,10 @@ static int open_place(struct store_place *place, const char *location, const str
     for (size_t node = 0; node < redis_link_nodes(&place->link); node++)
         if (check_settings(place, node, err) != 0)
             return -1;
-    return redis_leases_start(&place->leases, &address, place->lease_s, timeout, place->link.away,
-                              place->accounts, err);
+    /* Of a cluster any node may be away later. */
+    redis_link_init(&place->renewals, &address, timeout);
+    place->renewals.away = place->link.away;
+    return redis_link_open(&place->renewals, true, err);
 }
 
 int redis_place_open(struct store_place **out, const char *location, const struct store_tls *tls,

@@ -194,17 +194,19 @@ static bool may_recount(struct store_place *place, const char *owner)
 
 /* ---- operations ---- */
 
-/* True: it is as the op says by now. False: "unknown", or "full". */
-static bool reserve(struct store_place *place, struct store_op *op, bool *unknown)
+/* True: it is so by now. False: "unknown", or "full". */
+static bool try(struct store_place *place, struct store_reserve *reserve, bool *unknown)
 {
+    struct store_op *op = &reserve->session.op;
     struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    begin_script(&command, place, op->owner, &redis_script_reserve, op->id, key);
-    redis_command_number(&command, op->wanted_bytes);
+    begin_script(&command, place, reserve->session.owner, &redis_script_reserve,
+                 reserve->session.id, key);
+    redis_command_number(&command, reserve->wanted_bytes);
     redis_command_number(&command, place->quota_bytes);
     redisReply *reply = redis_link_ask(&place->link, &command, &op->error);
     bool full = reply != NULL && redis_rows_is(reply, 0, "full") &&
-                redis_rows_number(reply, 1, &op->held_bytes) == 0;
+                redis_rows_number(reply, 1, &reserve->held_bytes) == 0;
     *unknown = reply != NULL && redis_rows_is(reply, 0, "unknown");
     if (reply != NULL && !full && !*unknown && !redis_rows_is(reply, 0, "done"))
         redis_rows_strange(reply, &op->error);
@@ -212,14 +214,15 @@ static bool reserve(struct store_place *place, struct store_op *op, bool *unknow
     return !full && !*unknown;
 }
 
-void redis_quota_reserve(struct store_place *place, struct store_op *op)
+void redis_quota_reserve(struct store_place *place, struct store_reserve *reserve)
 {
+    struct store_op *op = &reserve->session.op;
     bool unknown;
-    if (reserve(place, op, &unknown))
+    if (try(place, reserve, &unknown))
         return;
-    if (unknown || may_recount(place, op->owner)) {
-        recount_all(place, op->owner, unknown, &op->error);
-        if (op->error.code != ERROR_NONE || reserve(place, op, &unknown))
+    if (unknown || may_recount(place, reserve->session.owner)) {
+        recount_all(place, reserve->session.owner, unknown, &op->error);
+        if (op->error.code != ERROR_NONE || try(place, reserve, &unknown))
             return;
     }
     op->refusal = STORE_QUOTA;
@@ -238,19 +241,19 @@ static int64_t bytes_of_responses(const redisReply *words)
     return bytes;
 }
 
-bool redis_quota_may_fit(struct store_place *place, const struct store_op *op)
+bool redis_quota_may_fit(struct store_place *place, const struct store_reserve *reserve)
 {
     struct redis_command command;
     struct error ignored = ERROR_INIT; /* the refusal stays */
     char key[REDIS_KEY_SIZE];
-    redis_key_owner(key, place->model, op->owner, ":quota");
+    redis_key_owner(key, place->model, reserve->session.owner, ":quota");
     redis_command_begin(&command, "HGETALL");
     redis_command_text(&command, key);
     redisReply *words = redis_link_ask(&place->link, &command, &ignored);
     bool known = words != NULL && redis_rows_are_strings(words);
-    int64_t others = known ? op->held_bytes - bytes_of_responses(words) : INT64_MAX;
+    int64_t others = known ? reserve->held_bytes - bytes_of_responses(words) : INT64_MAX;
     freeReplyObject(words);
-    return known && op->wanted_bytes <= place->quota_bytes - others;
+    return known && reserve->wanted_bytes <= place->quota_bytes - others;
 }
 
 static void send_count(struct store_place *place, const char *owner, const char *id, int64_t bytes)
@@ -262,23 +265,30 @@ static void send_count(struct store_place *place, const char *owner, const char 
     redis_link_send(&place->link, &command);
 }
 
-/* Whether it changes what its session counts: a write that failed may have been made. */
-static bool changes(const struct store_place *place, const struct store_op *op)
+/* What its session counts from now on. -1: as before; a write that failed may have been made. */
+static int64_t counts(const struct store_place *place, const struct store_op *op)
 {
-    return place->quota_bytes > 0 && op->error.code == ERROR_NONE &&
-           (op->what == STORE_WRITE || op->what == STORE_REMOVE ||
-            (op->what == STORE_GIVE && op->counted));
+    const struct store_commit *commit = (const struct store_commit *)op;
+    const struct store_give *give = (const struct store_give *)op;
+    if (place->quota_bytes == 0 || op->error.code != ERROR_NONE)
+        return -1;
+    return op->what == STORE_COMMIT   ? bytes_of(place, commit->count, commit->turns_length)
+           : op->what == STORE_DELETE ? 0
+           : op->what == STORE_GIVE && give->counted
+               ? bytes_of(place, give->count, give->turns_length)
+               : -1;
 }
 
 void redis_quota_count(struct store_place *place, const struct store_op *first)
 {
     struct error ignored = ERROR_INIT; /* it is counted anew before it matters */
+    for (const struct store_op *op = first; op != NULL; op = op->next) {
+        const struct store_session_op *session = (const struct store_session_op *)op;
+        if (counts(place, op) >= 0)
+            send_count(place, session->owner, session->id, counts(place, op));
+    }
     for (const struct store_op *op = first; op != NULL; op = op->next)
-        if (changes(place, op))
-            send_count(place, op->owner, op->id,
-                       op->what == STORE_REMOVE ? 0 : bytes_of(place, op->count, op->turns_length));
-    for (const struct store_op *op = first; op != NULL; op = op->next)
-        if (changes(place, op))
+        if (counts(place, op) >= 0)
             freeReplyObject(redis_link_receive(&place->link, &ignored));
 }
 

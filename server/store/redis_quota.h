@@ -7,15 +7,15 @@
 
 #include "server/store/redis_place.h"
 
-/* STORE_RESERVE: the session is to count wanted_bytes. The link is open. Sets the error, or the
- * refusal with held_bytes. */
-void redis_quota_reserve(struct store_place *place, struct store_op *op);
+/* The session is to count wanted_bytes. The link is open. Sets the error, or the refusal with
+ * held_bytes. */
+void redis_quota_reserve(struct store_place *place, struct store_reserve *reserve);
 /* What the sessions of these operations, which have ended, count from now on. */
 void redis_quota_count(struct store_place *place, const struct store_op *first);
 /* Sends that the session is gone. Whether that has a reply, which the caller takes. */
 bool redis_quota_send_forget(struct store_place *place, const char *owner, const char *id);
 
 /* Whether the owner's sessions without responses would leave room for what was refused. */
-bool redis_quota_may_fit(struct store_place *place, const struct store_op *op);
+bool redis_quota_may_fit(struct store_place *place, const struct store_reserve *reserve);
 
 #endif

@@ -3,20 +3,26 @@
 
 #include "server/store/redis_refusals.h"
 
-void redis_replicas_note(const struct store_place *place, struct store_op *op)
+void redis_replicas_note(const struct store_place *place, struct store_session_op *session)
 {
     if (place->replicas == 0)
         return;
-    op->route.connection = place->link.last;
-    op->route.closed = place->link.last->closed;
+    session->route.connection = place->link.last;
+    session->route.closed = place->link.last->closed;
+}
+
+/* All are operations on sessions. */
+static struct store_route *route_of(struct store_op *op)
+{
+    return &((struct store_session_op *)op)->route;
 }
 
 /* Asks over a connection, once. */
 static int ask(struct redis_connection *connection, const struct store_place *place,
-               const struct store_op *op, struct error *err)
+               uint64_t closed, struct error *err)
 {
     struct redis_command command;
-    if (connection->closed != op->route.closed)
+    if (connection->closed != closed)
         return error_set(err, ERROR_IO, "%s: the connection was lost", connection->address.name);
     if (connection->waits)
         return 0;
@@ -51,11 +57,11 @@ static long long take(struct redis_connection *connection, struct error *err)
 static void tell(const struct store_place *place, struct store_op *first, long long count,
                  const struct error *err)
 {
-    struct redis_connection *connection = first->route.connection;
+    struct redis_connection *connection = route_of(first)->connection;
     for (struct store_op *op = first; op != NULL; op = op->next) {
-        if (op->route.connection != connection)
+        if (route_of(op)->connection != connection)
             continue;
-        op->route.connection = NULL;
+        route_of(op)->connection = NULL;
         if (err->code == ERROR_NONE && count >= place->replicas)
             continue; /* as it is, also one that was refused */
         op->error = *err;
@@ -70,11 +76,12 @@ static void tell(const struct store_place *place, struct store_op *first, long l
 void redis_replicas_wait(struct store_place *place, struct store_op *first)
 {
     for (struct store_op *op = first; op != NULL; op = op->next)
-        if (op->route.connection != NULL && ask(op->route.connection, place, op, &op->error) != 0)
-            op->route.connection = NULL;
+        if (route_of(op)->connection != NULL &&
+            ask(route_of(op)->connection, place, route_of(op)->closed, &op->error) != 0)
+            route_of(op)->connection = NULL;
     for (struct store_op *op = first; op != NULL; op = op->next)
-        if (op->route.connection != NULL) {
-            struct redis_connection *connection = op->route.connection;
+        if (route_of(op)->connection != NULL) {
+            struct redis_connection *connection = route_of(op)->connection;
             struct error err = ERROR_INIT;
             long long count = take(connection, &err);
             tell(place, op, count, &err);

@@ -7,7 +7,7 @@
 #include "server/store/redis_place.h"
 
 /* The operation's reply, which has just come, says that it is done, or that an earlier one was. */
-void redis_replicas_note(const struct store_place *place, struct store_op *op);
+void redis_replicas_note(const struct store_place *place, struct store_session_op *session);
 /* Waits for the replicas of those that were noted. Sets the errors: ERROR_INVALID with STORE_AWAY
  * where too few have it, ERROR_IO where that is not known. */
 void redis_replicas_wait(struct store_place *place, struct store_op *first);

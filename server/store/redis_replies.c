@@ -30,12 +30,12 @@ void redis_replies_body(const struct store_reply *reply, char body[2 * STORE_BOD
 }
 
 /* A name begins with its owner. */
-static void key_of(const struct store_place *place, const struct store_op *op,
-                   char key[REDIS_KEY_SIZE])
+void redis_replies_key(const struct store_place *place, const struct store_reply *reply,
+                       char key[REDIS_KEY_SIZE])
 {
     char hash[REDIS_HASH_SIZE];
-    redis_replies_hash(op->reply, hash);
-    redis_key_reply(key, place->model, op->reply->name, hash);
+    redis_replies_hash(reply, hash);
+    redis_key_reply(key, place->model, reply->name, hash);
 }
 
 /* ---- commands ---- */
@@ -48,12 +48,12 @@ static void begin_script(struct redis_command *command, struct redis_script *scr
     redis_command_text(command, first);
 }
 
-static void send_keep(struct store_place *place, const struct store_op *op, const char *key)
+static void send_keep(struct store_place *place, const struct store_reply_op *op, const char *key)
 {
     struct redis_command command;
     const struct store_reply *reply = op->reply;
     int64_t left = (reply->expires_ns - clock_nanos(CLOCK_REALTIME)) / 1000000;
-    begin_script(&command, &redis_script_reply_keep, key, op->lease.holder);
+    begin_script(&command, &redis_script_reply_keep, key, op->holder);
     redis_command_number(&command, left > 0 ? left : 1);
     redis_command_number(&command, reply->status);
     redis_command_text(&command, reply->error);
@@ -64,20 +64,21 @@ static void send_keep(struct store_place *place, const struct store_op *op, cons
 
 static void send_op(struct store_place *place, const struct store_op *op)
 {
+    const struct store_reply_op *request = (const struct store_reply_op *)op;
     char key[REDIS_KEY_SIZE], body[2 * STORE_BODY_BYTES + 1];
     struct redis_command command;
-    key_of(place, op, key);
-    if (op->what == STORE_WRITE && op->reply->length <= MOST_BYTES) {
-        send_keep(place, op, key);
+    redis_replies_key(place, request->reply, key);
+    if (op->what == STORE_KEEP && request->reply->length <= MOST_BYTES) {
+        send_keep(place, request, key);
         return;
     }
-    if (op->what == STORE_TAKE) {
-        redis_replies_body(op->reply, body);
+    if (op->what == STORE_CLAIM) {
+        redis_replies_body(request->reply, body);
         begin_script(&command, &redis_script_reply_take, key, body);
-        redis_command_text(&command, op->lease.holder);
+        redis_command_text(&command, request->holder);
         redis_command_number(&command, (int64_t)(place->lease_s * 1e3));
     } else {
-        begin_script(&command, &redis_script_reply_drop, key, op->lease.holder);
+        begin_script(&command, &redis_script_reply_drop, key, request->holder);
     }
     redis_link_send(&place->link, &command);
 }
@@ -91,7 +92,7 @@ static int refuse(struct store_op *op, enum store_refusal refusal, const char *w
 }
 
 /* {"reply", status, error, whether it is a stream, bytes, ms left} */
-static void take_found(struct store_op *op, const redisReply *reply)
+static void take_found(struct store_claim *claim, const redisReply *reply)
 {
     enum { STATUS = 1, CODE, STREAM, DATA, LEFT, MOST_CODE = 63, MOST_STATUS = 599 };
     int64_t status = 0, left = 0;
@@ -100,43 +101,39 @@ static void take_found(struct store_op *op, const redisReply *reply)
         reply->element[CODE]->type != REDIS_REPLY_STRING || reply->element[CODE]->len > MOST_CODE ||
         reply->element[DATA]->type != REDIS_REPLY_STRING ||
         reply->element[DATA]->len > MOST_BYTES) {
-        redis_rows_strange(reply, &op->error);
+        redis_rows_strange(reply, &claim->request.op.error);
         return;
     }
     const redisReply *code = reply->element[CODE], *data = reply->element[DATA];
-    op->found = malloc(sizeof *op->found + code->len + 1 + data->len);
-    if (op->found == NULL) {
-        error_set(&op->error, ERROR_NO_MEMORY, "no memory for a reply of the store");
+    claim->found = malloc(sizeof *claim->found + code->len + 1 + data->len);
+    if (claim->found == NULL) {
+        error_set(&claim->request.op.error, ERROR_NO_MEMORY, "no memory for a reply of the store");
         return;
     }
-    char *text = (char *)(op->found + 1);
+    char *text = (char *)(claim->found + 1);
     memcpy(text, code->str, code->len);
     text[code->len] = 0;
     memcpy(text + code->len + 1, data->str, data->len);
-    *op->found = (struct store_reply){.status = (int)status,
-                                      .error = text,
-                                      .stream = redis_rows_is(reply, STREAM, "1"),
-                                      .expires_ns = clock_nanos(CLOCK_REALTIME) + left * 1000000,
-                                      .data = text + code->len + 1,
-                                      .length = data->len};
+    *claim->found = (struct store_reply){.status = (int)status,
+                                         .error = text,
+                                         .stream = redis_rows_is(reply, STREAM, "1"),
+                                         .expires_ns = clock_nanos(CLOCK_REALTIME) + left * 1000000,
+                                         .data = text + code->len + 1,
+                                         .length = data->len};
 }
 
-static void take_reply(struct store_place *place, struct store_op *op, const redisReply *reply)
+static void take_reply(struct store_op *op, const redisReply *reply)
 {
-    char key[REDIS_KEY_SIZE];
-    if (op->what != STORE_TAKE)
+    struct store_claim *claim = (struct store_claim *)op;
+    if (op->what != STORE_CLAIM)
         return; /* "lost": its lease had ended, and the request is another server's */
-    key_of(place, op, key);
-    if (redis_rows_is(reply, 0, "new"))
-        redis_leases_add(&place->leases, key, op->lease.holder, &redis_script_reply_renew,
-                         &op->error);
-    else if (redis_rows_is(reply, 0, "other"))
+    if (redis_rows_is(reply, 0, "other"))
         refuse(op, STORE_KEY_OTHER, "it was sent with another body");
     else if (redis_rows_is(reply, 0, "running"))
         refuse(op, STORE_BUSY, "another server is at work on it");
     else if (redis_rows_is(reply, 0, "reply"))
-        take_found(op, reply);
-    else
+        take_found(claim, reply);
+    else if (!redis_rows_is(reply, 0, "new"))
         redis_rows_strange(reply, &op->error);
 }
 
@@ -157,7 +154,7 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
             reply = redis_link_receive(&place->link, &failed);
         op->error = open ? failed : err;
         if (reply != NULL)
-            take_reply(place, op, reply);
+            take_reply(op, reply);
         freeReplyObject(reply);
         if (op->error.code == ERROR_IO)
             err = op->error;
@@ -169,11 +166,7 @@ void redis_replies_run(struct store_place *place, struct store_op *first)
 {
     bool was_away = place->away;
     for (struct store_op *op = first; op != NULL; op = op->next) {
-        op->refusal = STORE_ACCEPTED;
-        error_clear(&op->error);
         error_set(&op->error, ERROR_IO, "not sent");
-        if (op->what != STORE_TAKE)
-            redis_leases_drop(&place->leases, op->lease.holder);
     }
     if (first == NULL)
         return;

@@ -5,14 +5,17 @@
 #ifndef SERVER_STORE_REDIS_REPLIES_H
 #define SERVER_STORE_REDIS_REPLIES_H
 
+#include "server/store/redis_keys.h"
 #include "server/store/redis_place.h"
 
 enum { REDIS_HASH_SIZE = 33 };
 
-/* As store_backend's run_rows, of operations on replies. What could not be sent is not sent again:
+/* As store_sessions' end, of operations on replies. What could not be sent is not sent again:
  * without the store a key is known to this server alone. */
 void redis_replies_run(struct store_place *place, struct store_op *first);
 
+void redis_replies_key(const struct store_place *place, const struct store_reply *reply,
+                       char key[REDIS_KEY_SIZE]);
 /* A request's name, and the hash of its body, in hex. */
 void redis_replies_hash(const struct store_reply *reply, char hash[REDIS_HASH_SIZE]);
 void redis_replies_body(const struct store_reply *reply, char body[2 * STORE_BODY_BYTES + 1]);

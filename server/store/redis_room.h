@@ -7,6 +7,6 @@
 #include "server/store/redis_place.h"
 
 /* As redis_quota_reserve. */
-void redis_room_reserve(struct store_place *place, struct store_op *op);
+void redis_room_reserve(struct store_place *place, struct store_reserve *reserve);
 
 #endif

@@ -6,31 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* After "row". */
 enum { VERSION = 1, META, COUNT, TURNS_LENGTH, STATE, SUM, TOKENS, TURNS, ELEMENTS };
 
 enum { MOST_META = 64 * 1024, MOST_TOKENS = 64 << 20 };
-
-void store_rows_free(struct store_row *rows, size_t count)
-{
-    for (size_t i = 0; rows != NULL && i < count; i++) {
-        free(rows[i].meta);
-        free(rows[i].tokens);
-        free(rows[i].turns);
-    }
-    free(rows);
-}
-
-uint64_t redis_rows_sum(const char *meta, size_t meta_length, const int32_t *tokens, int64_t count,
-                        const char *turns, int64_t turns_length)
-{
-    uint64_t sum = XXH3_64bits(meta_length > 0 ? meta : "", meta_length);
-    sum = XXH3_64bits_withSeed(count > 0 ? (const void *)tokens : "",
-                               (size_t)count * sizeof *tokens, sum);
-    return XXH3_64bits_withSeed(turns_length > 0 ? turns : "", (size_t)turns_length, sum);
-}
 
 static const redisReply *element(const redisReply *reply, size_t at)
 {
@@ -106,7 +86,7 @@ static int check(const redisReply *const parts[], const struct store_row *row, i
                          "turns, got %zu and %zu",
                          count * sizeof *row->tokens, turns, parts[TOKENS]->len, parts[TURNS]->len);
     snprintf(sum, sizeof sum, "%016" PRIx64,
-             redis_rows_sum(row->meta, row->meta_length, row->tokens, row->count, row->turns,
+             store_rows_sum(row->meta, row->meta_length, row->tokens, row->count, row->turns,
                             row->turns_length));
     if (parts[SUM]->len != strlen(sum) || memcmp(parts[SUM]->str, sum, strlen(sum)) != 0)
         return error_set(err, ERROR_INVALID,
@@ -133,31 +113,29 @@ static int fill(struct store_row *row, const redisReply *const parts[], struct e
     return 0;
 }
 
-int redis_rows_take(struct store_op *op, const redisReply *reply, size_t at, int32_t vocab_size)
+int redis_rows_take(struct store_look *look, const redisReply *reply, size_t at, int32_t vocab_size)
 {
     const redisReply *parts[ELEMENTS];
+    struct error *err = &look->session.op.error;
     struct store_row row = {0};
     int64_t version;
     for (size_t i = 0; i < ELEMENTS; i++)
         if ((parts[i] = element(reply, at + i)) == NULL)
-            return redis_rows_strange(reply, &op->error);
+            return redis_rows_strange(reply, err);
     if (!redis_rows_is(reply, at, "row") || redis_rows_number(reply, at + VERSION, &version) != 0 ||
         redis_rows_number(reply, at + COUNT, &row.count) != 0 ||
         redis_rows_number(reply, at + TURNS_LENGTH, &row.turns_length) != 0 ||
         redis_rows_number(reply, at + STATE, &row.state) != 0 || row.state > row.count ||
         parts[META]->len > MOST_META)
-        return error_set(&op->error, ERROR_INVALID,
+        return error_set(err, ERROR_INVALID,
                          "the store's session is damaged: its numbers are none");
-    op->rows = calloc(1, sizeof *op->rows);
-    if (op->rows == NULL)
-        return error_set(&op->error, ERROR_NO_MEMORY, "no memory for a session of the store");
-    op->num_rows = 1;
-    int result =
-        fill(&row, parts, &op->error) != 0 || check(parts, &row, vocab_size, &op->error) != 0 ? -1
-                                                                                              : 0;
-    *op->rows = row;
+    look->row = calloc(1, sizeof *look->row);
+    if (look->row == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a session of the store");
+    int result = fill(&row, parts, err) != 0 || check(parts, &row, vocab_size, err) != 0 ? -1 : 0;
+    *look->row = row;
     if (result == 0)
-        op->lease.version = version;
+        look->session.lease.version = version;
     return result;
 }
 

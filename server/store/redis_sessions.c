@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/redis_sessions.h"
 
+#include "api/sessions.h"
 #include "lib/base/clock.h"
 #include "server/store/redis_keys.h"
 #include "server/store/redis_owners.h"
@@ -34,7 +35,7 @@ static bool is_open(const struct store_op *op)
 /* What may be sent again: the store knows it, or does not mind. */
 static bool is_lasting(const struct store_op *op)
 {
-    return op->what == STORE_WRITE || op->what == STORE_REMOVE;
+    return op->what == STORE_COMMIT || op->what == STORE_DELETE;
 }
 
 /* Others concern an owner, and are run one after the other. */
@@ -53,12 +54,13 @@ struct words {
 };
 
 static struct redis_command *begin_script(struct words *words, const struct store_place *place,
-                                          const struct store_op *op, struct redis_script *script)
+                                          const struct store_session_op *session,
+                                          struct redis_script *script)
 {
     static const char *const SUFFIXES[KEYS] = {"", ":t", ":c"};
     redis_scripts_begin(&words->command, script, KEYS);
     for (size_t i = 0; i < KEYS; i++) {
-        redis_key_session(words->keys[i], place->model, op->owner, op->id, SUFFIXES[i]);
+        redis_key_session(words->keys[i], place->model, session->owner, session->id, SUFFIXES[i]);
         redis_command_text(&words->command, words->keys[i]);
     }
     return &words->command;
@@ -76,77 +78,96 @@ static void name_key(struct words *words, const struct store_reply *key)
              (long long)(key->expires_ns / 1000000));
 }
 
-static void put_commit(struct words *words, const struct store_place *place,
-                       const struct store_op *op)
+/* NULL: there is none, or its response is known by its name. */
+static const struct store_reply *key_of(const struct store_session_op *session,
+                                        const struct store_reply *key)
 {
-    struct redis_command *command = begin_script(words, place, op, &redis_script_commit);
-    const int64_t size = (int64_t)sizeof *op->tokens;
-    redis_command_text(command, op->lease.holder);
-    redis_command_number(command, op->lease.fence);
-    redis_command_number(command, op->lease.version);
-    redis_command_number(command, op->from * size);
-    redis_command_bytes(command, op->tokens != NULL ? op->tokens + op->from : NULL,
-                        (size_t)((op->count - op->from) * size));
-    redis_command_number(command, op->count * size);
-    redis_command_number(command, op->turns_from);
-    redis_command_bytes(command, op->turns != NULL ? op->turns + op->turns_from : NULL,
-                        (size_t)(op->turns_length - op->turns_from));
-    redis_command_number(command, op->turns_length);
-    redis_command_bytes(command, op->meta, op->meta_length);
-    redis_command_number(command, op->count);
-    redis_command_number(command, op->state);
+    return response_id_valid(session->id, strlen(session->id)) ? NULL : key;
+}
+
+static void put_commit(struct words *words, const struct store_place *place,
+                       const struct store_commit *commit)
+{
+    const struct store_session_op *session = &commit->session;
+    const struct store_reply *key = key_of(session, commit->claims);
+    struct redis_command *command = begin_script(words, place, session, &redis_script_commit);
+    const int64_t size = (int64_t)sizeof *commit->tokens;
+    redis_command_text(command, session->lease.holder);
+    redis_command_number(command, session->lease.fence);
+    redis_command_number(command, session->lease.version);
+    redis_command_number(command, commit->from * size);
+    redis_command_bytes(command, commit->tokens != NULL ? commit->tokens + commit->from : NULL,
+                        (size_t)((commit->count - commit->from) * size));
+    redis_command_number(command, commit->count * size);
+    redis_command_number(command, commit->turns_from);
+    redis_command_bytes(command, commit->turns != NULL ? commit->turns + commit->turns_from : NULL,
+                        (size_t)(commit->turns_length - commit->turns_from));
+    redis_command_number(command, commit->turns_length);
+    redis_command_bytes(command, commit->meta, commit->meta_length);
+    redis_command_number(command, commit->count);
+    redis_command_number(command, commit->state);
     snprintf(words->sum, SUM_SIZE, "%016" PRIx64,
-             redis_rows_sum(op->meta, op->meta_length, op->tokens, op->count, op->turns,
-                            op->turns_length));
+             store_rows_sum(commit->meta, commit->meta_length, commit->tokens, commit->count,
+                            commit->turns, commit->turns_length));
     redis_command_text(command, words->sum);
-    if (op->reply == NULL)
+    if (key == NULL)
         return;
-    name_key(words, op->reply);
+    name_key(words, key);
     redis_command_text(command, words->field);
     redis_command_text(command, words->value);
     redis_command_number(command, clock_nanos(CLOCK_REALTIME) / 1000000);
 }
 
-static void put_take(struct words *words, const struct store_place *place,
-                     const struct store_op *op)
+static struct redis_command *put_look(struct words *words, const struct store_place *place,
+                                      const struct store_look *look, struct redis_script *script)
 {
-    bool takes = op->what == STORE_TAKE;
-    struct redis_command *command =
-        begin_script(words, place, op, takes ? &redis_script_take : &redis_script_look);
-    redis_command_number(command, op->lease.version);
-    redis_command_number(command, redis_owners_ttl_ms(place, op->id));
-    if (!takes) {
-        redis_command_text(command, op->uses ? "1" : "0");
-        return;
-    }
-    redis_command_text(command, op->lease.holder);
+    struct redis_command *command = begin_script(words, place, &look->session, script);
+    redis_command_number(command, look->session.lease.version);
+    redis_command_number(command, redis_owners_ttl_ms(place, look->session.id));
+    return command;
+}
+
+static void put_take(struct words *words, const struct store_place *place,
+                     const struct store_take *take)
+{
+    const struct store_reply *key = key_of(&take->look.session, take->key);
+    struct redis_command *command = put_look(words, place, &take->look, &redis_script_take);
+    redis_command_text(command, take->look.session.lease.holder);
     redis_command_number(command, (int64_t)(place->lease_s * 1e3));
-    if (op->reply != NULL)
-        name_key(words, op->reply);
-    redis_command_text(command, op->reply != NULL ? words->field : "");
+    if (key != NULL)
+        name_key(words, key);
+    redis_command_text(command, key != NULL ? words->field : "");
 }
 
 static void send_op(struct store_place *place, struct store_op *op)
 {
     struct words words;
-    struct redis_script *script =
-        op->what == STORE_GIVE ? &redis_script_give : &redis_script_remove;
+    struct store_session_op *session = (struct store_session_op *)op;
     switch (op->what) {
-    case STORE_WRITE:
-        redis_owners_send_name(place, op);
-        put_commit(&words, place, op);
+    case STORE_COMMIT:
+        redis_owners_send_name(place, session);
+        put_commit(&words, place, (const struct store_commit *)op);
         break;
     case STORE_TAKE:
-    case STORE_LOOK:
-        put_take(&words, place, op);
+        put_take(&words, place, (const struct store_take *)op);
         break;
-    default:
-        redis_command_text(begin_script(&words, place, op, script), op->lease.holder);
-        if (op->what == STORE_REMOVE)
-            redis_command_number(&words.command, op->lease.version);
+    case STORE_LOOK: {
+        const struct store_look *look = (const struct store_look *)op;
+        redis_command_text(put_look(&words, place, look, &redis_script_look),
+                           look->uses ? "1" : "0");
         break;
     }
-    op->sends++;
+    case STORE_DELETE:
+        redis_command_text(begin_script(&words, place, session, &redis_script_remove),
+                           session->lease.holder);
+        redis_command_number(&words.command, session->lease.version);
+        break;
+    default:
+        redis_command_text(begin_script(&words, place, session, &redis_script_give),
+                           session->lease.holder);
+        break;
+    }
+    session->sends++;
     redis_link_send(&place->link, &words.command);
 }
 
@@ -170,7 +191,7 @@ static void take_busy(struct store_op *op, const redisReply *reply)
  * lost: then nobody knows whether it was carried out. */
 static void take_conflict(struct store_op *op, const char *why)
 {
-    refuse(op, op->sends > 1 ? STORE_AWAY : STORE_CONFLICT, why);
+    refuse(op, ((struct store_session_op *)op)->sends > 1 ? STORE_AWAY : STORE_CONFLICT, why);
 }
 
 static void take_commit(struct store_op *op, const redisReply *reply)
@@ -186,25 +207,29 @@ static void take_commit(struct store_op *op, const redisReply *reply)
 }
 
 /* What the row says of the request's Idempotency-Key, if that is still known. */
-static void take_key(struct store_op *op, const redisReply *reply)
+static void take_key(struct store_take *take, const redisReply *reply)
 {
     struct words words;
+    struct store_op *op = &take->look.session.op;
+    const struct store_reply *key = key_of(&take->look.session, take->key);
     const char *value = reply->element[1]->str;
     size_t length = reply->element[1]->len;
     const char *colon = length > 0 ? memchr(value, ':', length) : NULL;
-    if (op->reply == NULL || colon == NULL ||
-        strtoll(colon + 1, NULL, 10) < clock_nanos(CLOCK_REALTIME) / 1000000)
+    if ((op->error.code != ERROR_NONE && op->refusal != STORE_CONFLICT) || key == NULL ||
+        colon == NULL || strtoll(colon + 1, NULL, 10) < clock_nanos(CLOCK_REALTIME) / 1000000)
         return;
-    name_key(&words, op->reply);
+    name_key(&words, key);
     bool same = (size_t)(colon - value) == 2 * STORE_BODY_BYTES &&
                 memcmp(value, words.value, 2 * STORE_BODY_BYTES) == 0;
     refuse(op, same ? STORE_KEY_DONE : STORE_KEY_OTHER,
            "the request with this Idempotency-Key has made its turn");
 }
 
-static void take_row(struct store_place *place, struct store_op *op, const redisReply *reply)
+static void take_row(struct store_place *place, struct store_look *look, const redisReply *reply)
 {
     enum { BEFORE = 3 };
+    struct store_op *op = &look->session.op;
+    struct store_lease *lease = &look->session.lease;
     int64_t fence, used;
     if (redis_rows_is(reply, 0, "busy")) {
         take_busy(op, reply);
@@ -216,39 +241,41 @@ static void take_row(struct store_place *place, struct store_op *op, const redis
         redis_rows_strange(reply, &op->error);
         return;
     }
-    op->lease.fence = fence;
-    op->used = (double)used * 1e-3;
+    lease->fence = fence;
+    look->used = (double)used * 1e-3;
     if (redis_rows_is(reply, BEFORE, "none")) {
-        op->seen = STORE_SEEN_NONE;
-        op->lease.version = 0;
+        look->seen = STORE_SEEN_NONE;
+        lease->version = 0;
     } else if (redis_rows_is(reply, BEFORE, "same")) {
-        op->seen = STORE_SEEN_SAME;
+        look->seen = STORE_SEEN_SAME;
     } else {
-        int64_t known = op->lease.version;
-        op->seen = STORE_SEEN_OTHER;
-        if (redis_rows_take(op, reply, BEFORE, place->vocab_size) != 0)
-            return;
-        if (op->lease.version < known) {
+        int64_t known = lease->version;
+        look->seen = STORE_SEEN_OTHER;
+        if (redis_rows_take(look, reply, BEFORE, place->vocab_size) == 0 &&
+            lease->version < known) {
             store_accounts_count(place->accounts, &place->accounts->report.older_copies, 1);
             refuse(op, STORE_CONFLICT,
                    "the store has an older copy of it than this server has seen: turns that were "
                    "acknowledged are gone");
         }
     }
-    take_key(op, reply);
 }
 
 static void take_reply(struct store_place *place, struct store_op *op, const redisReply *reply)
 {
     switch (op->what) {
-    case STORE_WRITE:
+    case STORE_COMMIT:
         take_commit(op, reply);
         break;
     case STORE_TAKE:
-    case STORE_LOOK:
-        take_row(place, op, reply);
+        take_row(place, &((struct store_take *)op)->look, reply);
+        if (reply->type == REDIS_REPLY_ARRAY && reply->elements > 1)
+            take_key((struct store_take *)op, reply);
         break;
-    case STORE_REMOVE:
+    case STORE_LOOK:
+        take_row(place, (struct store_look *)op, reply);
+        break;
+    case STORE_DELETE:
         if (redis_rows_is(reply, 0, "busy"))
             take_busy(op, reply);
         else if (redis_rows_is(reply, 0, "other"))
@@ -267,8 +294,8 @@ static void take_reply(struct store_place *place, struct store_op *op, const red
 static void receive(struct store_place *place, struct store_op *op)
 {
     struct error failed = ERROR_INIT;
-    if (op->what == STORE_WRITE)
-        redis_owners_receive_name(place, op);
+    if (op->what == STORE_COMMIT)
+        redis_owners_receive_name(place, (struct store_session_op *)op);
     redisReply *reply = redis_link_receive(&place->link, &failed);
     if (reply == NULL) {
         op->error = failed;
@@ -279,7 +306,7 @@ static void receive(struct store_place *place, struct store_op *op)
     freeReplyObject(reply);
     /* That a turn was made before is told only where its replicas have it. */
     if ((is_lasting(op) && op->error.code == ERROR_NONE) || op->refusal == STORE_KEY_DONE)
-        redis_replicas_note(place, op);
+        redis_replicas_note(place, (struct store_session_op *)op);
 }
 
 /* Sends those that are open, and takes their replies. */
@@ -305,41 +332,46 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
     redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
-/* A lease that was taken is renewed from now on; one that came with an error is given back. */
-static void end_take(struct store_place *place, struct store_op *op)
+/* A lease that came with an error is given back. */
+static void end_take(struct store_place *place, struct store_session_op *session)
 {
-    char key[REDIS_KEY_SIZE];
     struct words words;
     struct error lacking = ERROR_INIT;
-    redis_key_session(key, place->model, op->owner, op->id, "");
-    if (op->lease.fence == 0 ||
-        (op->error.code == ERROR_NONE && redis_leases_add(&place->leases, key, op->lease.holder,
-                                                          &redis_script_renew, &op->error) == 0))
+    if (session->lease.fence == 0 || session->op.error.code == ERROR_NONE)
         return;
-    redis_command_text(begin_script(&words, place, op, &redis_script_give), op->lease.holder);
+    redis_command_text(begin_script(&words, place, session, &redis_script_give),
+                       session->lease.holder);
     freeReplyObject(redis_link_ask(&place->link, &words.command, &lacking));
 }
 
 static void begin(struct store_place *place, struct store_op *op)
 {
-    error_clear(&op->error);
-    op->refusal = STORE_ACCEPTED;
-    op->sends = 0;
-    op->until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
-    op->route = (struct store_route){0};
-    if (op->kind != STORE_SESSION || op->owner == NULL)
-        error_set(&op->error, ERROR_INTERNAL, "expected an operation on a session by its name");
-    else if (op->what == STORE_WRITE && (op->count > MOST_BYTES / (int64_t)sizeof *op->tokens ||
-                                         op->turns_length > MOST_BYTES))
+    struct store_session_op *session = (struct store_session_op *)op;
+    const struct store_commit *commit = (const struct store_commit *)op;
+    session->sends = 0;
+    session->until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
+    session->route = (struct store_route){0};
+    if (op->what == STORE_COMMIT && (commit->count > MOST_BYTES / (int64_t)sizeof *commit->tokens ||
+                                     commit->turns_length > MOST_BYTES))
         error_set(&op->error, ERROR_INVALID,
                   "a session in a shared store has at most %lld bytes of tokens, and of turns",
                   (long long)MOST_BYTES);
     else
         error_set(&op->error, ERROR_IO, "not sent");
     if (op->what == STORE_TAKE)
-        op->lease.fence = 0;
-    if (op->what == STORE_WRITE || op->what == STORE_GIVE)
-        redis_leases_drop(&place->leases, op->lease.holder);
+        session->lease.fence = 0;
+}
+
+/* What concerns an owner. */
+static void ask_owner(struct store_place *place, struct store_op *op)
+{
+    error_clear(&op->error);
+    if (redis_link_open(&place->link, false, &op->error) != 0)
+        return;
+    if (op->what == STORE_LIST)
+        redis_owners_list(place, (struct store_list *)op);
+    else
+        redis_room_reserve(place, (struct store_reserve *)op);
 }
 
 static bool any_lasting(const struct store_op *first)
@@ -358,12 +390,9 @@ static void run_once(struct store_place *place, struct store_op *first)
         attempt(place, first, true);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (op->what == STORE_TAKE)
-            end_take(place, op);
-        if (is_open(op) && (op->what == STORE_LIST || op->what == STORE_RESERVE)) {
-            error_clear(&op->error);
-            if (redis_link_open(&place->link, false, &op->error) == 0)
-                (op->what == STORE_LIST ? redis_owners_list : redis_room_reserve)(place, op);
-        }
+            end_take(place, (struct store_session_op *)op);
+        if (is_open(op) && !is_sent(op))
+            ask_owner(place, op);
         if (is_open(op) && !is_lasting(op))
             op->refusal = STORE_AWAY;
     }
@@ -391,7 +420,9 @@ static struct store_op *keep_open(struct store_place *place, struct store_op *fi
     while (*kept != NULL)
         kept = &(*kept)->next;
     for (struct store_op *op = first, *next; op != NULL; op = next) {
-        struct store_op ***end = is_open(op) && is_lasting(op) && now < op->until ? &kept : &last;
+        struct store_op ***end =
+            is_open(op) && is_lasting(op) && now < ((struct store_session_op *)op)->until ? &kept
+                                                                                          : &last;
         next = op->next;
         op->next = NULL;
         **end = op;

@@ -3,13 +3,15 @@
 
 #include "engine/state_file.h"
 #include "server/store/redis_keys.h"
-#include "server/store/redis_prefixes.h"
 #include "server/store/redis_rows.h"
+#include "server/store/redis_scripts.h"
 #include "server/store/store_codec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char PREFIX[] = ":prefix";
 
 enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 4096 };
 
@@ -19,10 +21,10 @@ static int64_t pieces_of(int64_t bytes)
     return (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 }
 
-static void key_of(const struct store_place *place, const struct store_op *op, int64_t piece,
+static void key_of(const struct store_place *place, const struct store_blob_op *blob, int64_t piece,
                    char key[REDIS_KEY_SIZE])
 {
-    redis_key_state(key, place->model, op->name, op->prefix ? ":prefix" : ":state", piece);
+    redis_key_state(key, place->model, blob->name, blob->prefix ? PREFIX : ":state", piece);
 }
 
 static int ask(struct store_place *place, const struct redis_command *command, struct error *err)
@@ -39,11 +41,65 @@ static int open_link(struct store_place *place, struct error *err)
     return result;
 }
 
+/* Its bytes; 0: there is none; < 0: it could not be asked. */
+static int64_t read_head(struct store_place *place, const struct store_blob_op *blob,
+                         struct error *err)
+{
+    char key[REDIS_KEY_SIZE];
+    struct redis_command command;
+    int64_t bytes = 0;
+    key_of(place, blob, -1, key);
+    redis_command_begin(&command, "MGET");
+    redis_command_text(&command, key);
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply == NULL)
+        return -1;
+    bool missing = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
+                   reply->element[0]->type == REDIS_REPLY_NIL;
+    if (!missing && redis_rows_number(reply, 0, &bytes) != 0)
+        bytes = error_set(err, ERROR_INVALID, "its number of bytes is none");
+    freeReplyObject(reply);
+    return bytes;
+}
+
+/* Runs a command on the head and on all pieces, whose number the head says. */
+static int for_all(struct store_place *place, const struct store_blob_op *blob, const char *name,
+                   struct error *err)
+{
+    if (open_link(place, err) != 0)
+        return -1;
+    int64_t bytes = read_head(place, blob, err);
+    if (bytes < 0 && err->code != ERROR_INVALID)
+        return -1;
+    error_clear(err);
+    int64_t pieces = bytes > 0 && pieces_of(bytes) <= MOST_PIECES ? pieces_of(bytes) : 0;
+    for (int64_t piece = -1; piece < pieces; piece++) {
+        struct redis_command command;
+        char key[REDIS_KEY_SIZE];
+        key_of(place, blob, piece, key);
+        redis_command_begin(&command, name);
+        redis_command_text(&command, key);
+        if (strcmp(name, "EXPIRE") == 0)
+            redis_command_number(&command, REDIS_STATE_SECONDS);
+        if (ask(place, &command, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Says of an operation that failed that the store is away, if it is no other's fault. */
+static int end(struct store_op *op, int result)
+{
+    if (result != 0 && op->error.code == ERROR_IO && op->refusal == STORE_ACCEPTED)
+        op->refusal = STORE_AWAY;
+    return result;
+}
+
 /* ---- writing ---- */
 
 struct sink {
     struct store_place *place;
-    const struct store_op *op;
+    const struct store_blob_op *blob;
     char *piece; /* [PIECE_BYTES], of which `held` are there */
     size_t held;
     int64_t pieces;
@@ -64,7 +120,7 @@ static int set(struct store_place *place, const char *key, const void *bytes, si
 static int put_piece(struct sink *sink, struct error *err)
 {
     char key[REDIS_KEY_SIZE];
-    key_of(sink->place, sink->op, sink->pieces++, key);
+    key_of(sink->place, sink->blob, sink->pieces++, key);
     int result = set(sink->place, key, sink->piece, sink->held, err);
     sink->held = 0;
     return result;
@@ -96,74 +152,72 @@ static int write_pieces(struct sink *sink, const struct state_file_source *sourc
         (sink->held > 0 && put_piece(sink, err) != 0))
         return -1;
     snprintf(bytes, sizeof bytes, "%lld", (long long)state_file_bytes(place->engine, source));
-    key_of(place, sink->op, -1, key);
+    key_of(place, sink->blob, -1, key);
     return set(place, key, bytes, strlen(bytes), err);
 }
 
-/* A prefix is written by the first that has it. */
-static int write_wanted(struct store_place *place, const struct store_op *op, int64_t bytes,
-                        struct sink *sink, const struct state_file_source *source,
-                        struct error *err)
+/* FULL: the store drops nothing (noeviction), and what is left of it is for sessions. */
+enum want { WANTED, THERE, FULL };
+
+/* Whether a prefix of so many bytes is to be written. -1: the store does not say. */
+static int ask_wanted(struct store_place *place, const struct store_blob_op *blob, int64_t bytes,
+                      struct error *err)
 {
-    enum redis_prefix_want want = REDIS_PREFIX_WANTED;
+    struct redis_command command;
     char key[REDIS_KEY_SIZE];
-    key_of(place, op, -1, key);
-    if (op->prefix && redis_prefixes_ask(place, key, bytes, &want, err) != 0)
+    key_of(place, blob, -1, key);
+    redis_scripts_begin(&command, &redis_script_prefix, 1);
+    redis_command_text(&command, key);
+    redis_command_number(&command, bytes);
+    redisReply *reply = redis_link_ask(&place->link, &command, err);
+    if (reply == NULL)
         return -1;
-    if (want == REDIS_PREFIX_THERE)
-        return redis_states_touch(place, op, err);
-    if (want == REDIS_PREFIX_FULL)
-        return 0;
-    if (write_pieces(sink, source, err) != 0)
-        return -1;
-    if (op->prefix)
-        redis_prefixes_wrote(place, bytes);
-    return 0;
+    enum want want = redis_rows_is(reply, 0, "wanted")  ? WANTED
+                     : redis_rows_is(reply, 0, "there") ? THERE
+                                                        : FULL;
+    freeReplyObject(reply);
+    return (int)want;
 }
 
-int redis_states_write(struct store_place *place, const struct store_op *op, struct error *err)
+/* A prefix is written by the first that has it. */
+static int write_wanted(struct store_place *place, struct store_put *put, int64_t bytes,
+                        struct sink *sink, const struct state_file_source *source)
 {
-    const struct state_file_source source = store_codec_source(op);
-    struct sink sink = {.place = place, .op = op, .piece = malloc(PIECE_BYTES)};
+    struct error *err = &put->blob.op.error;
+    const int want = put->blob.prefix ? ask_wanted(place, &put->blob, bytes, err) : WANTED;
+    put->skipped = want != WANTED;
+    return want == THERE    ? for_all(place, &put->blob, "EXPIRE", err)
+           : want == FULL   ? 0
+           : want == WANTED ? write_pieces(sink, source, err)
+                            : -1;
+}
+
+int redis_states_put(struct store_place *place, struct store_put *put)
+{
+    struct error *err = &put->blob.op.error;
+    const struct state_file_source source = store_codec_source(put);
+    struct sink sink = {.place = place, .blob = &put->blob, .piece = malloc(PIECE_BYTES)};
     int64_t bytes = (int64_t)state_file_bytes(place->engine, &source);
     int result =
         sink.piece == NULL ? error_set(err, ERROR_NO_MEMORY, "no memory for a piece of a state")
         : pieces_of(bytes) > MOST_PIECES
             ? error_set(err, ERROR_INVALID, "a state of %lld bytes is too large", (long long)bytes)
         : open_link(place, err) != 0 ? -1
-                                     : write_wanted(place, op, bytes, &sink, &source, err);
+                                     : write_wanted(place, put, bytes, &sink, &source);
     free(sink.piece);
-    return result != 0 ? store_accounts_fail(place->accounts) : 0;
+    if (result != 0)
+        store_accounts_fail(place->accounts);
+    return end(&put->blob.op, result);
 }
 
 /* ---- reading ---- */
 
-/* Its bytes; 0: there is none; < 0: it could not be asked. */
-static int64_t read_head(struct store_place *place, const struct store_op *op, struct error *err)
-{
-    char key[REDIS_KEY_SIZE];
-    struct redis_command command;
-    int64_t bytes = 0;
-    key_of(place, op, -1, key);
-    redis_command_begin(&command, "MGET");
-    redis_command_text(&command, key);
-    redisReply *reply = redis_link_ask(&place->link, &command, err);
-    if (reply == NULL)
-        return -1;
-    bool missing = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
-                   reply->element[0]->type == REDIS_REPLY_NIL;
-    if (!missing && redis_rows_number(reply, 0, &bytes) != 0)
-        bytes = error_set(err, ERROR_INVALID, "its number of bytes is none");
-    freeReplyObject(reply);
-    return bytes;
-}
-
-static int read_piece(struct store_place *place, const struct store_op *op, int64_t piece,
+static int read_piece(struct store_place *place, const struct store_blob_op *blob, int64_t piece,
                       char *out, size_t size, struct error *err)
 {
     char key[REDIS_KEY_SIZE];
     struct redis_command command;
-    key_of(place, op, piece, key);
+    key_of(place, blob, piece, key);
     redis_command_begin(&command, "GET");
     redis_command_text(&command, key);
     redisReply *reply = redis_link_ask(&place->link, &command, err);
@@ -179,20 +233,22 @@ static int read_piece(struct store_place *place, const struct store_op *op, int6
 }
 
 /* The most that a file of these tokens can have: its META is no longer than that of any. */
-static int64_t most_bytes(const struct store_place *place, const struct store_op *op)
+static int64_t most_bytes(const struct store_place *place, const struct store_get *get)
 {
     enum { MOST_META = 64 * 1024, SLACK = 4096 };
     static const float some = 0;
-    const struct state_file_source source = {.position = op->position,
-                                             .num_tokens = op->count,
+    const struct state_file_source source = {.position = get->position,
+                                             .num_tokens = get->count,
                                              .logits = &some,
                                              .meta_bytes = MOST_META};
     return (int64_t)state_file_bytes(place->engine, &source) + SLACK;
 }
 
-static int read_whole(struct store_place *place, struct store_op *op, struct error *err)
+static int read_whole(struct store_place *place, struct store_get *get)
 {
-    int64_t bytes = read_head(place, op, err), most = most_bytes(place, op);
+    struct store_op *op = &get->blob.op;
+    struct error *err = &op->error;
+    int64_t bytes = read_head(place, &get->blob, err), most = most_bytes(place, get);
     if (bytes < 0)
         return -1;
     if (bytes == 0) {
@@ -208,62 +264,69 @@ static int read_whole(struct store_place *place, struct store_op *op, struct err
     int result = 0;
     for (int64_t at = 0; result == 0 && at < bytes; at += PIECE_BYTES) {
         int64_t some = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        result = read_piece(place, op, at / PIECE_BYTES, whole + at, (size_t)some, err);
+        result = read_piece(place, &get->blob, at / PIECE_BYTES, whole + at, (size_t)some, err);
     }
     if (result == 0)
-        result = store_codec_take(op, place->engine, whole, (size_t)bytes, err);
+        result = store_codec_take(get, place->engine, whole, (size_t)bytes, err);
     free(whole);
-    if (result == 0 && op->prefix)
-        redis_prefixes_read(place, bytes);
+    op->bytes = bytes;
     return result;
 }
 
-int redis_states_read(struct store_place *place, struct store_op *op, struct error *err)
+int redis_states_get(struct store_place *place, struct store_get *get)
 {
-    if (open_link(place, err) == 0 && read_whole(place, op, err) == 0)
+    struct error *err = &get->blob.op.error, ignored = ERROR_INIT;
+    if (open_link(place, err) == 0 && read_whole(place, get) == 0)
         return 0;
-    struct error ignored = ERROR_INIT;
-    if (err->code == ERROR_INVALID)
-        redis_states_remove(place, op, &ignored);
-    return error_prefix(err, "state %s", op->name);
+    if (err->code == ERROR_INVALID && for_all(place, &get->blob, "UNLINK", &ignored) != 0)
+        store_accounts_fail(place->accounts);
+    return end(&get->blob.op, error_prefix(err, "state %s", get->blob.name));
 }
 
 /* ---- the rest ---- */
 
-/* Runs a command on the head and on all pieces, whose number the head says. */
-static int for_all(struct store_place *place, const struct store_op *op, const char *name,
-                   struct error *err)
+/* Names are spread over the nodes of a cluster, of which one may be away. */
+int redis_states_find(struct store_place *place, struct store_find *find)
 {
+    struct error *err = &find->op.error;
+    bool answered = false;
+    find->which = find->num_names;
     if (open_link(place, err) != 0)
         return -1;
-    int64_t bytes = read_head(place, op, err);
-    if (bytes < 0 && err->code != ERROR_INVALID)
-        return -1;
-    error_clear(err);
-    int64_t pieces = bytes > 0 && pieces_of(bytes) <= MOST_PIECES ? pieces_of(bytes) : 0;
-    for (int64_t piece = -1; piece < pieces; piece++) {
+    for (size_t i = 0; i < find->num_names; i++) {
         struct redis_command command;
         char key[REDIS_KEY_SIZE];
-        key_of(place, op, piece, key);
-        redis_command_begin(&command, name);
+        redis_key_state(key, place->model, find->names[i], PREFIX, -1);
+        redis_command_begin(&command, "EXISTS");
         redis_command_text(&command, key);
-        if (strcmp(name, "EXPIRE") == 0)
-            redis_command_number(&command, REDIS_STATE_SECONDS);
-        if (ask(place, &command, err) != 0)
-            return -1;
+        redis_link_send(&place->link, &command);
     }
-    return 0;
+    for (size_t i = 0; i < find->num_names; i++) {
+        struct error failed = ERROR_INIT;
+        redisReply *reply = redis_link_receive(&place->link, &failed);
+        answered |= reply != NULL;
+        if (reply == NULL && err->code == ERROR_NONE)
+            *err = failed;
+        if (reply != NULL && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1 &&
+            find->which == find->num_names)
+            find->which = i;
+        freeReplyObject(reply);
+    }
+    if (answered)
+        error_clear(err);
+    return err->code == ERROR_NONE ? 0 : -1;
 }
 
-int redis_states_remove(struct store_place *place, const struct store_op *op, struct error *err)
+int redis_states_remove(struct store_place *place, struct store_remove *removal)
 {
-    if (for_all(place, op, "UNLINK", err) == 0)
+    struct store_op *op = &removal->blob.op;
+    if (for_all(place, &removal->blob, "UNLINK", &op->error) == 0)
         return 0;
-    store_accounts_fail(place->accounts);
-    return -1;
+    return end(op, store_accounts_fail(place->accounts));
 }
 
-int redis_states_touch(struct store_place *place, const struct store_op *op, struct error *err)
+int redis_states_touch(struct store_place *place, struct store_touch *touch)
 {
-    return for_all(place, op, "EXPIRE", err);
+    struct store_op *op = &touch->blob.op;
+    return end(op, for_all(place, &touch->blob, "EXPIRE", &op->error));
 }

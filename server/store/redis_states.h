@@ -4,14 +4,17 @@
 #ifndef SERVER_STORE_REDIS_STATES_H
 #define SERVER_STORE_REDIS_STATES_H
 
+#include "server/store/blob_op.h"
 #include "server/store/redis_place.h"
 
 enum { REDIS_STATE_SECONDS = 24 * 3600 }; /* since its last use */
 
-/* As store_backend's write, read, remove and touch. */
-int redis_states_write(struct store_place *place, const struct store_op *op, struct error *err);
-int redis_states_read(struct store_place *place, struct store_op *op, struct error *err);
-int redis_states_remove(struct store_place *place, const struct store_op *op, struct error *err);
-int redis_states_touch(struct store_place *place, const struct store_op *op, struct error *err);
+/* As store_blobs has them. Checkpoints of prompts lie there as those of sessions do, under keys of
+ * their own. */
+int redis_states_put(struct store_place *place, struct store_put *put);
+int redis_states_get(struct store_place *place, struct store_get *get);
+int redis_states_find(struct store_place *place, struct store_find *find);
+int redis_states_remove(struct store_place *place, struct store_remove *removal);
+int redis_states_touch(struct store_place *place, struct store_touch *touch);
 
 #endif

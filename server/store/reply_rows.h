@@ -3,8 +3,8 @@
 #ifndef SERVER_STORE_REPLY_ROWS_H
 #define SERVER_STORE_REPLY_ROWS_H
 
+#include "server/store/session_op.h"
 #include "server/store/store_database.h"
-#include "server/store/store_op.h"
 
 /* All but the load: within a transaction. */
 

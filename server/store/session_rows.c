@@ -44,17 +44,17 @@ static int64_t turn_parts_of(int64_t bytes)
     return bytes / DATABASE_PART_BYTES + (bytes % DATABASE_PART_BYTES != 0);
 }
 
-int64_t session_rows_bytes(const struct store_op *op)
+int64_t session_rows_bytes(const struct store_commit *commit)
 {
-    int64_t rows = parts_of(op->count) - parts_of(op->from) + op->fresh +
-                   turn_parts_of(op->turns_length) - turn_parts_of(op->turns_from);
+    int64_t rows = parts_of(commit->count) - parts_of(commit->from) + commit->fresh +
+                   turn_parts_of(commit->turns_length) - turn_parts_of(commit->turns_from);
     return rows > 0 ? rows * DATABASE_PAGE_BYTES : 0;
 }
 
-int64_t session_rows_log_bytes(const struct store_op *op)
+int64_t session_rows_log_bytes(int64_t turns_length)
 {
     /* the last part of the turns, too */
-    return STORE_LOG_BYTES + (op->turns_length > 0 ? DATABASE_PAGE_BYTES : 0);
+    return STORE_LOG_BYTES + (turns_length > 0 ? DATABASE_PAGE_BYTES : 0);
 }
 
 static uint64_t add(uint64_t sum, const void *bytes, size_t size)

@@ -5,8 +5,8 @@
 #ifndef SERVER_STORE_SESSION_ROWS_H
 #define SERVER_STORE_SESSION_ROWS_H
 
+#include "server/store/session_op.h"
 #include "server/store/store_database.h"
-#include "server/store/store_op.h"
 
 enum { SESSION_ROW_TOKENS = 860, SESSION_ROW_META = 400, SESSION_ROW_MODEL = 16 };
 
@@ -46,9 +46,10 @@ int session_rows_load(struct store_database *database, const unsigned char *mode
                       int (*each)(void *context, struct session_row *row, struct error *err),
                       void *context, int64_t *damaged, struct error *err);
 
-/* Bytes that the operation adds, which writes a session. */
-int64_t session_rows_bytes(const struct store_op *op);
-/* Bytes that it writes to the database's log besides these, at most. */
-int64_t session_rows_log_bytes(const struct store_op *op);
+/* Bytes that it adds. */
+int64_t session_rows_bytes(const struct store_commit *commit);
+/* Bytes that a change with so many bytes of turns writes to the database's log besides what it
+ * adds, at most. */
+int64_t session_rows_log_bytes(int64_t turns_length);
 
 #endif

@@ -4,6 +4,7 @@
 #include "engine/state_file.h"
 #include "server/store/store_accounts.h"
 #include "server/store/store_backends.h"
+#include "server/store/store_leases.h"
 #include "server/store/store_root.h"
 
 #include <math.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <xxhash.h>
 
@@ -23,6 +23,7 @@ struct store {
     const struct store_backend *backend;
     struct store_place *place; /* of the backend; NULL: not open */
     struct store_accounts accounts;
+    struct store_leases leases;
     struct engine *engine;
     struct store_options options;
     pthread_t thread;
@@ -62,10 +63,13 @@ static struct store_op *queue_take(struct queue *queue)
     return op;
 }
 
+/* Whether an operation on the same file waits there. All in the queues of files have a name, but
+ * for those that look for many. */
 static bool queue_has(const struct queue *queue, const struct store_op *like)
 {
+    const char *name = ((const struct store_blob_op *)like)->name;
     for (const struct store_op *op = queue->first; op != NULL; op = op->next)
-        if (op->kind == like->kind && strcmp(op->name, like->name) == 0)
+        if (op->what != STORE_FIND && strcmp(((const struct store_blob_op *)op)->name, name) == 0)
             return true;
     return false;
 }
@@ -73,35 +77,29 @@ static bool queue_has(const struct queue *queue, const struct store_op *like)
 /* At no moment are the bytes that are there and those pending together less than there will be. */
 static void execute(struct store *store, struct store_op *op)
 {
-    const struct store_backend *backend = store->backend;
-    int result = 0;
+    const struct store_blobs *blobs = store->backend->blobs;
     error_clear(&op->error);
     op->refusal = STORE_ACCEPTED;
     switch (op->what) {
-    case STORE_WRITE:
-        if (state_save_wait(&op->saving, &op->error) == 0)
-            result = backend->write(store->place, op, &op->error);
+    case STORE_PUT:
+        if (state_save_wait(&((struct store_put *)op)->saving, &op->error) == 0)
+            blobs->put(store->place, (struct store_put *)op);
         store_accounts_pend(&store->accounts, -op->bytes);
         break;
-    case STORE_READ:
-        result = backend->read(store->place, op, &op->error);
+    case STORE_GET:
+        blobs->get(store->place, (struct store_get *)op);
         break;
     case STORE_REMOVE:
         store_accounts_pend(&store->accounts, op->bytes);
-        result = backend->remove(store->place, op, &op->error);
+        blobs->remove(store->place, (struct store_remove *)op);
         break;
     case STORE_TOUCH:
-        result = backend->touch(store->place, op, &op->error);
+        blobs->touch(store->place, (struct store_touch *)op);
         break;
-    case STORE_FIND:
-        backend->find(store->place, op, &op->error);
-        break;
-    default: /* rows */
+    default:
+        blobs->find(store->place, (struct store_find *)op);
         break;
     }
-    if (result != 0 && backend->shared && op->error.code == ERROR_IO &&
-        op->refusal == STORE_ACCEPTED)
-        op->refusal = STORE_AWAY;
 }
 
 /* With the mutex held: the operations have ended. */
@@ -134,8 +132,14 @@ static void run_file(struct store *store, struct store_op *op)
 static void tidy_rows(struct store *store)
 {
     pthread_mutex_unlock(&store->mutex);
-    store->backend->tidy_rows(store->place);
+    if (store->backend->sessions->tidy != NULL)
+        store->backend->sessions->tidy(store->place);
     pthread_mutex_lock(&store->mutex);
+}
+
+static bool is_written(const struct store_op *op)
+{
+    return op->what == STORE_COMMIT || op->what == STORE_KEEP;
 }
 
 /* With the mutex held: everything that has come while the last commit was under way. */
@@ -147,13 +151,15 @@ static void run_rows(struct store *store)
     store->probe = false;
     pthread_mutex_unlock(&store->mutex);
     for (struct store_op *op = first; op != NULL; op = op->next) {
-        error_clear(&op->error);
-        freed += op->what != STORE_WRITE ? op->bytes : 0;
+        freed += is_written(op) ? 0 : op->bytes;
+        store_leases_before(&store->leases, op);
     }
     store_accounts_pend(&store->accounts, freed);
-    first = store->backend->run_rows(store->place, first);
-    for (const struct store_op *op = first; op != NULL; op = op->next)
-        written += op->what == STORE_WRITE ? op->bytes : 0;
+    first = store_backend_run(store->backend, store->place, first);
+    for (const struct store_op *op = first; op != NULL; op = op->next) {
+        written += is_written(op) ? op->bytes : 0;
+        store_leases_after(&store->leases, op);
+    }
     store_accounts_pend(&store->accounts, -written);
     pthread_mutex_lock(&store->mutex);
     tell(store, first);
@@ -163,7 +169,8 @@ static void run_rows(struct store *store)
 /* When rows are to be run again that the place has kept. */
 static double due_in(const struct store *store)
 {
-    return store->backend->due_in != NULL ? store->backend->due_in(store->place) : INFINITY;
+    const struct store_sessions *sessions = store->backend->sessions;
+    return sessions->due_in != NULL ? sessions->due_in(store->place) : INFINITY;
 }
 
 /* With the mutex held. False: nothing has come for a while. */
@@ -231,12 +238,16 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     pthread_cond_init(&store->filled, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&store->has_ended, NULL);
-    if (store->backend->open(&store->place, engine, options, &store->accounts, err) != 0) {
+    if (store->backend->open(&store->place, engine, options, &store->accounts, err) != 0 ||
+        (store->backend->sessions->renew != NULL &&
+         store_leases_start(&store->leases, store->backend, store->place, options->lease_s,
+                            &store->accounts, err) != 0)) {
         store_close(store);
         return -1;
     }
     *out = store; /* already for `found`, which may begin operations: they are run afterwards */
-    int result = store->backend->scan(store->place, options, err);
+    int result =
+        store->backend->scan != NULL ? store->backend->scan(store->place, options, err) : 0;
     int code = pthread_create(&store->thread, NULL, store_main, store);
     store->started = code == 0;
     return code == 0 ? result
@@ -253,6 +264,7 @@ void store_close(struct store *store)
     pthread_mutex_unlock(&store->mutex);
     if (store->started)
         pthread_join(store->thread, NULL);
+    store_leases_stop(&store->leases);
     if (store->place != NULL)
         store->backend->close(store->place);
     store_accounts_clear(&store->accounts);
@@ -267,9 +279,9 @@ void store_owner_tag(const struct store *store, const char *api_key, char tag[ST
     store_root_owner_tag(store->backend->secret(store->place), api_key, tag);
 }
 
-bool store_is_shared(const struct store *store)
+bool store_finds_by_name(const struct store *store)
 {
-    return store->backend->shared;
+    return store->backend->scan == NULL;
 }
 
 /* The sums alone would not do: whoever sends tokens can choose them so that two texts have the
@@ -310,29 +322,23 @@ int store_checkpoint_names(const struct store *store, const char *meta, size_t m
     return 0;
 }
 
-bool store_random_name(char name[STORE_NAME_SIZE])
-{
-    unsigned char random[(STORE_NAME_SIZE - 1) / 2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return false;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(name + 2 * i, 3, "%02x", random[i]);
-    return true;
-}
-
 /* With the mutex held: operations on one file run in the order in which they were begun. */
 static struct queue *queue_of(struct store *store, const struct store_op *op)
 {
     if (op->kind != STORE_CHECKPOINT)
         return &store->rows;
-    if (op->what == STORE_WRITE || queue_has(&store->background, op))
+    if (op->what == STORE_FIND)
+        return &store->urgent;
+    if (op->what == STORE_PUT || queue_has(&store->background, op))
         return &store->background;
     return op->what == STORE_REMOVE && !queue_has(&store->urgent, op) ? &store->removals
                                                                       : &store->urgent;
 }
 
-static void submit(struct store *store, struct store_op *op, enum store_what what)
+static bool submit(struct store *store, struct store_op *op, enum store_kind kind,
+                   enum store_what what)
 {
+    op->kind = kind;
     op->what = what;
     store_accounts_begin(&store->accounts, op);
     pthread_mutex_lock(&store->mutex);
@@ -340,63 +346,124 @@ static void submit(struct store *store, struct store_op *op, enum store_what wha
     store->pending++;
     pthread_cond_signal(&store->filled);
     pthread_mutex_unlock(&store->mutex);
+    return true;
 }
 
-void store_write(struct store *store, struct store_op *op)
+/* ---- sessions ---- */
+
+/* Whether others use the place, so that it has to be asked. */
+static bool asks(const struct store *store)
 {
-    op->bytes = op->kind != STORE_CHECKPOINT
-                    ? store_rows_bytes(op)
-                    : store_file_bytes(store, op->position, op->count, op->image != NULL,
-                                       op->logits != NULL, op->meta_length);
+    return store->backend->sessions->take != NULL;
+}
+
+bool store_take(struct store *store, struct store_take *take)
+{
+    return asks(store) && submit(store, &take->look.session.op, STORE_SESSION, STORE_TAKE);
+}
+
+bool store_look(struct store *store, struct store_look *look)
+{
+    return asks(store) && submit(store, &look->session.op, STORE_SESSION, STORE_LOOK);
+}
+
+bool store_give(struct store *store, struct store_give *give)
+{
+    return asks(store) && submit(store, &give->session.op, STORE_SESSION, STORE_GIVE);
+}
+
+bool store_list(struct store *store, struct store_list *list)
+{
+    return asks(store) && submit(store, &list->session.op, STORE_SESSION, STORE_LIST);
+}
+
+bool store_reserve(struct store *store, struct store_reserve *reserve)
+{
+    return asks(store) && submit(store, &reserve->session.op, STORE_SESSION, STORE_RESERVE);
+}
+
+void store_commit(struct store *store, struct store_commit *commit)
+{
+    struct store_op *op = &commit->session.op;
+    op->bytes = store_commit_bytes(commit);
     store_accounts_pend(&store->accounts, op->bytes);
-    submit(store, op, STORE_WRITE);
+    submit(store, op, STORE_SESSION, STORE_COMMIT);
 }
 
-void store_read(struct store *store, struct store_op *op)
+void store_delete(struct store *store, struct store_delete *deletion)
 {
-    submit(store, op, STORE_READ);
+    submit(store, &deletion->session.op, STORE_SESSION, STORE_DELETE);
 }
 
-void store_remove(struct store *store, struct store_op *op)
+bool store_use(struct store *store, struct store_use *use)
 {
+    return store->backend->sessions->use != NULL &&
+           submit(store, &use->session.op, STORE_SESSION, STORE_USE);
+}
+
+/* ---- replies ---- */
+
+/* Whether the request is this server's in the place. */
+static bool is_claimed(const struct store *store, const struct store_reply_op *request)
+{
+    return !asks(store) || request->holder[0] != 0;
+}
+
+bool store_claim(struct store *store, struct store_claim *claim)
+{
+    return asks(store) && submit(store, &claim->request.op, STORE_REPLY, STORE_CLAIM);
+}
+
+bool store_keep(struct store *store, struct store_keep *keep)
+{
+    struct store_op *op = &keep->request.op;
+    if (!is_claimed(store, &keep->request))
+        return false;
+    op->bytes = store_keep_bytes(keep);
+    store_accounts_pend(&store->accounts, op->bytes);
+    return submit(store, op, STORE_REPLY, STORE_KEEP);
+}
+
+bool store_drop(struct store *store, struct store_drop *drop)
+{
+    return is_claimed(store, &drop->request) &&
+           submit(store, &drop->request.op, STORE_REPLY, STORE_DROP);
+}
+
+/* ---- checkpoints ---- */
+
+void store_put(struct store *store, struct store_put *put)
+{
+    struct store_op *op = &put->blob.op;
+    op->bytes = store_file_bytes(store, put->position, put->count, put->image != NULL,
+                                 put->logits != NULL, put->meta_length);
+    store_accounts_pend(&store->accounts, op->bytes);
+    submit(store, op, STORE_CHECKPOINT, STORE_PUT);
+}
+
+void store_get(struct store *store, struct store_get *get)
+{
+    submit(store, &get->blob.op, STORE_CHECKPOINT, STORE_GET);
+}
+
+void store_find(struct store *store, struct store_find *find)
+{
+    submit(store, &find->op, STORE_CHECKPOINT, STORE_FIND);
+}
+
+void store_remove(struct store *store, struct store_remove *removal)
+{
+    struct store_op *op = &removal->blob.op;
     store_accounts_pend(&store->accounts, -op->bytes);
-    submit(store, op, STORE_REMOVE);
+    submit(store, op, STORE_CHECKPOINT, STORE_REMOVE);
 }
 
-void store_touch(struct store *store, struct store_op *op)
+void store_touch(struct store *store, struct store_touch *touch)
 {
-    submit(store, op, STORE_TOUCH);
+    submit(store, &touch->blob.op, STORE_CHECKPOINT, STORE_TOUCH);
 }
 
-void store_find(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_FIND);
-}
-
-void store_take(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_TAKE);
-}
-
-void store_look(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_LOOK);
-}
-
-void store_give(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_GIVE);
-}
-
-void store_list(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_LIST);
-}
-
-void store_reserve(struct store *store, struct store_op *op)
-{
-    submit(store, op, STORE_RESERVE);
-}
+/* ---- the rest ---- */
 
 void store_probe(struct store *store)
 {

@@ -9,7 +9,8 @@
 #ifndef SERVER_STORE_STORE_H
 #define SERVER_STORE_STORE_H
 
-#include "server/store/store_op.h"
+#include "server/store/blob_op.h"
+#include "server/store/session_op.h"
 
 struct engine;
 struct store;
@@ -22,19 +23,15 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
 /* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
 void store_close(struct store *store);
 
-/* Whether other servers may use it at the same time. */
-bool store_is_shared(const struct store *store);
-
 /* Who a session belongs to, as the store names the owner: a keyed hash, in hex, of the API key ("":
  * none).
  * Without the store's secret nobody can test a guessed key against it. */
 void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE]);
-/* A name that no other file has: 32 hex digits that nobody can guess. False: the system has no
- * random numbers. */
-bool store_random_name(char name[STORE_NAME_SIZE]);
-
-/* The name of a checkpoint by what its file is to say: where servers share the store all of them
- * give it the same. tokens: [count]. */
+/* Whether a file of a checkpoint is found by the name that store_checkpoint_name gives it, and by
+ * that alone. Else the next start finds it, whatever its name. */
+bool store_finds_by_name(const struct store *store);
+/* The name of a checkpoint by what its file is to say: all servers give it the same. tokens:
+ * [count]. */
 void store_checkpoint_name(const struct store *store, const char *meta, size_t meta_length,
                            const int32_t *tokens, int64_t count, char name[STORE_NAME_SIZE]);
 /* The same of the first counts[i] tokens each; the counts fall. -1: no memory. */
@@ -48,24 +45,33 @@ int store_checkpoint_names(const struct store *store, const char *meta, size_t m
  * With one it is as it was before; but if the server dies before it has written it again, it may
  * be either. */
 
-/* Over the budget or on a full disk: op->error is ERROR_NO_MEMORY, nothing is written, and for a
- * session the report says full. While a file replaces an older one, both count. */
-void store_write(struct store *store, struct store_op *op);
-/* Of a checkpoint. Checks everything (tokens only when op->tokens is not NULL). A file that is not
- * what the operation says is removed. */
-void store_read(struct store *store, struct store_op *op);
-/* Of checkpoints of prompts, in a store that servers share: which of op->names is there. */
-void store_find(struct store *store, struct store_op *op);
-/* What is missing is not an error. */
-void store_remove(struct store *store, struct store_op *op);
-/* Of a session in a store that servers share, by its owner and id: what store_op.h says of them. */
-void store_take(struct store *store, struct store_op *op);
-void store_look(struct store *store, struct store_op *op);
-void store_give(struct store *store, struct store_op *op);
-void store_list(struct store *store, struct store_op *op);
-void store_reserve(struct store *store, struct store_op *op);
-/* Sets the time of its last use (store_found.modified_ns). What is missing is not an error. */
-void store_touch(struct store *store, struct store_op *op);
+/* Questions that only others make necessary. False: nobody else uses the place, so what the caller
+ * knows is all that there is; the operation is not begun, and `done` not called. */
+bool store_take(struct store *store, struct store_take *take);
+bool store_look(struct store *store, struct store_look *look);
+bool store_give(struct store *store, struct store_give *give);
+bool store_list(struct store *store, struct store_list *list);
+bool store_reserve(struct store *store, struct store_reserve *reserve);
+bool store_claim(struct store *store, struct store_claim *claim);
+
+/* Over the budget or on a full disk: the error is ERROR_NO_MEMORY, nothing is written, and the
+ * report says full. */
+void store_commit(struct store *store, struct store_commit *commit);
+void store_delete(struct store *store, struct store_delete *deletion);
+/* False: the place notes uses by itself. */
+bool store_use(struct store *store, struct store_use *use);
+/* False: the place is shared, and the request was not claimed there. */
+bool store_keep(struct store *store, struct store_keep *keep);
+bool store_drop(struct store *store, struct store_drop *drop);
+
+/* Without room: ERROR_NO_MEMORY. While a file replaces an older one, both count. */
+void store_put(struct store *store, struct store_put *put);
+/* A file that is not what the operation says is removed. */
+void store_get(struct store *store, struct store_get *get);
+void store_find(struct store *store, struct store_find *find);
+void store_remove(struct store *store, struct store_remove *removal);
+void store_touch(struct store *store, struct store_touch *touch);
+
 /* Tries whether the disk takes commits; the report will say so. */
 void store_probe(struct store *store);
 /* Calls `done` of every operation that has ended. Whether others are still under way. */

@@ -2,6 +2,7 @@
 #include "server/store/store_accounts.h"
 
 #include "lib/base/clock.h"
+#include "server/store/blob_op.h"
 
 void store_accounts_init(struct store_accounts *accounts, int64_t budget_bytes)
 {
@@ -73,18 +74,36 @@ static enum store_end end_of(const struct store_op *op)
     }
 }
 
+static void count_prefix(struct store_prefixes *prefixes, const struct store_op *op)
+{
+    const struct store_find *find = (const struct store_find *)op;
+    const struct store_put *put = (const struct store_put *)op;
+    if (op->what == STORE_FIND)
+        *(find->which < find->num_names ? &prefixes->found : &prefixes->missing) += 1;
+    if (op->what == STORE_PUT && put->blob.prefix && !put->skipped) {
+        prefixes->written++;
+        prefixes->bytes_written += op->bytes;
+    }
+    if (op->what == STORE_GET && ((const struct store_get *)op)->blob.prefix) {
+        prefixes->read++;
+        prefixes->bytes_read += op->bytes;
+    }
+}
+
 void store_accounts_end(struct store_accounts *accounts, const struct store_op *op)
 {
     struct store_report *report = &accounts->report;
-    const bool done = op->error.code == ERROR_NONE, state = op->kind == STORE_CHECKPOINT;
+    const bool done = op->error.code == ERROR_NONE;
     pthread_mutex_lock(&accounts->mutex);
     struct store_counts *counts = &report->counts[op->kind];
     counts->waiting--;
     counts->ended[end_of(op)]++;
     counts->seconds += clock_seconds() - op->begun;
-    report->states_written += state && done && op->what == STORE_WRITE;
-    report->states_read += state && done && op->what == STORE_READ;
-    report->states_gone += state && !done && op->what == STORE_READ && op->refusal != STORE_AWAY;
+    report->states_written += done && op->what == STORE_PUT;
+    report->states_read += done && op->what == STORE_GET;
+    report->states_gone += !done && op->what == STORE_GET && op->refusal != STORE_AWAY;
+    if (done)
+        count_prefix(&report->prefixes, op);
     pthread_mutex_unlock(&accounts->mutex);
 }
 

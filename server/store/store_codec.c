@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct state_file_source store_codec_source(const struct store_op *op)
+struct state_file_source store_codec_source(const struct store_put *put)
 {
-    return (struct state_file_source){.position = op->image != NULL ? op->position : 0,
-                                      .num_tokens = op->count,
-                                      .tokens = op->tokens,
-                                      .image = op->image,
-                                      .logits = op->logits,
-                                      .meta = op->meta,
-                                      .meta_bytes = op->meta_length};
+    return (struct state_file_source){.position = put->image != NULL ? put->position : 0,
+                                      .num_tokens = put->count,
+                                      .tokens = put->tokens,
+                                      .image = put->image,
+                                      .logits = put->logits,
+                                      .meta = put->meta,
+                                      .meta_bytes = put->meta_length};
 }
 
 int store_codec_check(const struct state_file *file, const struct engine *engine,
@@ -27,29 +27,29 @@ int store_codec_check(const struct state_file *file, const struct engine *engine
     return 0;
 }
 
-int store_codec_take(const struct store_op *op, const struct engine *engine, const void *bytes,
+int store_codec_take(const struct store_get *get, const struct engine *engine, const void *bytes,
                      size_t size, struct error *err)
 {
     struct state_file file;
     if (state_file_parse(&file, bytes, size, err) != 0 ||
-        store_codec_check(&file, engine, op->kind, err) != 0)
+        store_codec_check(&file, engine, STORE_CHECKPOINT, err) != 0)
         return -1;
-    if (file.position != op->position || file.num_tokens != op->count)
+    if (file.position != get->position || file.num_tokens != get->count)
         return error_set(err, ERROR_INVALID,
                          "expected position %lld of %lld tokens, got %lld of %lld",
-                         (long long)op->position, (long long)op->count, (long long)file.position,
+                         (long long)get->position, (long long)get->count, (long long)file.position,
                          (long long)file.num_tokens);
-    if (op->tokens != NULL && memcmp(op->tokens, file.tokens.bytes, file.tokens.size) != 0)
+    if (get->tokens != NULL && memcmp(get->tokens, file.tokens.bytes, file.tokens.size) != 0)
         return error_set(err, ERROR_INVALID, "its tokens are others");
-    if (op->prefix && (file.meta.size != op->meta_length ||
-                       memcmp(op->meta, file.meta.bytes, op->meta_length) != 0))
+    if (get->blob.prefix && (file.meta.size != get->meta_length ||
+                             memcmp(get->meta, file.meta.bytes, get->meta_length) != 0))
         return error_set(err, ERROR_INVALID, "it is of other bits or another space");
-    if (op->logits_out != NULL && !file.logits.present)
+    if (get->logits_out != NULL && !file.logits.present)
         return error_set(err, ERROR_INVALID, "expected logits, got none");
-    if (op->image_out != NULL && file.state.present)
-        state_file_image(&file, engine, op->image_out);
-    if (op->logits_out != NULL)
-        state_file_logits(&file, op->logits_out);
+    if (get->image_out != NULL && file.state.present)
+        state_file_image(&file, engine, get->image_out);
+    if (get->logits_out != NULL)
+        state_file_logits(&file, get->logits_out);
     return 0;
 }
 

@@ -29,6 +29,7 @@ struct store_place {
     struct engine *engine;
     struct store_accounts *accounts;
     struct store_rows rows;
+    struct store_batch batch;   /* of what is to be done in one commit */
     bool keeps_files;           /* store_options */
     int model, folder;          /* open folders: of the model, of its checkpoints */
     int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
@@ -116,9 +117,9 @@ static const unsigned char *directory_secret(const struct store_place *place)
 
 /* ---- names ---- */
 
-static const char *file_name(const struct store_op *op, char name[FILE_NAME_SIZE])
+static const char *file_name(const struct store_blob_op *blob, char name[FILE_NAME_SIZE])
 {
-    snprintf(name, FILE_NAME_SIZE, "%s%s", op->name, SUFFIX);
+    snprintf(name, FILE_NAME_SIZE, "%s%s", blob->name, SUFFIX);
     return name;
 }
 
@@ -299,14 +300,15 @@ static void tell_trouble(struct store_place *place, int code, const char *why)
                     place->root.path, why);
 }
 
-static int directory_write(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_put(struct store_place *place, struct store_put *put)
 {
+    struct error *err = &put->blob.op.error;
     char name[FILE_NAME_SIZE];
     int folder = place->folder;
-    const struct state_file_source source = store_codec_source(op);
+    const struct state_file_source source = store_codec_source(put);
     int64_t bytes = (int64_t)state_file_bytes(place->engine, &source);
     const struct store_report *report = &place->accounts->report;
-    file_name(op, name);
+    file_name(&put->blob, name);
     if (bytes > report->budget_bytes - report->bytes) {
         return error_set(err, ERROR_NO_MEMORY,
                          "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken", FOLDER,
@@ -320,7 +322,7 @@ static int directory_write(struct store_place *place, const struct store_op *op,
     int64_t old = store_file_size(folder, name);
     int code = write_whole(place, &source, name);
     if (code == 0)
-        store_accounts_add(place->accounts, op->kind, bytes - (old > 0 ? old : 0), old < 0);
+        store_accounts_add(place->accounts, STORE_CHECKPOINT, bytes - (old > 0 ? old : 0), old < 0);
     if (code != 0)
         error_set(err, is_no_room(code) || code == ENOMEM ? ERROR_NO_MEMORY : ERROR_IO,
                   "%s/%s: cannot write %lld bytes: %s", FOLDER, name, (long long)bytes,
@@ -330,11 +332,12 @@ static int directory_write(struct store_place *place, const struct store_op *op,
     return code == 0 ? 0 : -1;
 }
 
-static int directory_read(struct store_place *place, struct store_op *op, struct error *err)
+static int directory_get(struct store_place *place, struct store_get *get)
 {
+    struct error *err = &get->blob.op.error;
     char name[FILE_NAME_SIZE];
     struct stat status;
-    file_name(op, name);
+    file_name(&get->blob, name);
     int fd = store_file_open(place->folder, name, &status, err);
     int result = -1;
     if (fd >= 0) {
@@ -343,7 +346,7 @@ static int directory_read(struct store_place *place, struct store_op *op, struct
         if (bytes == NULL)
             error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size);
         else if (store_file_read(fd, bytes, 0, size, err) == 0)
-            result = store_codec_take(op, place->engine, bytes, size, err);
+            result = store_codec_take(get, place->engine, bytes, size, err);
         free(bytes);
         close(fd);
     }
@@ -351,21 +354,22 @@ static int directory_read(struct store_place *place, struct store_op *op, struct
         return 0;
     int64_t back = err->code == ERROR_INVALID ? reject(place, name, err->message) : -1;
     if (back >= 0)
-        store_accounts_add(place->accounts, op->kind, -back, -1);
+        store_accounts_add(place->accounts, STORE_CHECKPOINT, -back, -1);
     error_prefix(err, "%s/%s", FOLDER, name);
     return store_accounts_fail(place->accounts);
 }
 
-static int directory_remove(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_remove(struct store_place *place, struct store_remove *removal)
 {
+    struct error *err = &removal->blob.op.error;
     char name[FILE_NAME_SIZE];
     int folder = place->folder;
     if (place->keeps_files)
         return 0;
-    file_name(op, name);
+    file_name(&removal->blob, name);
     int64_t size = store_file_size(folder, name);
     if (unlinkat(folder, name, 0) == 0)
-        store_accounts_add(place->accounts, op->kind, -(size > 0 ? size : 0), -1);
+        store_accounts_add(place->accounts, STORE_CHECKPOINT, -(size > 0 ? size : 0), -1);
     else if (errno != ENOENT) {
         error_set(err, ERROR_IO, "%s/%s: cannot remove: %s", FOLDER, name, strerror(errno));
         return store_accounts_fail(place->accounts);
@@ -373,14 +377,15 @@ static int directory_remove(struct store_place *place, const struct store_op *op
     return 0;
 }
 
-static int directory_touch(struct store_place *place, const struct store_op *op, struct error *err)
+static int directory_touch(struct store_place *place, struct store_touch *touch)
 {
+    struct error *err = &touch->blob.op.error;
     char name[FILE_NAME_SIZE];
     const int64_t second = 1000000000;
-    const struct timespec then = {op->modified_ns / second, op->modified_ns % second};
+    const struct timespec then = {touch->used_ns / second, touch->used_ns % second};
     const struct timespec times[2] = {then, then};
-    file_name(op, name);
-    if (utimensat(place->folder, name, op->modified_ns != 0 ? times : NULL, AT_SYMLINK_NOFOLLOW) ==
+    file_name(&touch->blob, name);
+    if (utimensat(place->folder, name, touch->used_ns != 0 ? times : NULL, AT_SYMLINK_NOFOLLOW) ==
             0 ||
         errno == ENOENT)
         return 0;
@@ -388,24 +393,61 @@ static int directory_touch(struct store_place *place, const struct store_op *op,
     return store_accounts_fail(place->accounts);
 }
 
-static struct store_op *directory_run_rows(struct store_place *place, struct store_op *first)
+/* ---- sessions ---- */
+
+static void directory_commit(struct store_place *place, struct store_commit *commit)
 {
+    store_batch_add(&place->batch, &commit->session.op);
+}
+
+static void directory_delete(struct store_place *place, struct store_delete *deletion)
+{
+    store_batch_add(&place->batch, &deletion->session.op);
+}
+
+static void directory_use(struct store_place *place, struct store_use *use)
+{
+    store_batch_add(&place->batch, &use->session.op);
+}
+
+static void directory_keep(struct store_place *place, struct store_keep *keep)
+{
+    store_batch_add(&place->batch, &keep->request.op);
+}
+
+static void directory_drop(struct store_place *place, struct store_drop *drop)
+{
+    store_batch_add(&place->batch, &drop->request.op);
+}
+
+static struct store_op *directory_end(struct store_place *place)
+{
+    struct store_op *first = store_batch_take(&place->batch);
     store_rows_run(&place->rows, first);
     return first;
 }
 
-static void directory_tidy_rows(struct store_place *place)
+static void directory_tidy(struct store_place *place)
 {
     store_rows_tidy(&place->rows);
 }
 
+static const struct store_sessions sessions = {.commit = directory_commit,
+                                               .remove = directory_delete,
+                                               .use = directory_use,
+                                               .keep = directory_keep,
+                                               .drop = directory_drop,
+                                               .end = directory_end,
+                                               .tidy = directory_tidy};
+
+static const struct store_blobs blobs = {.put = directory_put,
+                                         .get = directory_get,
+                                         .remove = directory_remove,
+                                         .touch = directory_touch};
+
 const struct store_backend store_directory = {.open = directory_open,
                                               .scan = directory_scan,
-                                              .write = directory_write,
-                                              .read = directory_read,
-                                              .remove = directory_remove,
-                                              .touch = directory_touch,
-                                              .run_rows = directory_run_rows,
-                                              .tidy_rows = directory_tidy_rows,
                                               .secret = directory_secret,
-                                              .close = directory_close};
+                                              .close = directory_close,
+                                              .sessions = &sessions,
+                                              .blobs = &blobs};

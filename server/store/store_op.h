@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a store keeps, and what it is asked to do: sessions, checkpoints and replies, operations on
- * one of them, what a scan finds, what a report says. Shared by the queue (store.h) and the
- * backends (store_backend.h). */
+/* What a store keeps: sessions, checkpoints and replies; what all operations on them have, what a
+ * scan finds, what a report says. Shared by the queue (store.h) and the backends
+ * (store_backend.h). */
 #ifndef SERVER_STORE_STORE_OP_H
 #define SERVER_STORE_STORE_OP_H
 
@@ -18,22 +18,9 @@ enum store_kind { STORE_SESSION, STORE_CHECKPOINT, STORE_REPLY, NUM_STORE_KINDS 
 /* What a change writes to the database's log besides what it adds: its row, its last part, and
  * pages that point to them. And what is left of the disk for deletions. */
 enum { STORE_LOG_BYTES = 5 * 4096, STORE_RESERVE_BYTES = 64 * 1024 };
-enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33, STORE_BODY_BYTES = 16 };
+enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33, STORE_ID_SIZE = 129, STORE_BODY_BYTES = 16 };
 
-/* A reply, or (status 0) only that its request has been carried out. */
-struct store_reply {
-    const char *name; /* [name_length]: of its request */
-    size_t name_length;
-    unsigned char body[STORE_BODY_BYTES]; /* hash of the request's */
-    int status;
-    const char *error; /* the code of the error; "": none */
-    bool stream;
-    int64_t expires_ns; /* since 1970 */
-    const char *data;   /* [length] */
-    size_t length;
-    const char *session;            /* found: name of the row of its session; "": none */
-    const struct store_reply *next; /* with a session: of another of its turns; NULL: none */
-};
+struct store_reply;
 
 /* A session or a checkpoint that was there when the store opened. Header, META and tokens have been
  * checked; a state is checked when it is read. All pointers are borrowed for the call. */
@@ -79,23 +66,6 @@ struct store_options {
     void *found_context;
 };
 
-/* A session of a store that servers share (store_backend.h) as the store has it, malloc'd. */
-struct store_row {
-    char *meta; /* [meta_length] */
-    size_t meta_length;
-    int32_t *tokens; /* [count]; NULL in a list */
-    char *turns;     /* [turns_length]; likewise */
-    int64_t count, turns_length, state;
-    double used; /* seconds since 1970, by the store's clock */
-};
-
-/* The right to change such a session, which ends by itself unless the store's thread renews it. */
-struct store_lease {
-    char holder[STORE_NAME_SIZE]; /* "": there is none */
-    int64_t fence;                /* higher than that of every lease before */
-    int64_t version;              /* of the session as this server knows it; 0: as one without */
-};
-
 /* Why a store that servers share did not do it, where that is no failure. */
 enum store_refusal {
     STORE_ACCEPTED,
@@ -108,88 +78,41 @@ enum store_refusal {
     STORE_GONE       /* a checkpoint: the store has none of that name, not yet or no longer */
 };
 
-/* Take, look, give, list and reserve are for stores that servers share: take gets the lease of a
- * session and the session, or of a request with an Idempotency-Key and its reply, look gets the
- * session alone, give gives the lease back, list gets all of an owner, reserve takes of the owner's
- * quota. Find looks which checkpoints of prompts are there. */
+/* What an operation is; each has a struct of its own, in session_op.h or blob_op.h. */
 enum store_what {
-    STORE_WRITE,
-    STORE_READ,
-    STORE_REMOVE,
-    STORE_TOUCH,
+    STORE_NOTHING, /* none was begun */
     STORE_TAKE,
     STORE_LOOK,
+    STORE_COMMIT,
+    STORE_DELETE,
+    STORE_USE,
     STORE_GIVE,
     STORE_LIST,
     STORE_RESERVE,
-    STORE_FIND
+    STORE_CLAIM,
+    STORE_KEEP,
+    STORE_DROP,
+    STORE_PUT,
+    STORE_GET,
+    STORE_FIND,
+    STORE_REMOVE,
+    STORE_TOUCH
 };
-/* What take and look have found. */
-enum store_seen { STORE_SEEN_NONE, STORE_SEEN_SAME, STORE_SEEN_OTHER };
 
-/* How a change went to a store that servers share, while its replicas are waited for. */
-struct store_route {
-    void *connection; /* NULL: none is waited for */
-    uint64_t closed;
-};
-
-/* An operation on one of them. The caller owns it, and gets it back when `done` is called. */
+/* What all operations have: the first member of each. The caller owns it, and gets it back when
+ * `done` is called. */
 struct store_op {
     void (*done)(struct store_op *op); /* engine thread; may free op */
     struct error error;                /* how it ended: code ERROR_NONE when it went well */
-    struct store_op *next;             /* the store's */
+    enum store_refusal refusal;        /* with an error */
+    int64_t busy_ms; /* STORE_BUSY: what is left of the other's lease; 0: not known */
+    int64_t bytes;   /* what it adds or, a removal, frees, as far as known; the store's else */
+    /* The store's. */
     enum store_kind kind;
-    char name[STORE_NAME_SIZE];
-    /* Write: borrowed until done. image NULL: no state (position 0). */
-    const char *meta;
-    size_t meta_length;
-    const int32_t *tokens; /* [count] */
-    int64_t count, position;
-    const char *turns; /* session: [turns_length], of its chat */
-    int64_t turns_length;
-    int64_t from;             /* session: so many of its tokens are in the database as they are */
-    int64_t turns_from;       /* the same of its turns */
-    int sends;                /* shared: so often, all but the last without a reply */
-    double until;             /* shared: clock_seconds(), until when it is sent again */
-    struct store_route route; /* shared: the store's */
-    bool fresh;               /* session: it is not in the database */
-    bool cuts;                /* session: tokens or turns that are in the database go */
-    const struct store_reply
-        *reply;               /* the reply; with a session: that its turns were these requests' */
-    const void *image;        /* [state_image_bytes(position)] */
-    struct state_save saving; /* of the image: the store waits for it before it writes */
-    const float *logits;      /* [vocab_size], or NULL */
-    /* Read: buffers of the caller, of the same sizes. logits_out NULL: not wanted. */
-    void *image_out;
-    float *logits_out;
-    bool prefix; /* checkpoint: of a prompt, for all servers (shared_prefixes.h) */
-    const char (*names)[STORE_NAME_SIZE]; /* find: [num_names]; borrowed until done */
-    size_t num_names;
-    size_t which;         /* find: the first that is there; num_names: none is */
-    int64_t bytes;        /* removal: of the file, as far as known; write: the store sets it */
-    int64_t modified_ns;  /* touch, and the last use of a session: since 1970; 0: now */
-    enum store_what what; /* the store's */
-    double begun;         /* clock_seconds(); the store's */
-    /* A session of a store that servers share. */
-    const char *owner, *id;    /* instead of the name; borrowed until done */
-    struct store_lease lease;  /* write, remove, give: as it was taken; take: the store sets it, but
-                                  for the version that is known */
-    struct store_reply *found; /* take of a reply: what was kept, malloc'd with its data; the caller
-                                  frees it. NULL: none, the request is the holder's */
-    int64_t state;          /* write: position of the deepest state that will be there; 0: none */
-    bool uses;              /* look: the session is used now */
-    double used;            /* take, look: its last use, in seconds since 1970 by the store */
-    enum store_seen seen;   /* take, look: what is there */
-    struct store_row *rows; /* [num_rows]: SEEN_OTHER one, list all; the caller frees them */
-    size_t num_rows;
-    enum store_refusal refusal; /* with an error */
-    int64_t busy_ms;            /* STORE_BUSY: what is left of the other's lease; 0: not known */
-    int64_t wanted_bytes;       /* reserve: what the session may come to count */
-    int64_t held_bytes;         /* STORE_QUOTA: what the owner's others count */
-    bool counted;               /* give: it counts `count` tokens and its turns from now on */
+    enum store_what what;
+    struct store_op *next;
+    double begun; /* clock_seconds() */
 };
-
-void store_rows_free(struct store_row *rows, size_t count);
 
 /* How operations ended. */
 enum store_end {
@@ -234,9 +157,5 @@ struct store_report {
     int64_t leases, leases_lost; /* held now; lost since the start */
     int64_t older_copies;        /* sessions that were found older than this server had seen them */
 };
-
-/* Bytes that the files grow by at most where the session or the reply is written: the log, and then
- * the database (store_rows.c). */
-int64_t store_rows_bytes(const struct store_op *op);
 
 #endif

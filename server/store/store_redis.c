@@ -5,15 +5,19 @@
 #include "engine/model/model.h"
 #include "lib/base/clock.h"
 #include "server/log.h"
+#include "server/store/redis_leases.h"
 #include "server/store/redis_owners.h"
-#include "server/store/redis_prefixes.h"
 #include "server/store/redis_refusals.h"
 #include "server/store/redis_replies.h"
 #include "server/store/redis_sessions.h"
 #include "server/store/redis_states.h"
+#include "server/store/redis_upkeep.h"
 
 #include <stdio.h>
 #include <time.h>
+
+/* Others fill it, too: it has a limit of its own. Sums with it do not overflow. */
+static const int64_t NO_LIMIT = INT64_MAX / 2;
 
 /* Whether the start waits: the store answered, and says that it is not ready yet. */
 static bool waits(const struct store_options *options, const struct error *err, bool waited)
@@ -59,7 +63,7 @@ static int redis_open(struct store_place **out, struct engine *engine,
     place->quota_bytes = options->quota_bytes;
     place->vocab_size = engine_model(engine)->vocab_size;
     /* What the store holds, all servers together, it tells whoever asks it. */
-    accounts->report.disk_free = options->budget_bytes;
+    accounts->report.disk_free = accounts->report.budget_bytes = NO_LIMIT;
     for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
         snprintf(place->model + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
     log_message(LOG_LEVEL_INFO, "store      %s, leases of %.4g s", redis_link_name(&place->link),
@@ -67,32 +71,67 @@ static int redis_open(struct store_place **out, struct engine *engine,
     return 0;
 }
 
-/* What is there is read when it is asked for. */
-static int redis_scan(struct store_place *place, const struct store_options *options,
-                      struct error *err)
+/* ---- sessions and replies ---- */
+
+static void redis_take(struct store_place *place, struct store_take *take)
 {
-    (void)place;
-    (void)options;
-    (void)err;
-    return 0;
+    store_batch_add(&place->sessions, &take->look.session.op);
 }
 
-/* ---- the rest ---- */
+static void redis_look(struct store_place *place, struct store_look *look)
+{
+    store_batch_add(&place->sessions, &look->session.op);
+}
+
+static void redis_give(struct store_place *place, struct store_give *give)
+{
+    store_batch_add(&place->sessions, &give->session.op);
+}
+
+static void redis_list(struct store_place *place, struct store_list *list)
+{
+    store_batch_add(&place->sessions, &list->session.op);
+}
+
+static void redis_reserve(struct store_place *place, struct store_reserve *reserve)
+{
+    store_batch_add(&place->sessions, &reserve->session.op);
+}
+
+static void redis_commit(struct store_place *place, struct store_commit *commit)
+{
+    store_batch_add(&place->sessions, &commit->session.op);
+}
+
+static void redis_delete(struct store_place *place, struct store_delete *deletion)
+{
+    store_batch_add(&place->sessions, &deletion->session.op);
+}
+
+static void redis_claim(struct store_place *place, struct store_claim *claim)
+{
+    store_batch_add(&place->replies, &claim->request.op);
+}
+
+static void redis_keep(struct store_place *place, struct store_keep *keep)
+{
+    store_batch_add(&place->replies, &keep->request.op);
+}
+
+static void redis_drop(struct store_place *place, struct store_drop *drop)
+{
+    store_batch_add(&place->replies, &drop->request.op);
+}
 
 /* Sessions and replies apart; afterwards in one list again. */
-static struct store_op *redis_run_rows(struct store_place *place, struct store_op *first)
+static struct store_op *redis_end(struct store_place *place)
 {
-    struct store_op *lists[2] = {NULL, NULL}, **last[2] = {&lists[0], &lists[1]};
-    for (struct store_op *op = first, *next; op != NULL; op = next) {
-        int which = op->kind == STORE_REPLY;
-        next = op->next;
-        op->next = NULL;
-        *last[which] = op;
-        last[which] = &op->next;
-    }
-    redis_replies_run(place, lists[1]);
-    *last[1] = redis_sessions_run(place, lists[0]);
-    return lists[1];
+    struct store_op *replies = store_batch_take(&place->replies), **last = &replies;
+    redis_replies_run(place, replies);
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = redis_sessions_run(place, store_batch_take(&place->sessions));
+    return replies;
 }
 
 /* Whether it is back, or away, though nobody asks for anything; and sessions that have lived their
@@ -113,17 +152,41 @@ static const unsigned char *redis_secret(const struct store_place *place)
     return place->secret;
 }
 
+static void redis_name(const char *location, char *name, size_t size)
+{
+    struct redis_address address;
+    struct error wrong = ERROR_INIT;
+    const bool sound = redis_address_parse(&address, location, &wrong) == 0;
+    snprintf(name, size, "%s", sound ? address.name : "the store");
+}
+
+static const struct store_sessions sessions = {.take = redis_take,
+                                               .look = redis_look,
+                                               .give = redis_give,
+                                               .list = redis_list,
+                                               .reserve = redis_reserve,
+                                               .claim = redis_claim,
+                                               .renew = redis_leases_renew,
+                                               .commit = redis_commit,
+                                               .remove = redis_delete,
+                                               .keep = redis_keep,
+                                               .drop = redis_drop,
+                                               .end = redis_end,
+                                               .due_in = redis_sessions_due_in,
+                                               .tidy = redis_tidy};
+
+static const struct store_blobs blobs = {.put = redis_states_put,
+                                         .get = redis_states_get,
+                                         .find = redis_states_find,
+                                         .remove = redis_states_remove,
+                                         .touch = redis_states_touch};
+
 const struct store_backend store_redis = {.takes = redis_location,
-                                          .shared = true,
+                                          .has_tls = redis_location_tls,
+                                          .name = redis_name,
                                           .open = redis_open,
-                                          .scan = redis_scan,
-                                          .write = redis_states_write,
-                                          .read = redis_states_read,
-                                          .remove = redis_states_remove,
-                                          .touch = redis_states_touch,
-                                          .find = redis_prefixes_find,
-                                          .run_rows = redis_run_rows,
-                                          .due_in = redis_sessions_due_in,
-                                          .tidy_rows = redis_tidy,
                                           .secret = redis_secret,
-                                          .close = redis_place_close};
+                                          .close = redis_place_close,
+                                          .sessions = &sessions,
+                                          .blobs = &blobs,
+                                          .upkeep = &redis_upkeep};

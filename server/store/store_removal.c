@@ -100,8 +100,10 @@ void store_removal_drop(struct store_removal *removal, const struct store_op *fi
     struct error err = ERROR_INIT;
     int result = 0;
     for (const struct store_op *op = first; op != end && result == 0; op = op->next)
-        if (op->what == STORE_REMOVE && op->kind == STORE_SESSION)
-            result = drop_parts(removal, session_rows_number(op->name), &err);
+        if (op->what == STORE_DELETE) {
+            const char *name = ((const struct store_session_op *)op)->name;
+            result = drop_parts(removal, session_rows_number(name), &err);
+        }
     if (result == 0)
         result = reply_rows_drop_hushed(removal->database, drop_parts, removal, &err);
     if (result == 0)

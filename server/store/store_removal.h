@@ -4,8 +4,8 @@
 #ifndef SERVER_STORE_STORE_REMOVAL_H
 #define SERVER_STORE_STORE_REMOVAL_H
 
+#include "server/store/session_op.h"
 #include "server/store/store_database.h"
-#include "server/store/store_op.h"
 #include "server/store/store_root.h"
 
 struct store_removal {

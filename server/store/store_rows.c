@@ -181,18 +181,29 @@ struct group {
     bool over_budget; /* it failed, and no disk is to blame */
 };
 
-/* That a write adds to the database. */
-static int64_t write_bytes(const struct store_op *op)
+/* That a commit adds to the database. */
+static int64_t commit_bytes(const struct store_commit *commit)
 {
-    int64_t bytes = op->kind == STORE_SESSION ? session_rows_bytes(op) : 0;
-    for (const struct store_reply *reply = op->reply; reply != NULL; reply = reply->next)
-        bytes += reply_rows_bytes(reply);
+    int64_t bytes = session_rows_bytes(commit);
+    for (const struct store_reply *claim = commit->claims; claim != NULL; claim = claim->next)
+        bytes += reply_rows_bytes(claim);
     return bytes;
 }
 
 static int64_t op_bytes(const struct store_op *op)
 {
-    return op->what != STORE_WRITE ? 0 : write_bytes(op);
+    return op->what == STORE_COMMIT ? commit_bytes((const struct store_commit *)op)
+           : op->what == STORE_KEEP
+               ? reply_rows_bytes(((const struct store_keep *)op)->request.reply)
+               : 0;
+}
+
+/* That it writes to the log, first. */
+static int64_t op_log_bytes(const struct store_op *op)
+{
+    const bool turns = op->what == STORE_COMMIT;
+    return op_bytes(op) +
+           session_rows_log_bytes(turns ? ((const struct store_commit *)op)->turns_length : 0);
 }
 
 /* That so many bytes of pages take in the log. */
@@ -201,10 +212,16 @@ static int64_t log_bytes(int64_t logged)
     return (logged + DATABASE_PAGE_BYTES - 1) / DATABASE_PAGE_BYTES * DATABASE_FRAME_BYTES;
 }
 
-int64_t store_rows_bytes(const struct store_op *op)
+int64_t store_commit_bytes(const struct store_commit *commit)
 {
-    const int64_t bytes = write_bytes(op);
-    return bytes + log_bytes(bytes + session_rows_log_bytes(op));
+    const int64_t bytes = commit_bytes(commit);
+    return bytes + log_bytes(bytes + session_rows_log_bytes(commit->turns_length));
+}
+
+int64_t store_keep_bytes(const struct store_keep *keep)
+{
+    const int64_t bytes = reply_rows_bytes(keep->request.reply);
+    return bytes + log_bytes(bytes + session_rows_log_bytes(0));
 }
 
 /* The last of the disk is left to the log, and to deletions: without it nobody could make room.
@@ -245,69 +262,84 @@ static int check_room(const struct store_rows *rows, struct group *group, struct
 }
 
 /* That the session's turns were these requests'. */
-static int claim_all(struct store_rows *rows, const struct store_op *op, struct error *err)
+static int claim_all(struct store_rows *rows, const char *name, const struct store_reply *claims,
+                     struct error *err)
 {
-    for (const struct store_reply *claim = op->reply; claim != NULL; claim = claim->next)
-        if (reply_rows_claim(&rows->database, claim, op->name, err) != 0)
+    for (const struct store_reply *claim = claims; claim != NULL; claim = claim->next)
+        if (reply_rows_claim(&rows->database, claim, name, err) != 0)
             return -1;
     return 0;
 }
 
-static int write_session(struct store_rows *rows, const struct store_op *op, struct error *err)
+/* since 1970; 0: now */
+static int64_t used_ns(int64_t given)
 {
-    struct session_row row = {.meta_length = op->meta_length,
-                              .count = op->count,
-                              .touched_ns =
-                                  op->modified_ns ? op->modified_ns : clock_nanos(CLOCK_REALTIME),
-                              .tokens = (int32_t *)op->tokens, /* which are only read */
-                              .turns = (char *)op->turns,
-                              .turns_length = op->turns_length};
-    memcpy(row.model, rows->model, sizeof row.model);
-    memcpy(row.name, op->name, sizeof row.name);
-    if (op->meta_length <= SESSION_ROW_META)
-        memcpy(row.meta, op->meta, op->meta_length);
-    if (session_rows_put(&rows->database, &row, op->from, op->turns_from, err) != 0)
-        return -1;
-    return claim_all(rows, op, err);
+    return given != 0 ? given : clock_nanos(CLOCK_REALTIME);
 }
 
-static int remove_session(struct store_rows *rows, const struct store_op *op, struct group *group,
-                          struct error *err)
+static int write_session(struct store_rows *rows, const struct store_commit *commit,
+                         struct error *err)
+{
+    struct session_row row = {.meta_length = commit->meta_length,
+                              .count = commit->count,
+                              .touched_ns = used_ns(commit->used_ns),
+                              .tokens = (int32_t *)commit->tokens, /* which are only read */
+                              .turns = (char *)commit->turns,
+                              .turns_length = commit->turns_length};
+    const char *name = commit->session.name;
+    memcpy(row.model, rows->model, sizeof row.model);
+    memcpy(row.name, name, sizeof row.name);
+    if (commit->meta_length <= SESSION_ROW_META)
+        memcpy(row.meta, commit->meta, commit->meta_length);
+    if (session_rows_put(&rows->database, &row, commit->from, commit->turns_from, err) != 0)
+        return -1;
+    return claim_all(rows, name, commit->claims, err);
+}
+
+static int remove_session(struct store_rows *rows, const struct store_delete *deletion,
+                          struct group *group, struct error *err)
 {
     bool was = false;
+    const char *name = deletion->session.name;
     group->removes = true;
     group->drops |= group->sparing;
     /* First, since what these say goes with the session. */
-    if (claim_all(rows, op, err) != 0 ||
-        store_removal_session(&rows->database, op->name, !group->sparing, &was, err) != 0)
+    if (claim_all(rows, name, deletion->claims, err) != 0 ||
+        store_removal_session(&rows->database, name, !group->sparing, &was, err) != 0)
         return -1;
     group->sessions -= was;
     return group->sparing ? 0 : store_removal_replies(&rows->database, err);
+}
+
+static int commit_session(struct store_rows *rows, const struct store_commit *commit,
+                          struct group *group, struct error *err)
+{
+    if (check_room(rows, group, err) != 0)
+        return -1;
+    group->sessions += commit->fresh;
+    group->removes |= commit->cuts;
+    return write_session(rows, commit, err);
 }
 
 static int run_one(struct store_rows *rows, const struct store_op *op, struct group *group,
                    struct error *err)
 {
     struct store_database *database = &rows->database;
+    const struct store_reply *reply = ((const struct store_reply_op *)op)->reply;
+    const struct store_use *use = (const struct store_use *)op;
     group->bytes += op_bytes(op);
-    group->logged += op_bytes(op) + session_rows_log_bytes(op);
-    if (op->what == STORE_WRITE && check_room(rows, group, err) != 0)
-        return -1;
+    group->logged += op_log_bytes(op);
     switch (op->what) {
-    case STORE_WRITE:
-        if (op->kind == STORE_REPLY)
-            return reply_rows_put(database, op->reply, "", err);
-        group->sessions += op->fresh;
-        group->removes |= op->cuts;
-        return write_session(rows, op, err);
-    case STORE_TOUCH:
-        return session_rows_touch(database, op->name,
-                                  op->modified_ns ? op->modified_ns : clock_nanos(CLOCK_REALTIME),
-                                  err);
+    case STORE_COMMIT:
+        return commit_session(rows, (const struct store_commit *)op, group, err);
+    case STORE_DELETE:
+        return remove_session(rows, (const struct store_delete *)op, group, err);
+    case STORE_USE:
+        return session_rows_touch(database, use->session.name, used_ns(use->used_ns), err);
+    case STORE_KEEP:
+        return check_room(rows, group, err) != 0 ? -1 : reply_rows_put(database, reply, "", err);
     default:
-        if (op->kind == STORE_REPLY)
-            return reply_rows_drop(database, op->reply->name, op->reply->name_length, err);
-        return remove_session(rows, op, group, err);
+        return reply_rows_drop(database, reply->name, reply->name_length, err);
     }
 }
 
@@ -383,7 +415,7 @@ static void shorten_log(struct store_rows *rows, const struct store_op *first,
     int64_t bytes = 0, logged = 0;
     for (const struct store_op *op = first; op != end; op = op->next) {
         bytes += op_bytes(op);
-        logged += op_bytes(op) + session_rows_log_bytes(op);
+        logged += op_log_bytes(op);
     }
     if (bytes <= 0 || store_database_log_bytes(&rows->database) == 0 ||
         growth(rows, logged, bytes) <= report->budget_bytes - report->bytes)

@@ -29,7 +29,7 @@ void store_rows_close(struct store_rows *rows);
 /* As store_backend's scan, for what is in the database. */
 int store_rows_scan(struct store_rows *rows, const struct store_options *options,
                     struct error *err);
-/* As store_backend's run_rows and tidy_rows. */
+/* As store_sessions' end and tidy. */
 void store_rows_run(struct store_rows *rows, struct store_op *first);
 void store_rows_tidy(struct store_rows *rows);
 

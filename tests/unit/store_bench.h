@@ -119,7 +119,22 @@ static inline void drain(struct bench *bench)
 
 /* A text's file, its buffers, and where they are read into again. */
 struct item {
-    struct store_op op;
+    union { /* the first member: what is under way */
+        struct store_op op;
+        struct store_commit commit;
+        struct store_delete deletion;
+        struct store_use use;
+        struct store_put put;
+        struct store_get get;
+        struct store_remove removal;
+    };
+    enum store_kind kind;
+    const char *name, *meta, *turns;
+    const int32_t *text; /* [count] */
+    int64_t count, from, position, turns_length, used_ns;
+    bool fresh;
+    void (*told)(struct store_op *op);
+    char own_name[STORE_NAME_SIZE];
     char *image, *image_out;
     int32_t tokens[200];
     float logits[275], logits_out[275];
@@ -144,20 +159,82 @@ static inline struct item *new_item(struct bench *bench, enum store_kind kind, c
         item->tokens[i] = text_token(bench->engine, 1, i);
     for (int i = 0; i < 275; i++)
         item->logits[i] = (float)i;
-    item->op = (struct store_op){.done = on_done,
-                                 .kind = kind,
-                                 .fresh = kind == STORE_SESSION,
-                                 .meta = "{\"owner\": \"a\"}",
-                                 .meta_length = 14,
-                                 .tokens = item->tokens,
-                                 .count = position,
-                                 .position = kind == STORE_SESSION ? 0 : position,
-                                 .image = kind == STORE_SESSION ? NULL : item->image,
-                                 .logits = kind == STORE_SESSION ? NULL : item->logits,
-                                 .image_out = item->image_out,
-                                 .logits_out = item->logits_out};
-    snprintf(item->op.name, sizeof item->op.name, "%s", name);
+    item->kind = kind;
+    item->fresh = kind == STORE_SESSION;
+    item->meta = "{\"owner\": \"a\"}";
+    item->text = item->tokens;
+    item->count = item->position = position;
+    item->told = on_done;
+    snprintf(item->own_name, sizeof item->own_name, "%s", name);
+    item->name = item->own_name;
     return item;
+}
+
+static inline const struct store_commit *commit_of(struct item *item)
+{
+    item->commit = (struct store_commit){.session.op.done = item->told,
+                                         .meta = item->meta,
+                                         .meta_length = strlen(item->meta),
+                                         .tokens = item->text,
+                                         .count = item->count,
+                                         .from = item->from,
+                                         .turns = item->turns,
+                                         .turns_length = item->turns_length,
+                                         .used_ns = item->used_ns,
+                                         .fresh = item->fresh};
+    snprintf(item->commit.session.name, STORE_NAME_SIZE, "%s", item->name);
+    return &item->commit;
+}
+
+static inline void begin_write(struct store *store, struct item *item)
+{
+    if (item->kind == STORE_SESSION) {
+        commit_of(item);
+        store_commit(store, &item->commit);
+        return;
+    }
+    item->put = (struct store_put){.blob.op.done = item->told,
+                                   .meta = item->meta,
+                                   .meta_length = strlen(item->meta),
+                                   .tokens = item->text,
+                                   .count = item->count,
+                                   .position = item->position,
+                                   .image = item->image,
+                                   .logits = item->logits};
+    snprintf(item->put.blob.name, STORE_NAME_SIZE, "%s", item->name);
+    store_put(store, &item->put);
+}
+
+static inline void begin_read(struct store *store, struct item *item)
+{
+    item->get = (struct store_get){.blob.op.done = item->told,
+                                   .tokens = item->text,
+                                   .count = item->count,
+                                   .position = item->position,
+                                   .image_out = item->image_out,
+                                   .logits_out = item->logits_out};
+    snprintf(item->get.blob.name, STORE_NAME_SIZE, "%s", item->name);
+    store_get(store, &item->get);
+}
+
+static inline void begin_remove(struct store *store, struct item *item)
+{
+    if (item->kind == STORE_SESSION) {
+        item->deletion = (struct store_delete){.session.op.done = item->told};
+        snprintf(item->deletion.session.name, STORE_NAME_SIZE, "%s", item->name);
+        store_delete(store, &item->deletion);
+        return;
+    }
+    item->removal = (struct store_remove){.blob.op.done = item->told};
+    snprintf(item->removal.blob.name, STORE_NAME_SIZE, "%s", item->name);
+    store_remove(store, &item->removal);
+}
+
+static inline void begin_use(struct store *store, struct item *item)
+{
+    item->use = (struct store_use){.session.op.done = item->told, .used_ns = item->used_ns};
+    snprintf(item->use.session.name, STORE_NAME_SIZE, "%s", item->name);
+    cr_assert(store_use(store, &item->use));
 }
 
 static inline void free_item(struct item *item)
@@ -167,28 +244,27 @@ static inline void free_item(struct item *item)
     free(item);
 }
 
-static inline void run_op(struct bench *bench, void (*begin)(struct store *, struct store_op *),
+static inline void run_op(struct bench *bench, void (*begin)(struct store *, struct item *),
                           struct item *item)
 {
     int done = bench->done;
-    begin(bench->store, &item->op);
+    begin(bench->store, item);
     drain(bench);
     cr_assert(bench->done == done + 1);
 }
 
 /* The same, where the store wakes nobody. */
-static inline void run_op_unwoken(struct bench *bench,
-                                  void (*begin)(struct store *, struct store_op *),
+static inline void run_op_unwoken(struct bench *bench, void (*begin)(struct store *, struct item *),
                                   struct item *item)
 {
-    begin(bench->store, &item->op);
+    begin(bench->store, item);
     store_finish(bench->store);
 }
 
 /* Writes it, which must go well. */
 static inline void write_item(struct bench *bench, struct item *item)
 {
-    run_op(bench, store_write, item);
+    run_op(bench, begin_write, item);
     cr_assert(item->op.error.code == ERROR_NONE, "%s", item->op.error.message);
 }
 

@@ -78,16 +78,15 @@ static void leave_row(const char *name, double used, int64_t tokens, time_t modi
     char text[SESSION_META_SIZE];
     int32_t some[LONG];
     make_text(some, LONG, 1, 0);
-    struct store_op op = {.done = on_done,
-                          .kind = STORE_SESSION,
-                          .meta = text,
-                          .meta_length = session_meta_encode(&meta, text),
-                          .tokens = some,
-                          .count = tokens,
-                          .fresh = true,
-                          .modified_ns = (int64_t)modified * 1000000000};
-    snprintf(op.name, sizeof op.name, "%s", name);
-    store_write(store, &op);
+    struct store_commit commit = {.session.op.done = on_done,
+                                  .meta = text,
+                                  .meta_length = session_meta_encode(&meta, text),
+                                  .tokens = some,
+                                  .count = tokens,
+                                  .fresh = true,
+                                  .used_ns = (int64_t)modified * 1000000000};
+    snprintf(commit.session.name, sizeof commit.session.name, "%s", name);
+    store_commit(store, &commit);
     store_finish(store);
 }
 

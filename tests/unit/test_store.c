@@ -22,7 +22,7 @@ Test(store, there_and_back_and_over_a_restart)
     for (int round = 0; round < 2; round++) {
         memset(state->image_out, 0, state_image_bytes(bench.engine, 70));
         memset(state->logits_out, 0, sizeof state->logits_out);
-        run_op(&bench, store_read, state);
+        run_op(&bench, begin_read, state);
         cr_expect(state->op.error.code == ERROR_NONE, "%s", state->op.error.message);
         cr_expect(memcmp(state->image, state->image_out, state_image_bytes(bench.engine, 70)) == 0);
         cr_expect(memcmp(state->logits, state->logits_out, sizeof state->logits) == 0);
@@ -31,24 +31,24 @@ Test(store, there_and_back_and_over_a_restart)
         cr_assert(bench.num_found == 2);
         const struct found *found = bench.found;
         cr_expect(found[0].kind == STORE_SESSION && strcmp(found[0].name, "s1") == 0);
-        cr_expect(strcmp(found[0].meta, session->op.meta) == 0 && found[0].position == 0);
+        cr_expect(strcmp(found[0].meta, session->meta) == 0 && found[0].position == 0);
         cr_expect(found[0].count == 70 && found[0].last_token == session->tokens[69]);
         cr_expect(found[1].kind == STORE_CHECKPOINT && found[1].position == 70 && found[1].logits);
         cr_expect(found[1].bytes == store_file_bytes(bench.store, 70, 70, true, true, 14));
     }
-    session->op.count = 90; /* goes on */
-    session->op.from = 70;
-    session->op.fresh = false;
+    session->count = 90; /* goes on */
+    session->from = 70;
+    session->fresh = false;
     write_item(&bench, session);
     expect_accounts(&bench, 1, 1, 0);
-    run_op(&bench, store_remove, state);
+    run_op(&bench, begin_remove, state);
     cr_expect(state->op.error.code == ERROR_NONE);
-    run_op(&bench, store_remove, state); /* gone already */
+    run_op(&bench, begin_remove, state); /* gone already */
     cr_expect(state->op.error.code == ERROR_NONE);
     expect_accounts(&bench, 1, 0, 0);
     reopen(&bench, BUDGET);
     cr_expect(bench.num_found == 1 && bench.found[0].count == 90);
-    run_op(&bench, store_read, state);
+    run_op(&bench, begin_read, state);
     cr_expect(state->op.error.code == ERROR_IO);
     free_item(session);
     free_item(state);
@@ -147,7 +147,7 @@ Test(store, a_checkpoint_that_is_not_whole_goes_when_it_is_read)
     damage(&bench, "checkpoints/x.state", 9000); /* in the state: the scan does not see it */
     reopen(&bench, BUDGET);
     cr_expect(bench.num_found == 1);
-    run_op(&bench, store_read, item);
+    run_op(&bench, begin_read, item);
     cr_expect(item->op.error.code == ERROR_INVALID, "%s", item->op.error.message);
     cr_expect(strstr(item->op.error.message, "checkpoints/x.state: state file: corrupt: STATE") !=
                   NULL,
@@ -157,12 +157,12 @@ Test(store, a_checkpoint_that_is_not_whole_goes_when_it_is_read)
     expect_accounts(&bench, 0, 0, 0);
     write_item(&bench, item);
     item->tokens[3]++;
-    run_op(&bench, store_read, item);
+    run_op(&bench, begin_read, item);
     cr_expect(item->op.error.code == ERROR_INVALID && strstr(item->op.error.message, "tokens"));
     expect_accounts(&bench, 0, 0, 0);
     write_item(&bench, item);
-    item->op.position = 69;
-    run_op(&bench, store_read, item);
+    item->position = 69;
+    run_op(&bench, begin_read, item);
     cr_expect(item->op.error.code == ERROR_INVALID &&
               strstr(item->op.error.message, "expected position 69 of 70 tokens, got 70 of 70"));
     free_item(item);
@@ -183,31 +183,31 @@ Test(store, the_budget_is_kept)
         char name[8];
         snprintf(name, sizeof name, "c%d", i);
         items[i] = new_item(&bench, STORE_CHECKPOINT, name, 10);
-        run_op(&bench, store_write, items[i]);
+        run_op(&bench, begin_write, items[i]);
         store_report(bench.store, &report);
         cr_expect(items[i]->op.error.code == (i < 2 ? ERROR_NONE : ERROR_NO_MEMORY));
         cr_expect(report.bytes <= report.budget_bytes);
     }
     expect_accounts(&bench, 0, 2, 0);
-    run_op(&bench, store_remove, items[0]);
-    run_op(&bench, store_write, items[2]);
+    run_op(&bench, begin_remove, items[0]);
+    run_op(&bench, begin_write, items[2]);
     store_report(bench.store, &report);
     cr_expect(items[2]->op.error.code == ERROR_NONE && report.failures == 0,
               "the disk refused nothing");
     expect_accounts(&bench, 0, 2, 0);
     struct item *session = new_item(&bench, STORE_SESSION, "s", 100);
-    run_op(&bench, store_write, session);
+    run_op(&bench, begin_write, session);
     store_report(bench.store, &report);
     cr_expect(session->op.error.code == ERROR_NO_MEMORY && report.full);
     cr_expect(!report.failing, "no disk is to blame");
-    run_op(&bench, store_write, items[0]);
+    run_op(&bench, begin_write, items[0]);
     store_report(bench.store, &report);
     cr_expect(report.full, "what a checkpoint finds says nothing of sessions");
-    run_op(&bench, store_remove, items[1]);
+    run_op(&bench, begin_remove, items[1]);
     write_item(&bench, session);
     store_report(bench.store, &report);
     cr_expect(!report.full);
-    run_op(&bench, store_write, items[1]);
+    run_op(&bench, begin_write, items[1]);
     store_report(bench.store, &report);
     cr_expect(items[1]->op.error.code == ERROR_NO_MEMORY && !report.full);
     free_item(session);
@@ -243,15 +243,15 @@ Test(store, without_room_on_the_disk_nothing_stays)
     limit.rlim_cur = 4096;
     cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     for (int i = 0; i < 3; i++)
-        run_op(&bench, store_write, state);
+        run_op(&bench, begin_write, state);
     cr_expect(state->op.error.code == ERROR_NO_MEMORY, "%s", state->op.error.message);
     store_report(bench.store, &report);
     cr_expect(!report.full && !report.failing && report.failures == 3);
     expect_accounts(&bench, 1, 0, 0);
-    session->op.count = 20;
-    session->op.from = 10;
-    session->op.fresh = false;
-    run_op(&bench, store_write, session);
+    session->count = 20;
+    session->from = 10;
+    session->fresh = false;
+    run_op(&bench, begin_write, session);
     store_report(bench.store, &report);
     cr_expect(session->op.error.code == ERROR_NO_MEMORY, "%s", session->op.error.message);
     cr_expect(report.full && report.failing && report.failures == 5);
@@ -288,9 +288,9 @@ Test(store, operations_on_a_file_run_in_order)
     for (int round = 0; round < 2; round++) {
         int done = bench.done;
         for (int i = 0; i < FILES; i++)
-            store_write(bench.store, &writes[i]->op);
+            begin_write(bench.store, writes[i]);
         for (int i = 0; i < FILES - 4; i++)
-            store_remove(bench.store, &removes[i]->op);
+            begin_remove(bench.store, removes[i]);
         if (round == 0) {
             drain(&bench);
             cr_expect(bench.done == done + 2 * FILES - 4);
@@ -330,11 +330,11 @@ Test(store, reads_take_turns_with_rows)
     write_item(&bench, file);
     for (int i = 0; i < READS; i++)
         reads[i] = new_item(&bench, STORE_CHECKPOINT, "file", 190);
-    row->op.done = row_done;
+    row->told = row_done;
     bench.done = 0;
     for (int i = 0; i < READS; i++)
-        store_read(bench.store, &reads[i]->op);
-    store_write(bench.store, &row->op);
+        begin_read(bench.store, reads[i]);
+    begin_write(bench.store, row);
     drain(&bench);
     cr_expect(bench.done == READS + 1 && row->op.error.code == ERROR_NONE);
     cr_expect(row_place < READS, "after %d of %d reads", row_place, READS);
@@ -359,9 +359,9 @@ static void write_for_ever(struct bench *bench, int started)
     }
     for (int count = 71;; count = count == 199 ? 71 : count + 1) {
         for (int i = 0; i < 3; i++) {
-            items[i]->op.count = count;
-            run_op(bench, store_write, items[i]);
-            items[i]->op.fresh = false;
+            items[i]->count = count;
+            run_op(bench, begin_write, items[i]);
+            items[i]->fresh = false;
         }
         if (count == 71 && write(started, "", 1) != 1)
             _exit(1);
@@ -452,10 +452,11 @@ static void found_and_no_more(void *context, const struct store_found *file)
     limit.rlim_cur = 3;
     cr_assert(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     static struct item gone;
-    gone.op = (struct store_op){.done = on_done, .kind = STORE_SESSION};
+    gone.told = on_done;
     gone.done = &bench->done;
-    snprintf(gone.op.name, sizeof gone.op.name, "%s", file->name);
-    store_remove(bench->store, &gone.op);
+    snprintf(gone.own_name, sizeof gone.own_name, "%s", file->name);
+    gone.name = gone.own_name;
+    begin_remove(bench->store, &gone);
 }
 
 Test(store, a_scan_that_fails_leaves_what_was_begun_to_its_end)
@@ -500,9 +501,9 @@ Test(store, a_session_that_is_touched_is_as_of_now)
     int64_t modified = 0;
     bench_open(&bench);
     struct item *session = new_item(&bench, STORE_SESSION, "s", 10);
-    run_op(&bench, store_touch, session);
+    run_op(&bench, begin_use, session);
     cr_expect(session->op.error.code == ERROR_NONE, "what is missing is no error");
-    session->op.modified_ns = 1000 * (int64_t)1000000000;
+    session->used_ns = 1000 * (int64_t)1000000000;
     write_item(&bench, session);
     const struct store_options options = {.location = bench.path,
                                           .budget_bytes = BUDGET,
@@ -513,8 +514,8 @@ Test(store, a_session_that_is_touched_is_as_of_now)
         cr_assert(store_open(&bench.store, bench.engine, &options, &err) == 0, "%s", err.message);
         if (round == 0) {
             cr_expect_eq(modified, 1000 * (int64_t)1000000000);
-            session->op.modified_ns = 0;
-            run_op_unwoken(&bench, store_touch, session);
+            session->used_ns = 0;
+            run_op_unwoken(&bench, begin_use, session);
         }
     }
     cr_expect(llabs(modified / 1000000000 - (int64_t)time(NULL)) < 3600);
@@ -531,9 +532,9 @@ Test(store, a_session_has_the_room_that_was_made_for_it)
     struct item *files[FILES];
     bench_open(&bench);
     struct item *session = new_item(&bench, STORE_SESSION, "s", 100);
-    session->op.turns = memset(turns, ' ', TURNS);
-    session->op.turns_length = TURNS;
-    const int64_t needed = store_rows_bytes(&session->op);
+    session->turns = memset(turns, ' ', TURNS);
+    session->turns_length = TURNS;
+    const int64_t needed = store_commit_bytes(commit_of(session));
     const int64_t one = store_file_bytes(bench.store, 4, 4, true, true, 14);
     cr_assert(FILES * one > needed && one < needed / 4, "%lld of %lld", (long long)one,
               (long long)needed);
@@ -552,12 +553,12 @@ Test(store, a_session_has_the_room_that_was_made_for_it)
             write_item(&bench, files[i]);
         }
         for (int i = 0; i < FILES; i++)
-            store_remove(bench.store, &files[i]->op);
-        store_write(bench.store, &session->op);
+            begin_remove(bench.store, files[i]);
+        begin_write(bench.store, session);
         drain(&bench);
         cr_assert(session->op.error.code == ERROR_NONE, "round %d: %s", round,
                   session->op.error.message);
-        run_op(&bench, store_remove, session);
+        run_op(&bench, begin_remove, session);
         for (int i = 0; i < FILES; i++)
             free_item(files[i]);
     }
@@ -572,7 +573,7 @@ Test(store, a_session_fits_the_bytes_that_it_is_said_to_need)
     struct store_report report;
     bench_open(&bench);
     struct item *session = new_item(&bench, STORE_SESSION, "s", 200);
-    const int64_t needed = store_rows_bytes(&session->op);
+    const int64_t needed = store_commit_bytes(commit_of(session));
     store_close(bench.store);
     bench.store = NULL;
     reopen(&bench, database_bytes(&bench) + needed);
@@ -602,7 +603,7 @@ Test(store, sessions_stay_within_the_budget)
             char name[16];
             snprintf(name, sizeof name, "s%d", round * BATCH + i);
             items[i] = new_item(&bench, STORE_SESSION, name, 70);
-            store_write(bench.store, &items[i]->op);
+            begin_write(bench.store, items[i]);
         }
         while (store_poll(bench.store)) {
             store_report(bench.store, &report);

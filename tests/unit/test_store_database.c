@@ -30,8 +30,8 @@ Test(store_database, sessions_in_files_are_taken_over_once)
     for (int i = 0; i < FILES; i++) {
         struct state_file_source source = {.num_tokens = 50 + i,
                                            .tokens = item->tokens,
-                                           .meta = item->op.meta,
-                                           .meta_bytes = item->op.meta_length};
+                                           .meta = item->meta,
+                                           .meta_bytes = strlen(item->meta)};
         snprintf(name, sizeof name, "sessions/old%d.session", i);
         FILE *file = fopen(path_of(&bench, name, path), "wb");
         cr_assert(file && state_file_write(bench.engine, &source, append, file, &err) == 0);
@@ -44,7 +44,7 @@ Test(store_database, sessions_in_files_are_taken_over_once)
         cr_expect(bench.num_found == FILES - 1, "%d", bench.num_found);
         int64_t tokens = 0;
         for (int i = 0; i < bench.num_found; i++) {
-            cr_expect(strcmp(bench.found[i].meta, item->op.meta) == 0);
+            cr_expect(strcmp(bench.found[i].meta, item->meta) == 0);
             tokens += bench.found[i].count;
         }
         cr_expect(tokens == FILES * 50 + FILES * (FILES - 1) / 2 - 53);
@@ -177,8 +177,8 @@ Test(store_database, a_file_does_not_overwrite_a_session)
     write_item(&bench, item);
     struct state_file_source source = {.num_tokens = 50,
                                        .tokens = item->tokens,
-                                       .meta = item->op.meta,
-                                       .meta_bytes = item->op.meta_length};
+                                       .meta = item->meta,
+                                       .meta_bytes = strlen(item->meta)};
     cr_assert(mkdir(path_of(&bench, "sessions", path), 0700) == 0);
     FILE *file = fopen(path_of(&bench, "sessions/old.session", path), "wb");
     cr_assert(file && state_file_write(bench.engine, &source, append, file, &err) == 0);
@@ -205,8 +205,8 @@ static struct item *write_long(struct bench *bench, int64_t count, int32_t **tok
     *tokens = malloc((size_t)count * sizeof **tokens);
     for (int64_t i = 0; i < count; i++)
         (*tokens)[i] = text_token(bench->engine, 1, (int)(i % 200));
-    item->op.tokens = *tokens;
-    item->op.count = count;
+    item->text = *tokens;
+    item->count = count;
     write_item(bench, item);
     return item;
 }
@@ -225,7 +225,7 @@ Test(store_database, a_long_session_is_removed_from_a_full_disk)
     cr_assert(stat(database_of(&bench, path), &status) == 0);
     limit_files((rlim_t)status.st_size / 2);
     int done = bench.done;
-    run_op(&bench, store_remove, item);
+    run_op(&bench, begin_remove, item);
     cr_expect(bench.done == done + 1);
     cr_expect(item->op.error.code == ERROR_NONE, "%s", item->op.error.message);
     limit_files(0);
@@ -249,10 +249,10 @@ Test(store_database, a_large_corrupt_database_is_set_aside)
     bench_open(&bench);
     reopen(&bench, 4 * BUDGET);
     struct item *item = write_long(&bench, 18000000, &tokens);
-    item->op.count = 70;
+    item->count = 70;
     for (int i = 0; i < 20; i++) {
         snprintf(name, sizeof name, "s%d", i);
-        snprintf(item->op.name, sizeof item->op.name, "%s", name);
+        snprintf(item->own_name, sizeof item->own_name, "%s", name);
         write_item(&bench, item);
     }
     store_close(bench.store);
@@ -375,20 +375,20 @@ Test(store_database, what_was_deleted_is_nowhere)
     bench_open(&bench);
     struct item *item = new_item(&bench, STORE_SESSION, "s", 70);
     int32_t *tokens = malloc(3000 * sizeof *tokens);
-    item->op.tokens = tokens;
+    item->text = tokens;
     for (int round = 0; round < ROUNDS + SESSIONS; round++) {
         dice = dice * 1664525u + 1013904223u;
         if (round == ROUNDS)
             cr_expect(marks_in(&bench) > 0, "what is there can be found");
         int which = round < ROUNDS ? (int)(dice >> 8) % SESSIONS : round - ROUNDS;
-        snprintf(item->op.name, sizeof item->op.name, "s%d", which);
+        snprintf(item->own_name, sizeof item->own_name, "s%d", which);
         if (counts[which] > 0 && ((dice >> 20) % 3 == 0 || round >= ROUNDS)) {
-            run_op(&bench, store_remove, item);
+            run_op(&bench, begin_remove, item);
             counts[which] = 0;
         } else if (round < ROUNDS) {
-            item->op.fresh = counts[which] == 0;
-            item->op.from = 0;
-            counts[which] = item->op.count = 1 + (dice >> 12) % 2900;
+            item->fresh = counts[which] == 0;
+            item->from = 0;
+            counts[which] = item->count = 1 + (dice >> 12) % 2900;
             for (int i = 0; i < 3000; i++) /* which no page has by chance */
                 tokens[i] = (int32_t)(0x40000000 | (uint32_t)which << 16 | (uint32_t)i);
             write_item(&bench, item);
