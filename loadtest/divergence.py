@@ -54,7 +54,8 @@ def ours(regla, model, weights, options):
     shown = json.loads(run([regla, "compare", model, *formats, options.text, "--context",
                             options.context, "--tokens", options.tokens, "--pp", 0, "--tg", 0,
                             "--quiet", "--json"]))
-    return f"regla, {shown['b']['activations']}", shown["text"]["divergence"]
+    found = {**shown["text"]["divergence"], "same_best": shown["text"]["same_best"]}
+    return f"regla, {shown['b']['activations']}", found
 
 
 def theirs(peer, decoded, file, ids, options):

@@ -7,7 +7,7 @@ import re
 
 from tokenizer_mutations import ROOT, added, byte_level, load, sequence
 
-TEXT = (ROOT / "engine" / "text" / "tokenizer.tsv").read_text()
+TEXT = (ROOT / "lib" / "text" / "tokenizer.tsv").read_text()
 
 
 def cells(section):
