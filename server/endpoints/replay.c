@@ -664,7 +664,7 @@ static void on_asked(struct store_op *op)
             reply = take_found(kept, &err);
         else if (check_refusal(op, &err))
             replay_drop(replay, kept->entry, NULL, NULL);
-        else if (op->error.code == ERROR_NONE)
+        else if (store_claim_holds(&kept->claim))
             memcpy(kept->entry->holder, kept->request.holder, sizeof kept->entry->holder);
         kept->asked(kept->asked_context, reply, err.code == API_OK ? NULL : &err);
         atomic_fetch_sub(replay->waiting, 1);

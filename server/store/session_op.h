@@ -148,6 +148,9 @@ struct store_claim {
                                       NULL: none, the request is the holder's */
 };
 
+/* Whether it is the holder's, or may be: the store may carry out what it has not answered. */
+bool store_claim_holds(const struct store_claim *claim);
+
 /* Keeps its reply. */
 struct store_keep {
     struct store_reply_op request; /* the first member */
