@@ -139,10 +139,21 @@ static void put_take(struct words *words, const struct store_place *place,
     redis_command_text(command, key != NULL ? words->field : "");
 }
 
+/* What an attempt has read whose replicas did not answer. */
+static void forget_row(struct store_op *op)
+{
+    struct store_look *look = (struct store_look *)op;
+    if (op->what != STORE_TAKE && op->what != STORE_LOOK)
+        return;
+    store_rows_free(look->row, 1);
+    look->row = NULL;
+}
+
 static void send_op(struct store_place *place, struct store_op *op)
 {
     struct words words;
     struct store_session_op *session = (struct store_session_op *)op;
+    forget_row(op);
     switch (op->what) {
     case STORE_COMMIT:
         redis_owners_send_name(place, session);
