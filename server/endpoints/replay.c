@@ -650,12 +650,29 @@ static int check_refusal(const struct store_op *op, struct api_error *err)
     return 0;
 }
 
+/* Of two who end it, the other may still read it. */
+static void leave_late(struct store_op *op)
+{
+    struct kept_op *kept = (struct kept_op *)op;
+    if (atomic_exchange(&kept->over, true))
+        free(kept);
+}
+
+/* The store has answered after give_up_asking. What it gave goes back. */
+static void end_late(struct kept_op *kept, bool holds)
+{
+    kept->op.done = leave_late;
+    if (!holds || !store_drop(kept->replay->store, &kept->drop))
+        leave_late(&kept->op);
+}
+
 static void on_asked(struct store_op *op)
 {
     struct kept_op *kept = (struct kept_op *)op;
     struct replay *replay = kept->replay;
     struct replay_reply *reply = NULL;
     struct api_error err = {0};
+    const bool holds = store_claim_holds(&kept->claim);
     pthread_mutex_lock(&replay->lock);
     bool waits = take_after(replay, kept) != NULL;
     pthread_mutex_unlock(&replay->lock);
@@ -664,15 +681,17 @@ static void on_asked(struct store_op *op)
             reply = take_found(kept, &err);
         else if (check_refusal(op, &err))
             replay_drop(replay, kept->entry, NULL, NULL);
-        else if (store_claim_holds(&kept->claim))
+        else if (holds)
             memcpy(kept->entry->holder, kept->request.holder, sizeof kept->entry->holder);
         kept->asked(kept->asked_context, reply, err.code == API_OK ? NULL : &err);
         atomic_fetch_sub(replay->waiting, 1);
     }
     free(kept->claim.found);
     kept->claim.found = NULL;
-    if (waits || atomic_exchange(&kept->over, true))
+    if (waits)
         free(kept);
+    else
+        end_late(kept, holds);
 }
 
 bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,
