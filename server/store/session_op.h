@@ -116,6 +116,7 @@ struct store_use {
 /* Gives the lease back. */
 struct store_give {
     struct store_session_op session; /* the first member */
+    bool lasts;                      /* it is sent again while its end is not known */
     bool counted;                    /* it counts these in the quota from now on: */
     int64_t count, turns_length;
 };

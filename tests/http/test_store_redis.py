@@ -577,3 +577,24 @@ def test_a_key_is_free_before_its_client_knows(fake, fooled):
         fake.answer = normal
     check_error(reply, 409, "session_busy")
     assert told == [False]
+
+
+def test_a_lease_whose_giving_was_not_heard_of_goes_back(fake, fooled):
+    """The store hangs up on who takes it, twice."""
+    normal, taken, given = fake.answer, [], []
+
+    def answer(words):
+        text = words[1] if words[0].upper() == b"EVAL" else b""
+        if b"'fence'" in text and b"unheard" in words[3]:
+            taken.append(words[8])
+            return None
+        if text and b"unheard" in words[3]:
+            given.append(words[6])
+        return bulk(b"done") if text else normal(words)
+    fake.answer = answer
+    try:
+        check_error(turn(fooled, "unheard"), 503, "store_unavailable")
+        wait_until(lambda: given, "it is given back")
+    finally:
+        fake.answer = normal
+    assert taken == 2 * given
