@@ -208,7 +208,7 @@ static void end_record(struct completion *completion)
         replay_keep(replay, completion->replay, 200, true, stream->record.data,
                     stream->record.length, NULL, NULL);
     else
-        replay_drop(replay, completion->replay);
+        replay_drop(replay, completion->replay, NULL, NULL);
     completion->replay = NULL;
     clear_record(completion);
 }

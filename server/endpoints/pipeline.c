@@ -474,10 +474,11 @@ static void ask_all(struct completion *completion)
 static void asked_own(void *context, const struct api_error *not_there)
 {
     struct completion *completion = context;
+    struct service *service = completion->job.task.service; /* who repeats may end it at once */
     if (not_there) {
         asked(completion, not_there);
     } else if (repeats(completion)) {
-        atomic_fetch_sub(&completion->job.task.service->metrics.waiting_for_sessions, 1);
+        atomic_fetch_sub(&service->metrics.waiting_for_sessions, 1);
     } else {
         ask_all(completion);
     }

@@ -460,31 +460,38 @@ void replay_worked(struct replay *replay, struct replay_entry *entry)
     pthread_mutex_unlock(&replay->lock);
 }
 
-/* With the lock held: where the request was taken in the store, others may have it. */
-static void give_back(struct replay *replay, struct replay_entry *entry)
+/* With the lock held: where the request was taken in the store, others may have it. Returns false
+ * where nothing is to be waited for. */
+static bool give_back(struct replay *replay, struct replay_entry *entry, replay_after *after,
+                      void *context)
 {
     struct store_reply reply = replay_claim(replay, entry);
     struct kept_op *kept = entry->holder[0] ? kept_op_create(replay, &reply, on_stored) : NULL;
     if (!kept) /* it does not know of it; or for lack of memory not before this server ends */
-        return;
+        return false;
     memcpy(kept->request.holder, entry->holder, sizeof entry->holder);
     entry->holder[0] = 0;
     store_drop(replay->store, &kept->drop);
+    wait_for(replay, kept, after, context); /* before on_stored gets the lock */
+    return true;
 }
 
 /* Without memory for that the request stays as one at work: it had better be refused than be done
  * twice. */
-void replay_drop(struct replay *replay, struct replay_entry *entry)
+void replay_drop(struct replay *replay, struct replay_entry *entry, replay_after *after,
+                 void *context)
 {
     struct replay_reply *lost =
         entry->worked ? copy_reply(replay, entry, (struct replay_reply){0}, NULL) : NULL;
     pthread_mutex_lock(&replay->lock);
-    give_back(replay, entry);
+    const bool waits = give_back(replay, entry, after, context);
     if (lost)
         answer(replay, entry, lost, replay->lifetime_s);
     else if (!entry->worked)
         take_out(replay, entry);
     pthread_mutex_unlock(&replay->lock);
+    if (!waits && after)
+        after(context);
 }
 
 static void keep(struct replay *replay, struct replay_entry *entry, struct replay_reply what,
@@ -492,9 +499,7 @@ static void keep(struct replay *replay, struct replay_entry *entry, struct repla
 {
     struct replay_reply *reply = copy_reply(replay, entry, what, data);
     if (!reply) {
-        replay_drop(replay, entry);
-        if (after)
-            after(context);
+        replay_drop(replay, entry, after, context);
         return;
     }
     pthread_mutex_lock(&replay->lock);
@@ -571,13 +576,10 @@ void replay_keep_error(struct replay *replay, struct replay_entry *entry,
     api_error_encode_as(&body, encode, error, NULL);
     struct replay_reply what = {
         .status = api_error_row(error->code)->status, .error = error->code, .length = body.length};
-    if (definite(error->code) && !body.failed) {
+    if (definite(error->code) && !body.failed)
         keep(replay, entry, what, body.data, after, context);
-    } else {
-        replay_drop(replay, entry);
-        if (after)
-            after(context);
-    }
+    else
+        replay_drop(replay, entry, after, context);
     strbuf_clear(&body);
 }
 
@@ -596,7 +598,7 @@ static void give_up_asking(void *context)
 {
     struct kept_op *kept = context;
     struct api_error err = {0};
-    replay_drop(kept->replay, kept->entry);
+    replay_drop(kept->replay, kept->entry, NULL, NULL);
     kept->entry = NULL;
     api_error_set(&err, API_DRAINING, NULL, "the server is shutting down");
     kept->asked(kept->asked_context, NULL, &err);
@@ -617,7 +619,7 @@ static struct replay_reply *take_found(struct kept_op *kept, struct api_error *e
     struct replay_reply *reply =
         found->status > 0 ? copy_reply(replay, kept->entry, what, found->data) : NULL;
     if (!reply) {
-        replay_drop(replay, kept->entry);
+        replay_drop(replay, kept->entry, NULL, NULL);
         api_error_set(err, API_KEY_LOST, "Idempotency-Key",
                       "the request with this Idempotency-Key has been carried out, and its reply "
                       "is too large to be kept here");
@@ -648,12 +650,29 @@ static int check_refusal(const struct store_op *op, struct api_error *err)
     return 0;
 }
 
+/* Of two who end it, the other may still read it. */
+static void leave_late(struct store_op *op)
+{
+    struct kept_op *kept = (struct kept_op *)op;
+    if (atomic_exchange(&kept->over, true))
+        free(kept);
+}
+
+/* The store has answered after give_up_asking. What it gave goes back. */
+static void end_late(struct kept_op *kept, bool holds)
+{
+    kept->op.done = leave_late;
+    if (!holds || !store_drop(kept->replay->store, &kept->drop))
+        leave_late(&kept->op);
+}
+
 static void on_asked(struct store_op *op)
 {
     struct kept_op *kept = (struct kept_op *)op;
     struct replay *replay = kept->replay;
     struct replay_reply *reply = NULL;
     struct api_error err = {0};
+    const bool holds = store_claim_holds(&kept->claim);
     pthread_mutex_lock(&replay->lock);
     bool waits = take_after(replay, kept) != NULL;
     pthread_mutex_unlock(&replay->lock);
@@ -661,16 +680,18 @@ static void on_asked(struct store_op *op)
         if (kept->claim.found)
             reply = take_found(kept, &err);
         else if (check_refusal(op, &err))
-            replay_drop(replay, kept->entry);
-        else if (op->error.code == ERROR_NONE)
+            replay_drop(replay, kept->entry, NULL, NULL);
+        else if (holds)
             memcpy(kept->entry->holder, kept->request.holder, sizeof kept->entry->holder);
         kept->asked(kept->asked_context, reply, err.code == API_OK ? NULL : &err);
         atomic_fetch_sub(replay->waiting, 1);
     }
     free(kept->claim.found);
     kept->claim.found = NULL;
-    if (waits || atomic_exchange(&kept->over, true))
+    if (waits)
         free(kept);
+    else
+        end_late(kept, holds);
 }
 
 bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,

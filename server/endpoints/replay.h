@@ -78,12 +78,13 @@ struct store_reply replay_claim(const struct replay *replay, const struct replay
 void replay_worked(struct replay *replay, struct replay_entry *entry);
 
 /* These end the entry: replay_keep with a copy of data [length], replay_drop with nothing.
- * after(context) is called, perhaps at once, when the reply is in the store or cannot be; NULL:
- * nobody waits for that. */
+ * after(context) is called, perhaps at once, when the store has that, or cannot have it; NULL:
+ * nobody waits for it. A client that asks again sooner may find its own request at work. */
 typedef void replay_after(void *context);
 void replay_keep(struct replay *replay, struct replay_entry *entry, int status, bool stream,
                  const char *data, size_t length, replay_after *after, void *context);
-void replay_drop(struct replay *replay, struct replay_entry *entry);
+void replay_drop(struct replay *replay, struct replay_entry *entry, replay_after *after,
+                 void *context);
 /* Ends the entry, too. Keeps the error, as `encode` writes it (api_error_encode_as), if the same
  * request would get it again. An error that passes with time (a busy session, a full queue, a
  * failure) is dropped, so that a retry may succeed. */

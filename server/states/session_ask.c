@@ -181,6 +181,10 @@ static void on_answered(struct store_op *op)
     }
     if (failed) {
         session_leases_explain(question->id, op, &err);
+        if (takes && op->refusal == STORE_AWAY && question->about.sends > 0)
+            /* The store may still give it. */
+            session_leases_send_back(sessions, question->owner, question->id,
+                                     &question->about.lease);
         if (op->refusal == STORE_CONFLICT) {
             log_message(LOG_LEVEL_ERROR, "session %s: %s", question->id, op->error.message);
             if (session)

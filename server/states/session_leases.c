@@ -111,6 +111,7 @@ static bool send_back(struct sessions *sessions, const char *owner, const char *
     if (!question)
         return false;
     question->about.lease = *lease;
+    question->give.lasts = !done && !counted; /* a count would come too late */
     question->give.counted = counted != NULL;
     if (counted && !counted->fresh) {
         question->give.count = counted->count;

@@ -206,6 +206,7 @@ static int shared_each(struct shelf *shelf, bool whole, shelf_each_function *eac
 
 /* ---- changes ---- */
 
+/* Ends the lease, however it goes. */
 static int commit(struct shelf *shelf, const struct store_take *taken,
                   const struct shelf_session *session, enum shelf_outcome *outcome,
                   struct error *err)
@@ -218,8 +219,11 @@ static int commit(struct shelf *shelf, const struct store_take *taken,
                                   .count = session->count,
                                   .turns = session->turns,
                                   .turns_length = session->meta.turns};
+    struct error ignored = ERROR_INIT;
     int result = run(shelf, &commit.session, session, STORE_COMMIT, err);
     *outcome = outcome_of(&commit.session.op);
+    if (commit.session.op.error.code != ERROR_NONE)
+        give(shelf, taken, session, &ignored);
     return result;
 }
 
@@ -269,16 +273,23 @@ static int remove_taken(struct shelf *shelf, const struct store_take *taken,
                         struct error *err)
 {
     struct shelf_shared *shared = shelf->place;
+    const struct session_meta *meta = &session->meta;
     struct store_delete removing = {.session.lease = taken->look.session.lease};
+    struct store_repair mended = {0};
+    struct error ignored = ERROR_INIT;
     *outcome = SHELF_OTHER;
     if (taken->look.seen == STORE_SEEN_OTHER)
         return give(shelf, taken, session, err);
-    if (shared->upkeep->forget_name(shared->place, session->meta.owner, session->meta.id, err) !=
-            0 ||
-        run(shelf, &removing.session, session, STORE_DELETE, err) != 0)
-        return -1;
-    *outcome = outcome_of(&removing.session.op);
-    int result = give(shelf, taken, session, err);
+    const char *owner = meta->owner, *id = meta->id;
+    int result = shared->upkeep->forget_name(shared->place, owner, id, err);
+    if (result == 0)
+        result = run(shelf, &removing.session, session, STORE_DELETE, err);
+    if (result == 0)
+        *outcome = outcome_of(&removing.session.op);
+    if (*outcome != SHELF_DONE)
+        shared->upkeep->mend_name(shared->place, owner, id, (int64_t)meta->used, &mended, &ignored);
+    if (give(shelf, taken, session, result == 0 ? err : &ignored) != 0)
+        result = -1;
     return result == 0 && *outcome == SHELF_DONE ? forget_quota(shelf, session, err) : result;
 }
 

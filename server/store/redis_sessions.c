@@ -38,6 +38,13 @@ static bool is_lasting(const struct store_op *op)
     return op->what == STORE_COMMIT || op->what == STORE_DELETE;
 }
 
+/* What is sent again later. */
+static bool is_kept(const struct store_op *op)
+{
+    return is_open(op) &&
+           (is_lasting(op) || (op->what == STORE_GIVE && ((const struct store_give *)op)->lasts));
+}
+
 /* Others concern an owner, and are run one after the other. */
 static bool is_sent(const struct store_op *op)
 {
@@ -139,10 +146,21 @@ static void put_take(struct words *words, const struct store_place *place,
     redis_command_text(command, key != NULL ? words->field : "");
 }
 
+/* What an attempt has read whose replicas did not answer. */
+static void forget_row(struct store_op *op)
+{
+    struct store_look *look = (struct store_look *)op;
+    if (op->what != STORE_TAKE && op->what != STORE_LOOK)
+        return;
+    store_rows_free(look->row, 1);
+    look->row = NULL;
+}
+
 static void send_op(struct store_place *place, struct store_op *op)
 {
     struct words words;
     struct store_session_op *session = (struct store_session_op *)op;
+    forget_row(op);
     switch (op->what) {
     case STORE_COMMIT:
         redis_owners_send_name(place, session);
@@ -393,7 +411,7 @@ static void run_once(struct store_place *place, struct store_op *first)
             end_take(place, (struct store_session_op *)op);
         if (is_open(op) && !is_sent(op))
             ask_owner(place, op);
-        if (is_open(op) && !is_lasting(op))
+        if (is_open(op) && !is_kept(op))
             op->refusal = STORE_AWAY;
     }
 }
@@ -421,8 +439,7 @@ static struct store_op *keep_open(struct store_place *place, struct store_op *fi
         kept = &(*kept)->next;
     for (struct store_op *op = first, *next; op != NULL; op = next) {
         struct store_op ***end =
-            is_open(op) && is_lasting(op) && now < ((struct store_session_op *)op)->until ? &kept
-                                                                                          : &last;
+            is_kept(op) && now < ((struct store_session_op *)op)->until ? &kept : &last;
         next = op->next;
         op->next = NULL;
         **end = op;

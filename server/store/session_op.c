@@ -50,3 +50,9 @@ bool store_random_name(char name[STORE_NAME_SIZE])
         snprintf(name + 2 * i, 3, "%02x", random[i]);
     return true;
 }
+
+bool store_claim_holds(const struct store_claim *claim)
+{
+    const struct store_op *op = &claim->request.op;
+    return claim->found == NULL && (op->error.code == ERROR_NONE || op->refusal == STORE_AWAY);
+}

@@ -116,6 +116,7 @@ struct store_use {
 /* Gives the lease back. */
 struct store_give {
     struct store_session_op session; /* the first member */
+    bool lasts;                      /* it is sent again while its end is not known */
     bool counted;                    /* it counts these in the quota from now on: */
     int64_t count, turns_length;
 };
@@ -147,6 +148,9 @@ struct store_claim {
     struct store_reply *found;     /* what was kept, malloc'd with its data; the caller frees it.
                                       NULL: none, the request is the holder's */
 };
+
+/* Whether it is the holder's, or may be: the store may carry out what it has not answered. */
+bool store_claim_holds(const struct store_claim *claim);
 
 /* Keeps its reply. */
 struct store_keep {

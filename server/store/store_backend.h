@@ -29,7 +29,8 @@ struct store_held {
     enum store_kind kind;
     char owner[STORE_OWNER_SIZE], id[STORE_ID_SIZE]; /* of the session */
     char holder[STORE_NAME_SIZE];
-    bool lost; /* renew sets it: another may have it */
+    bool unsure; /* the store may never have given it */
+    bool lost;   /* renew sets it: another may have it */
     size_t request_length;
     char request[]; /* [request_length]: its name */
 };

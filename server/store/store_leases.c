@@ -63,14 +63,15 @@ void store_leases_after(struct store_leases *leases, const struct store_op *op)
     const struct store_session_op *session = (const struct store_session_op *)op;
     const struct store_claim *claim = (const struct store_claim *)op;
     struct store_held held = {.kind = op->kind};
-    if (!leases->started || op->error.code != ERROR_NONE)
+    if (!leases->started)
         return;
-    if (op->what == STORE_TAKE) {
+    if (op->what == STORE_TAKE && op->error.code == ERROR_NONE) {
         snprintf(held.owner, sizeof held.owner, "%s", session->owner);
         snprintf(held.id, sizeof held.id, "%s", session->id);
         snprintf(held.holder, sizeof held.holder, "%s", session->lease.holder);
         hold(leases, &held, NULL);
-    } else if (op->what == STORE_CLAIM && claim->found == NULL) {
+    } else if (op->what == STORE_CLAIM && store_claim_holds(claim)) {
+        held.unsure = op->error.code != ERROR_NONE;
         snprintf(held.holder, sizeof held.holder, "%s", claim->request.holder);
         held.request_length = claim->request.reply->name_length;
         hold(leases, &held, claim->request.reply->name);
@@ -103,7 +104,7 @@ static void renew_all(struct store_leases *leases, struct store_held *first)
     int64_t failures = leases->backend->sessions->renew(leases->place, first, &err);
     for (struct store_held *at = first, *next; at != NULL; at = next) {
         next = at->next;
-        if (at->lost && drop(leases, at->holder))
+        if (at->lost && drop(leases, at->holder) && !at->unsure)
             count(leases, &leases->accounts->report.leases_lost, 1);
         free(at);
     }

@@ -379,6 +379,20 @@ def test_a_deletion_leaves_nothing(folder, redis, server_factory):
     go_on(server_factory(state_dir=where), {"one": tokens["one"], "two": tokens["two"]})
 
 
+def test_a_deletion_that_fails_leaves_the_session(folder, redis):
+    """With its name in its owner's list, and without a lease."""
+    where, _ = folder
+    regla("copy", where, "--to", redis.location)
+    redis.ask("ACL", "SETUSER", "default", "-del")
+    regla("delete", redis.location, "one", ok=False)
+    names, = redis.keys("*}:sessions")
+    assert redis.ask("ZSCORE", names, "one")
+    row, = redis.keys("*:one}")
+    assert not redis.ask("HGET", row, "holder")
+    redis.ask("ACL", "SETUSER", "default", "+del")
+    regla("delete", redis.location, "one")
+
+
 def test_a_session_that_a_server_works_on_stays(folder, redis):
     where, _ = folder
     regla("copy", where, "--to", redis.location)

@@ -548,3 +548,53 @@ def test_a_commit_that_is_never_confirmed(fake, fooled):
     """The lease is given, and what follows makes no sense: no turn is acknowledged."""
     with answering(fake, "unconfirmed", bulk(b"7", b"", b"0", b"none"), bulk(b"what")):
         assert turn(fooled, "unconfirmed").json()["error"]["code"] == "store_failed"
+
+
+def test_a_key_is_free_before_its_client_knows(fake, fooled):
+    """Who asks again at once does not find its own first request at work."""
+    normal, over, told = fake.answer, threading.Event(), []
+
+    def answer(words):
+        text = words[1] if words[0].upper() == b"EVAL" else b""
+        if b"'PTTL'" in text:  # it claims the key
+            return bulk(b"new")
+        if b"'fence'" in text:
+            return bulk(b"busy", b"1000")
+        if b"{'lost'}" in text and b"'DEL'" in text:  # it gives it back
+            time.sleep(0.3)
+            told.append(over.is_set())
+        return bulk(b"done") if text else normal(words)
+
+    def ask():
+        reply = fooled.post("/v1/completions", {"session_id": "taken", "prompt": [5], "max_tokens": 1},
+                            headers={"Idempotency-Key": "of a busy session"})
+        over.set()
+        return reply
+    fake.answer = answer
+    try:
+        reply = in_background(ask)()
+    finally:
+        fake.answer = normal
+    check_error(reply, 409, "session_busy")
+    assert told == [False]
+
+
+def test_a_lease_whose_giving_was_not_heard_of_goes_back(fake, fooled):
+    """The store hangs up on who takes it, twice."""
+    normal, taken, given = fake.answer, [], []
+
+    def answer(words):
+        text = words[1] if words[0].upper() == b"EVAL" else b""
+        if b"'fence'" in text and b"unheard" in words[3]:
+            taken.append(words[8])
+            return None
+        if text and b"unheard" in words[3]:
+            given.append(words[6])
+        return bulk(b"done") if text else normal(words)
+    fake.answer = answer
+    try:
+        check_error(turn(fooled, "unheard"), 503, "store_unavailable")
+        wait_until(lambda: given, "it is given back")
+    finally:
+        fake.answer = normal
+    assert taken == 2 * given

@@ -121,6 +121,21 @@ def test_without_the_store_keys_are_known_here(own_redis, own_replicas, key):
     assert "Idempotent-Replayed" not in ask(own_replicas[1], key).headers
 
 
+@pytest.mark.long
+@pytest.mark.builds("dev")
+def test_a_claim_that_the_store_answers_too_late(own_redis, own_replicas, key):
+    """It carries it out when it wakes: the reply is then kept there, though nobody knew."""
+    own_redis.pause()
+    result = in_background(lambda: ask(own_replicas[0], key, **LONG))
+    wait_until(lambda: own_replicas[0].get("/load").json()["running"], "it goes on without the store")
+    own_redis.resume()
+    wait_until(lambda: entry(own_redis), "the store has woken")
+    first = result()
+    assert first.status_code == 200
+    again = ask(own_replicas[1], key, **LONG)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
+
+
 @pytest.mark.parametrize("field, wrong", [
     ("status", "99999"), ("status", "x"), ("error", "e" * 1000), ("status", "")])
 def test_replies_that_make_no_sense(replicas, redis, key, field, wrong):

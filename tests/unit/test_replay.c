@@ -44,7 +44,7 @@ static bool is_kept(struct replay *replay, const char *key, const char *body)
     struct api_error err;
     cr_assert_eq(begin(replay, "o", "/p", key, body, &entry, &kept, &err), 0, "%s", err.message);
     if (entry)
-        replay_drop(replay, entry);
+        replay_drop(replay, entry, NULL, NULL);
     if (kept)
         replay_reply_release(kept);
     return kept != NULL;
@@ -91,7 +91,7 @@ Test(replay, owner_path_and_key_tell_apart)
         cr_expect_not_null(entries[i], "%zu", i);
     }
     for (size_t i = 0; i < 6; i++)
-        replay_drop(replay, entries[i]);
+        replay_drop(replay, entries[i], NULL, NULL);
     cr_expect_eq(replay_bytes(replay), 0);
     replay_free(replay);
 }
@@ -99,8 +99,8 @@ Test(replay, owner_path_and_key_tell_apart)
 Test(replay, a_dropped_request_is_new_again)
 {
     struct replay *replay = create(1 << 20, 60);
-    replay_drop(replay, begin_new(replay, "k", "a"));
-    replay_drop(replay, begin_new(replay, "k", "b"));
+    replay_drop(replay, begin_new(replay, "k", "a"), NULL, NULL);
+    replay_drop(replay, begin_new(replay, "k", "b"), NULL, NULL);
     replay_free(replay);
 }
 
@@ -149,7 +149,7 @@ Test(replay, is_bounded_and_forgets_the_least_recently_used)
     struct api_error err;
     cr_expect_eq(begin(replay, "o", "/p", "at work", "a", &entry, &kept, &err), -1);
     cr_expect_eq(err.code, API_KEY_IN_FLIGHT);
-    replay_drop(replay, at_work);
+    replay_drop(replay, at_work, NULL, NULL);
     replay_free(replay);
 }
 
@@ -173,7 +173,7 @@ Test(replay, keys)
     char key[258];
     memset(key, 'k', sizeof key);
     key[255] = 0;
-    replay_drop(replay, begin_new(replay, key, ""));
+    replay_drop(replay, begin_new(replay, key, ""), NULL, NULL);
     key[255] = 'k';
     key[256] = 0;
     const char *wrong[] = {"", key, "a\tb", "\x7f", "caf\xc3\xa9"};
@@ -229,7 +229,7 @@ Test(replay, what_an_earlier_server_kept_is_given_again)
     struct store_reply claim = replay_claim(replay, entry);
     cr_expect(claim.status == 0 && claim.name_length == sizeof old &&
               memcmp(claim.name, old, sizeof old) == 0);
-    replay_drop(replay, entry);
+    replay_drop(replay, entry, NULL, NULL);
     replay_free(replay);
 }
 
@@ -257,7 +257,7 @@ Test(replay, a_lost_reply_is_looked_for)
         cr_expect(replay_begin(replay, &request, &other, &kept, &err) == -1);
         cr_expect_eq(err.code, API_KEY_IN_FLIGHT);
         api_error_clear(&err);
-        replay_drop(replay, entry);
+        replay_drop(replay, entry, NULL, NULL);
         cr_expect_eq(replay_bytes(replay), bytes);
     }
     request.found_again = false;
@@ -269,7 +269,7 @@ Test(replay, a_lost_reply_is_looked_for)
     cr_expect(!replay_has_worked(replay, entry));
     replay_name(entry, another);
     cr_expect_str_neq(name, another);
-    replay_drop(replay, entry);
+    replay_drop(replay, entry, NULL, NULL);
     replay_free(replay);
 }
 
@@ -281,7 +281,7 @@ static void expect_lost(struct replay *replay, const char *key)
     cr_expect_eq(begin(replay, "o", "/p", key, "a", &entry, &kept, &err), -1, "%s", key);
     cr_expect_eq(err.code, API_KEY_LOST, "%s", key);
     if (entry)
-        replay_drop(replay, entry);
+        replay_drop(replay, entry, NULL, NULL);
 }
 
 /* However the reply is lost, what has been done is not done again. */
@@ -297,7 +297,7 @@ Test(replay, what_has_been_done_is_not_new_again)
         entries[i] = begin_new(replay, keys[i], "a");
         replay_worked(replay, entries[i]);
     }
-    replay_drop(replay, entries[0]);
+    replay_drop(replay, entries[0], NULL, NULL);
     replay_keep_error(replay, entries[1], &failed, NULL, NULL, NULL);
     replay_keep(replay, entries[2], 200, false, huge, sizeof huge, NULL, NULL);
     for (int i = 0; i < 3; i++)
