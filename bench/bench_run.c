@@ -305,12 +305,16 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
         return -1;
     struct bench_peaks before = bench->last;
     double seconds;
+    struct engine *engine = entry->device->engine;
+    const int64_t experts = engine_experts_read(engine);
     if (bench_texts_run(entry->texts, slice.generates, slice.tokens, &seconds, err) != 0 ||
         measure(bench, entry->meter, err) != 0)
         return -1;
     const struct bench_peaks *after = &bench->last;
-    struct engine *engine = entry->device->engine;
-    const struct cost_texts texts = bench_case_texts(&slice);
+    struct cost_texts texts = bench_case_texts(&slice);
+    const int all = cost_experts(engine_program(engine));
+    if (slice.generates && all > 0 && experts >= 0) /* a step makes a token of each text */
+        texts.experts = (double)(engine_experts_read(engine) - experts) / all / slice.tokens;
     struct cost cost = cost_of(engine_program(engine), &texts);
     double least = slice.generates ? cost.bytes / fmax(before.bytes, after->bytes)
                                    : cost.operations / fmax(before.operations, after->operations);

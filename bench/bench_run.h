@@ -53,7 +53,8 @@ struct bench;
 /* Runs all tests. Right before and right after each slice it measures the machine's peak bandwidth
  * and FLOP/s on the test's number of threads; the higher of both counts. share_of_limit is the time
  * that the bytes (generating) or operations (prompts) of a run's slices need at that peak, over the
- * time they took. */
+ * time they took. Of experts those count that the device has counted, else as many as if chosen at
+ * random. */
 int bench_run(struct bench **out, const struct bench_plan *plan,
               const struct bench_options *options, struct error *err);
 void bench_free(struct bench *bench); /* NULL is allowed */

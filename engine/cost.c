@@ -60,10 +60,19 @@ double cost_weight_bytes(const struct program *program, enum weight_format forma
         const struct operation *operation = &program->operations[i];
         if (operation->kind != OPERATION_MATMUL || operation->matmul.chosen == 0)
             continue;
-        bytes -= (double)program->ops->weight_bytes(operation->weight->packed, format) *
-                 (1 - met(operation, texts->batch));
+        const double part = texts->experts > 0 ? texts->experts : met(operation, texts->batch);
+        bytes -= (double)program->ops->weight_bytes(operation->weight->packed, format) * (1 - part);
     }
     return bytes;
+}
+
+int cost_experts(const struct program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->num_operations; i++)
+        if (program->operations[i].kind == OPERATION_ROUTE)
+            count += program->operations[i].route.num_experts;
+    return count;
 }
 
 /* spe: the codes of q and k are matrices. */

@@ -11,6 +11,7 @@
 struct cost_texts {
     bool generates;
     int tokens, depth, batch;
+    double experts; /* the share of all that a step reads, as counted; 0: as if chosen at random */
 };
 
 struct cost {
@@ -28,6 +29,8 @@ struct cost {
 /* Of its weights in a format, those that a step of so many texts reads. */
 double cost_weight_bytes(const struct program *program, enum weight_format format,
                          const struct cost_texts *texts);
+/* The experts of all its mixtures. */
+int cost_experts(const struct program *program);
 /* Counts the operations of a program. Pure. */
 struct cost cost_of(const struct program *program, const struct cost_texts *texts);
 /* Of one of them, on a text's first token. weight_bytes is 0, bytes are those of the state. */

@@ -347,6 +347,12 @@ double engine_busy_seconds(const struct engine *engine)
     return engine->ops->busy_seconds(engine->backend);
 }
 
+int64_t engine_experts_read(const struct engine *engine)
+{
+    return engine->ops->experts_read != NULL ? (int64_t)engine->ops->experts_read(engine->backend)
+                                             : -1;
+}
+
 bool engine_failed(struct engine *engine)
 {
     return engine->ops->status(engine->backend, NULL) != 0;

@@ -90,6 +90,9 @@ int engine_go_back(struct engine *engine, struct state *state, int tokens, struc
 /* The seconds that the device has worked on the steps collected so far. The rest of a caller's
  * waiting time is the host's part. */
 double engine_busy_seconds(const struct engine *engine);
+/* The experts that these have read: each that a mixture has chosen in a step counts once. -1: the
+ * device does not count them. */
+int64_t engine_experts_read(const struct engine *engine);
 
 /* Whether the device has failed. From then on every step fails. */
 bool engine_failed(struct engine *engine);

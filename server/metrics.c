@@ -568,6 +568,11 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
            (double)atomic_load(&m->cached_tokens));
     single(&family, "regla_engine_steps_total", "counter", "Steps of the engine.",
            (double)atomic_load(&m->steps));
+    const int64_t experts = atomic_load(&m->experts_read);
+    if (experts >= 0)
+        single(&family, "regla_experts_read_total", "counter",
+               "Experts read in steps: each that a mixture's router chose counts once a step.",
+               (double)experts);
     single(&family, "regla_texts_set_aside_total", "counter",
            "How often a text that ran was set aside, for another's or for lack of memory.",
            (double)atomic_load(&m->set_aside));

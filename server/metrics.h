@@ -79,6 +79,7 @@ struct metrics {
     _Atomic uint64_t requests[NUM_STATUSES][NUM_OUTCOMES];
     _Atomic uint64_t prompt_tokens, generated_tokens, cached_tokens;
     _Atomic uint64_t steps, set_aside; /* set_aside: texts, each time */
+    _Atomic int64_t experts_read;      /* of all steps served; -1: the device does not count */
     /* time in the engine's steps: by the clock, and of the processor by the engine thread */
     _Atomic int64_t step_nanos, step_cpu_nanos;
     _Atomic int64_t cause_nanos[NUM_CAUSES];

@@ -349,6 +349,7 @@ const struct ops cpu_ops = {
     .send = cpu_send,
     .receive = cpu_receive,
     .busy_seconds = cpu_busy_seconds,
+    .experts_read = cpu_experts_read,
     .measure = cpu_measure,
     .profile = cpu_profile,
 };

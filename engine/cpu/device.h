@@ -74,6 +74,8 @@ void product_multiply(struct backend *, const struct ops_matmul *);
 int product_arranged_rows(const struct backend *, const struct weight *);
 /* experts.c */
 int routing_prepare(struct backend *, const struct ops_limits *, struct error *);
+/* Of struct ops. */
+uint64_t cpu_experts_read(const struct backend *);
 void routing_close(struct backend *);
 void routing_multiply(struct backend *, const struct ops_matmul *);
 /* attention.c */

@@ -28,6 +28,7 @@ struct routing {
     float *arranged;      /* of all pairs, as kernels->arrange has x */
     float *rows;          /* [threads][BLOCK_ROWS, max_routed]: x of a block's rows, or their y */
     size_t num_pairs, row_floats, arranged_floats;
+    uint64_t experts_read; /* so far */
 };
 
 int routing_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
@@ -229,9 +230,27 @@ static void route_rows(struct backend *backend, const void *arguments, int first
     }
 }
 
+/* Those that some row has chosen. */
+static void count_experts(struct routing *routing, const struct ops_route *a)
+{
+    int32_t *seen = routing->starts;
+    memset(seen, 0, (size_t)a->num_experts * sizeof *seen);
+    for (int r = 0; r < a->num_rows; r++)
+        for (int i = 0; i < a->chosen; i++)
+            seen[(int)a->choices.data[r * a->choices.stride + i]] = 1;
+    for (int e = 0; e < a->num_experts; e++)
+        routing->experts_read += (uint64_t)seen[e];
+}
+
 void cpu_route(struct backend *backend, const struct ops_route *a)
 {
     rows_run(backend, route_rows, a, a->num_rows, (int64_t)a->num_experts * (a->chosen + 16));
+    count_experts(backend->routing, a);
+}
+
+uint64_t cpu_experts_read(const struct backend *backend)
+{
+    return backend->routing != NULL ? backend->routing->experts_read : 0;
 }
 
 static void combine_rows(struct backend *backend, const void *arguments, int first, int end)

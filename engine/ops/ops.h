@@ -438,6 +438,9 @@ struct ops {
     /* The seconds that the device has worked on the received steps, counted for each step from when
      * it could begin with the operations. */
     double (*busy_seconds)(const struct backend *);
+    /* Experts that the steps have read: each that a mixture has chosen in a step counts once. NULL:
+     * nobody counts. */
+    uint64_t (*experts_read)(const struct backend *);
 
     /* Measures the device's peaks per second, the best of some tries of milliseconds: bytes read in
      * a stream from memory that has been written, and operations of what multiplies most

@@ -22,11 +22,17 @@ enum token_type { /* as numbered in files */
                   TYPE_BYTE
 };
 
+enum kind {
+    BYTE_LEVEL, /* BPE of bytes, with merges */
+    SCORED,     /* SentencePiece's BPE: scores in the place of merges */
+    MERGED      /* the same with merges */
+};
+
 struct reader {
     const struct gguf *gguf;
     struct warnings *warnings;
-    json_t *root;                   /* being made */
-    bool spm;                       /* SentencePiece's BPE, not a byte-level one */
+    json_t *root; /* being made */
+    enum kind kind;
     const struct gguf_entry *types; /* of the tokens; NULL: all normal */
     size_t count;                   /* of tokens */
     json_t *vocab;                  /* {token: id} */
@@ -52,7 +58,7 @@ static bool knows(const void *context, const char *below)
 
 static int read_model(struct reader *r, struct error *err)
 {
-    static const char *const known[] = {"gpt2", "llama"};
+    static const char *const known[] = {"gpt2", "llama", "gemma4"}; /* enum kind */
     struct gguf_text name;
     char got[41];
     if (gguf_keys_check(r->gguf, "", true, knows, NULL, r->warnings, err) != 0 ||
@@ -61,7 +67,7 @@ static int read_model(struct reader *r, struct error *err)
     snprintf(got, sizeof got, "%.*s", (int)(name.length < 40 ? name.length : 40), name.bytes);
     for (size_t i = 0; i < COUNT(known); i++)
         if (strcmp(got, known[i]) == 0) {
-            r->spm = i == 1;
+            r->kind = (enum kind)i;
             return 0;
         }
     return fields_unknown(r->gguf->file, KEY("model"), got, known, COUNT(known), err);
@@ -136,7 +142,7 @@ static int read_tokens(struct reader *r, struct error *err)
     return result;
 }
 
-/* The strings "a b" of a byte-level model. */
+/* The strings "a b". */
 static int read_merges(struct reader *r, json_t **merges, struct error *err)
 {
     const struct gguf_entry *entry;
@@ -200,7 +206,7 @@ static int read_id(const struct reader *r, const char *key, int64_t *id, struct 
 /* SentencePiece: what no merge makes is spelled in bytes, or is the unknown token. */
 static int set_unknown(struct reader *r, json_t *model, struct error *err)
 {
-    int64_t unknown = 0;
+    int64_t unknown = r->kind == SCORED ? 0 : -1;
     const char *token;
     json_t *id;
     if (read_id(r, KEY("unknown_token_id"), &unknown, err) != 0 ||
@@ -222,26 +228,37 @@ static int set_model(struct reader *r, bool ignore_merges, struct error *err)
     if (set(r, r->root, "model", model, err) != 0 ||
         set(r, model, "vocab", json_incref(r->vocab), err))
         return -1;
-    int result = r->spm ? make_merges(r, &merges, err) : read_merges(r, &merges, err);
+    int result = r->kind == SCORED ? make_merges(r, &merges, err) : read_merges(r, &merges, err);
     if (result != 0) {
         json_decref(merges);
         return -1;
     }
-    return set(r, model, "merges", merges, err) == 0 && r->spm ? set_unknown(r, model, err)
-                                                               : result;
+    if (set(r, model, "merges", merges, err) != 0)
+        return -1;
+    return r->kind == BYTE_LEVEL ? 0 : set_unknown(r, model, err);
+}
+
+/* Whether a space stands before each text. */
+static int read_prefix(struct reader *r, bool *prefix, struct error *err)
+{
+    *prefix = r->kind == SCORED;
+    if (gguf_bool(r->gguf, KEY("add_space_prefix"), FIELD_OPTIONAL, prefix, err) != 0)
+        return -1;
+    if (!*prefix || r->kind == SCORED)
+        return 0;
+    *prefix = false;
+    warnings_add(r->warnings, "%s: %s: without effect in a model with merges, as in llama.cpp",
+                 r->gguf->file, KEY("add_space_prefix"));
+    return 0;
 }
 
 /* Byte-level: pieces and spelling as tokenizer.ggml.pre says. *add_bos: its default. */
 static int set_byte_level(struct reader *r, bool *add_bos, struct error *err)
 {
     struct gguf_split split;
-    bool prefix = false;
-    if (gguf_bool(r->gguf, KEY("add_space_prefix"), FIELD_OPTIONAL, &prefix, err) != 0 ||
-        gguf_split(&split, r->gguf, r->warnings, err) != 0)
+    bool prefix;
+    if (read_prefix(r, &prefix, err) != 0 || gguf_split(&split, r->gguf, r->warnings, err) != 0)
         return -1;
-    if (prefix)
-        warnings_add(r->warnings, "%s: %s: without effect in a byte-level model, as in llama.cpp",
-                     r->gguf->file, KEY("add_space_prefix"));
     *add_bos = split.add_bos;
     json_t *decoder = json_pack("{ss sb sb sb}", "type", "ByteLevel", "add_prefix_space", 1,
                                 "trim_offsets", 1, "use_regex", 1);
@@ -252,11 +269,11 @@ static int set_byte_level(struct reader *r, bool *add_bos, struct error *err)
     return failed[0] || failed[1] || failed[2] ? -1 : set_model(r, split.ignore_merges, err);
 }
 
-/* SentencePiece: spaces are written as a character of their own, one before the text. */
+/* SentencePiece: spaces are written as a character of their own; one may stand before the text. */
 static int set_pieces(struct reader *r, struct error *err)
 {
-    bool prefix = true;
-    if (gguf_bool(r->gguf, KEY("add_space_prefix"), FIELD_OPTIONAL, &prefix, err) != 0)
+    bool prefix;
+    if (read_prefix(r, &prefix, err) != 0)
         return -1;
     json_t *steps = json_array(), *back = json_array();
     if (prefix)
@@ -281,7 +298,7 @@ static int set_pieces(struct reader *r, struct error *err)
 static int add_special(struct reader *r, const char *name, const char *key, int64_t usual,
                        json_t *pieces, json_t *specials, struct error *err)
 {
-    int64_t id = r->spm ? usual : -1;
+    int64_t id = r->kind == SCORED ? usual : -1;
     if (read_id(r, key, &id, err) != 0)
         return -1;
     if (id < 0)
@@ -300,6 +317,11 @@ static int set_template(struct reader *r, bool add_bos, struct error *err)
     if (gguf_bool(r->gguf, KEY("add_bos_token"), FIELD_OPTIONAL, &add_bos, err) != 0 ||
         gguf_bool(r->gguf, KEY("add_eos_token"), FIELD_OPTIONAL, &add_eos, err) != 0)
         return -1;
+    if (r->kind == MERGED && !add_bos) { /* files of the first days say so */
+        warnings_add(r->warnings, "%s: %s: expected true, as for each such model; taken as true",
+                     r->gguf->file, KEY("add_bos_token"));
+        add_bos = true;
+    }
     if (!add_bos && !add_eos)
         return 0;
     json_t *single = json_array(), *specials = json_object();
@@ -323,7 +345,7 @@ int gguf_tokenizer(json_t **root, const struct gguf *gguf, struct warnings *warn
     if (result == 0)
         result = read_tokens(&r, err);
     if (result == 0)
-        result = r.spm ? set_pieces(&r, err) : set_byte_level(&r, &add_bos, err);
+        result = r.kind == BYTE_LEVEL ? set_byte_level(&r, &add_bos, err) : set_pieces(&r, err);
     if (result == 0)
         result = set_template(&r, add_bos, err);
     json_decref(r.vocab);

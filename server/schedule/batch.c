@@ -14,6 +14,14 @@ enum { MAX_FAILED_STEPS = 3 };
 /* After so many steps of readings (lib/grammar/readings.h) a turn makes no more masks. */
 enum { MASK_WORK = 1 << 21 };
 
+/* Those of served steps. */
+static void count_experts(struct batch *batch)
+{
+    const int64_t read = engine_experts_read(batch->service->engine);
+    atomic_store(&batch->service->metrics.experts_read,
+                 read < 0 ? -1 : read - batch->experts_before);
+}
+
 int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
                int prefill_chunk, const struct pace *pace, struct error *err)
 {
@@ -25,7 +33,9 @@ int batch_init(struct batch *batch, struct service *service, struct inbox *inbox
         .inbox = inbox,
         .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk,
                    info->max_step_pages, info->max_step_kept},
+        .experts_before = engine_experts_read(service->engine),
     };
+    count_experts(batch);
     for (int i = 0; i < (info->overlaps ? 2 : 1); i++) {
         struct step *step = &batch->steps[i];
         step->spans = calloc((size_t)info->max_step_tokens, sizeof *step->spans);
@@ -539,6 +549,7 @@ static void take_results(struct batch *batch, const struct step *step)
     int tokens = 0, of_prompts = 0;
     batch->generated = 0;
     batch->failed_steps = 0;
+    count_experts(batch);
     for (size_t i = 0; i < step->num_spans; i++) {
         struct sequence *sequence = step->stepped[i];
         struct error err = ERROR_INIT;

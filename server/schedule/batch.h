@@ -45,8 +45,9 @@ struct batch {
     double shared_s;      /* clock_seconds() of the last step that was not of one prompt alone */
     struct step steps[2]; /* the second is used where steps overlap */
     int failed_steps;
-    int generated; /* tokens, since the results of the last step began to be taken */
-    bool stalled;  /* texts run, but all of them wait for their readers */
+    int64_t experts_before; /* engine_experts_read, before the first step */
+    int generated;          /* tokens, since the results of the last step began to be taken */
+    bool stalled;           /* texts run, but all of them wait for their readers */
 };
 
 /* The caller clears *batch in every case. prefill_chunk, pace: as scheduler_create's. */

@@ -252,3 +252,12 @@ def test_random_weights_meet_schemas(random_weights):
             assert bool(calls) == ("tool_choice" in fields) or "tools" in fields
             thought += "reasoning_content" in choice["message"]
     assert thought > 0
+
+
+def test_metrics_count_experts(random_weights):
+    """A step of one text reads two experts in each of two layers, its prompt's up to all five."""
+    before = random_weights.metric("regla_experts_read_total")
+    reply = random_weights.post("/v1/completions", {"prompt": "abc", "max_tokens": 9, "ignore_eos": True})
+    assert reply.status_code == 200, reply.text
+    grown = random_weights.metric("regla_experts_read_total") - before
+    assert 8 * 4 + 4 <= grown <= 8 * 4 + 10

@@ -14,10 +14,11 @@ fi
 found=build/tidy
 rm -rf $found
 mkdir -p $found
-# What the headers of gcc need and clang does not know is no finding.
+# What gcc needs and clang does not know is no finding: headers' attributes, and flags, which tests have.
 printf '%s\n' "${files[@]}" | xargs -P "${JOBS:-$(nproc)}" -I{} sh -c '
     log='$found'/$(echo {} | tr / _).log
-    clang-tidy -p build/dev --quiet --warnings-as-errors="*" {} >"$log" 2>/dev/null && rm "$log"'
+    clang-tidy -p build/dev --quiet --warnings-as-errors="*" \
+        --extra-arg=-Wno-unknown-warning-option {} >"$log" 2>/dev/null && rm "$log"'
 failed=$(find $found -name '*.log' | wc -l)
 cat $found/*.log 2>/dev/null
 echo "tidy: $((${#files[@]} - failed)) passed, $failed failed"

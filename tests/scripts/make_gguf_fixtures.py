@@ -11,9 +11,10 @@
   tests/data/gguf/split-*.gguf   the case gpt_neox_tf4 in three files
   tests/data/gguf/TOKENIZER.gguf no tensors: the tokenizers of tests/data/tokenizer/, and two that
                                  SentencePiece trains on mixed.txt, as Llama 2 has them (spm) and as
-                                 Gemma (spm_bare: no space before a text)
-        spm*.expected            what SentencePiece makes of each chunk of mixed.txt: the number of
-                                 ids, and a hash of them
+                                 Gemma (spm_bare: no space before a text), and one that tokenizers
+                                 trains as Gemma 4 has it (gemma4: merges)
+        *.expected               of these three: what the library makes of each chunk of mixed.txt:
+                                 the number of ids, and a hash of them
   tests/fuzz/corpus/gguf/        some of these, small
 
 The package quantizes to Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0. Blocks of Q4_K, Q5_K and Q6_K are random
@@ -236,11 +237,55 @@ def make_spm(name, prefix, symbols):
     if not prefix:
         writer.add_add_space_prefix(False)
     close(writer)
+    write_ids(name, chunks, processor.encode)
+
+
+def write_ids(name, chunks, encode):
     lines = []
     for chunk in chunks:
-        ids = processor.encode(chunk)
+        ids = encode(chunk)
         lines.append(f"{len(ids)} {fnv(np.array(ids, '<i4')):016x}")
     (OUT / f"{name}.expected").write_text("\n".join(lines) + "\n")
+
+
+def make_gemma4():
+    """Gemma 4's tokenizer.json, but trained here and smaller, as llama.cpp's converter writes it."""
+    import tokenizers  # others use this file without it
+    from tokenizers import normalizers, pre_tokenizers
+
+    chunks = read_chunks()
+    special = ["<pad>", "<eos>", "<bos>", "<unk>"]
+    spelled = [f"<0x{byte:02X}>" for byte in range(256)]
+    model = tokenizers.models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split("\n", "contiguous"),
+        pre_tokenizers.Split(tokenizers.Regex("\u2581+"), "merged_with_next")])
+    tokenizer.train_from_iterator(
+        # of every 21 chunks the first four are prose
+        [c for i, c in enumerate(chunks) if i % 21 < 4],
+        tokenizers.trainers.BpeTrainer(vocab_size=1800, limit_alphabet=200, special_tokens=special + spelled,
+                                       show_progress=False))
+    trained = json.loads(tokenizer.to_str())
+    trained["added_tokens"] = trained["added_tokens"][:len(special)]
+    trained["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "},
+                                "behavior": "MergedWithPrevious", "invert": False}
+    vocab = sorted(trained["model"]["vocab"].items(), key=lambda item: item[1])
+    writer = gguf.GGUFWriter(OUT / "gemma4.gguf", "gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list([token for token, _ in vocab])
+    writer.add_token_scores([-1000.0] * len(vocab))
+    writer.add_token_types([CONTROL if token in special else BYTE if token in spelled else NORMAL
+                            for token, _ in vocab])
+    writer.add_token_merges([" ".join(merge) for merge in trained["model"]["merges"]])
+    for id_, kind in enumerate(("pad", "eos", "bos", "unk")):
+        getattr(writer, f"add_{kind}_token_id")(id_)
+    writer.add_add_space_prefix(False)
+    writer.add_add_bos_token(True)
+    close(writer)
+    library = tokenizers.Tokenizer.from_str(json.dumps(trained))
+    write_ids("gemma4", chunks, lambda chunk: library.encode(chunk).ids)
 
 
 def main():
@@ -254,6 +299,7 @@ def main():
     make_tokenizer("llama3", "llama-bpe", bos_token_id=2803, eos_token_id=2804, eot_token_id=2805)
     make_spm("spm", True, [])
     make_spm("spm_bare", False, ["\u2581" * n for n in range(2, 9)])
+    make_gemma4()
     for file in OUT.glob("*.gguf"):
         if file.stat().st_size < 60_000:
             shutil.copyfile(file, CORPUS / file.stem)

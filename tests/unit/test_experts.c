@@ -216,8 +216,9 @@ static void check_routed(struct routed *routed, int rows, bool same, bool by_par
                                                 .x = {x, IN},
                                                 .y = {alone, OUT},
                                                 .activation = FORMULA_SILU});
-            cr_expect(memcmp(y + r * y_stride + i * OUT, alone, sizeof alone) == 0,
-                      "%s: row %d of %d, expert %d", what, r, rows, i);
+            const void *part = y + r * y_stride + i * OUT, *expected = alone;
+            cr_expect(memcmp(part, expected, sizeof alone) == 0, "%s: row %d of %d, expert %d",
+                      what, r, rows, i);
         }
     free(y);
 }
@@ -329,6 +330,11 @@ Test(experts, a_token_costs_what_its_experts_cost)
                                              &(struct cost_texts){.batch = 1}),
                            (double)program->weights_bytes[format] - part / 2, 0.5);
     }
+    /* as counted: three of four */
+    cr_expect_eq(cost_experts(program), 2 + 4);
+    cr_expect_float_eq(
+        cost_weight_bytes(program, WEIGHTS_AUTO, &(struct cost_texts){.batch = 9, .experts = 0.75}),
+        all - routed / 4, 0.5);
     engine_close(engine);
 }
 

@@ -41,6 +41,14 @@ static const struct said pieces = {.model = "llama",
                                    .bos = 1,
                                    .add_bos = -1};
 
+static const struct said merged = {.model = "gemma4",
+                                   .tokens = {"<s>", "a", "b", "ab", "\u2581", "<0x0A>"},
+                                   .types = {3, 1, 1, 1, 1, 6},
+                                   .num_types = 6,
+                                   .merges = {"a b"},
+                                   .bos = 0,
+                                   .add_bos = -1};
+
 struct file {
     unsigned char bytes[4096];
     size_t size;
@@ -185,13 +193,17 @@ Test(gguf_tokenizer, right_ones)
     expect(&pieces, NULL, "ab", (int32_t[]){1, 0, 5, -1});
     struct said without = CHANGED(pieces, said.add_bos = 0);
     expect(&without, NULL, "ba", (int32_t[]){0, 4, 3, -1});
+    /* without a space before it; no unknown token: what has no byte tokens is left out */
+    expect(&merged, NULL, "ab ab\nc", (int32_t[]){0, 3, 4, 3, 5, -1});
+    struct said denied = CHANGED(merged, said.add_bos = 0);
+    expect(&denied, NULL, "a", (int32_t[]){0, 1, -1});
 }
 
 Test(gguf_tokenizer, damages)
 {
     REFUSED(byte_level, "memory: tokenizer.ggml.model: expected a STRING, got nothing",
             said.model = NULL);
-    REFUSED(byte_level, "unknown tokenizer.ggml.model \"bert\" (known: gpt2, llama)",
+    REFUSED(byte_level, "unknown tokenizer.ggml.model \"bert\" (known: gpt2, llama, gemma4)",
             said.model = "bert");
     REFUSED(byte_level, "unknown tokenizer.ggml.pre \"nope\" (known: default, gpt-2, phi-2,",
             said.pre = "nope");
@@ -224,6 +236,9 @@ Test(gguf_tokenizer, damages)
             said.num_scores = 5);
     REFUSED(pieces, "tokenizer.ggml.scores: [3]: expected a finite number, got nan",
             said.scores[3] = NAN);
+    REFUSED(merged, "tokenizer.ggml.merges: expected an array of STRING, got nothing",
+            said.merges[0] = NULL);
+    REFUSED(merged, "tokenizer.ggml.bos_token_id: expected an id", said.bos = -1);
     char *long_piece = malloc(600);
     memset(long_piece, 'a', 599);
     long_piece[599] = 0;

@@ -263,9 +263,9 @@ Test(tokenizer, byte_level_from_gguf_is_that_of_the_json)
     free(mixed.text);
 }
 
-/* Against SentencePiece itself, whose ids have no special tokens around them. A text that spells a
- * space as SentencePiece does inside is left out: there it is a space to its user-defined tokens,
- * here, as in llama.cpp, it is not. */
+/* Against the library that trained it; the ids have no special tokens around them. A text that
+ * spells a space as SentencePiece does inside is left out: there it is a space to its user-defined
+ * tokens, here, as in llama.cpp, it is not. */
 static void check_pieces(const char *path, const char *expected_path, int32_t bos)
 {
     static struct mixed mixed;
@@ -304,6 +304,11 @@ Test(tokenizer, pieces_from_gguf_equal_sentencepiece)
 {
     check_pieces(GGUF "spm.gguf", GGUF "spm.expected", 1);
     check_pieces(GGUF "spm_bare.gguf", GGUF "spm_bare.expected", 1);
+}
+
+Test(tokenizer, merged_pieces_from_gguf_equal_hugging_face)
+{
+    check_pieces(GGUF "gemma4.gguf", GGUF "gemma4.expected", 2);
 }
 
 /* The real one is not in the tree: the test needs its path, or ../shared beside the tree. */
