@@ -125,6 +125,7 @@ def test_without_the_store_keys_are_known_here(own_redis, own_replicas, key):
 @pytest.mark.builds("dev")
 def test_a_claim_that_the_store_answers_too_late(own_redis, own_replicas, key):
     """It carries it out when it wakes: the reply is then kept there, though nobody knew."""
+    ask(own_replicas[0], {"Idempotency-Key": "first"})  # with which the store gets the script
     own_redis.pause()
     result = in_background(lambda: ask(own_replicas[0], key, **LONG))
     wait_until(lambda: own_replicas[0].get("/load").json()["running"], "it goes on without the store")
