@@ -211,7 +211,10 @@ static void check_choices(int experts, int rows, int cols, bool accumulates)
 
 int main(void)
 {
-    const struct ops_limits limits = bench_limits(MOST_ROWS);
+    struct ops_limits limits = bench_limits(MOST_ROWS);
+    limits.max_experts = MOST_EXPERTS;
+    limits.max_chosen = CHOSEN;
+    limits.max_routed = 1;
     bench_open(&cpu, &cuda[0], &limits);
     cuda[1] = bench_open_cuda(ACTIVATIONS_16BIT, &limits);
     check_products();
