@@ -24,8 +24,12 @@ int thinking_open(struct thinking *thinking, const struct chat_rules *rules, int
     thinking->inside = rules->inside;
     thinking->left = budget;
     thinking->syntax = rules->syntax;
-    thinking->rules =
-        (struct chat_rules){.syntax = rules->syntax, .reasoning = true, .inside = rules->inside};
+    /* Calls, too: a message to a function is none of the thoughts, whatever its channel. */
+    thinking->rules = (struct chat_rules){.syntax = rules->syntax,
+                                          .reasoning = true,
+                                          .inside = rules->inside,
+                                          .calls = rules->calls,
+                                          .types = rules->types};
     thinking->parser.rules = &thinking->rules;
     return 0;
 }

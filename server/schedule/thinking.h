@@ -15,7 +15,7 @@ struct thinking {
     int64_t left;            /* tokens of them that may come */
     size_t forced;           /* tokens of the marker that have come */
     bool waits;              /* the marker may not begin yet */
-    struct chat_rules rules; /* only reasoning is looked for */
+    struct chat_rules rules; /* borrows of the chat's; of channels, it also looks for calls */
     struct chat_parser parser;
     struct chat_output output;
     const struct chat_syntax *syntax;

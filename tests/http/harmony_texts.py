@@ -13,6 +13,7 @@ GIVEN = {"city": 'Oslo "世"', "days": 3}
 ARGUMENTS = json.dumps(GIVEN, ensure_ascii=False)
 ROLE = "to=functions.weather<|channel|>commentary json<|message|>"
 TO = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+ASIDE = TO.replace("commentary", "analysis")
 CALLED = [("weather", GIVEN)]
 THOUGHT = "abcdefghij klmnopqrst"
 # Of each: what the model writes; its reasoning, content and calls.
@@ -29,6 +30,7 @@ TEXTS = {
     "several": (f"{TO}{ARGUMENTS}{NEXT}<|channel|>commentary to=functions.time<|message|>{{}}<|call|>",
                 "", "", [*CALLED, ("time", {})]),
     "only": (f"{TO}{ARGUMENTS}<|call|>", "", "", CALLED),
+    "aside": (f"{ANALYSIS}So.{NEXT}{ASIDE}{ARGUMENTS}<|call|>", "So.", "", CALLED),
     "json": (f"{ANALYSIS}JSON.{NEXT}{FINAL}{ARGUMENTS}<|return|>", "JSON.", ARGUMENTS, []),
     "budget": (f"{ANALYSIS}{THOUGHT}{NEXT}{FINAL}Yes, it is so.<|return|>", THOUGHT, "Yes, it is so.", []),
 }

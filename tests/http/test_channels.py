@@ -161,6 +161,9 @@ def test_a_budget_for_thoughts(reciting):
         choice = ask(reciting, "budget", thinking_token_budget=budget)
         assert choice["message"]["reasoning_content"] == THOUGHT
         assert choice["message"]["content"] == "Yes, it is so."
+    for budget in (len("So.") + 2, len(ARGUMENTS)):  # a call is none of them, whatever its channel
+        message = ask(reciting, "aside", thinking_token_budget=budget, tools=TOOLS)["message"]
+        assert message["reasoning_content"] == "So." and calls_of(message) == CALLED
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["a"]}}}
     for fields in ({"response_format": form}, {"response_format": form, "tools": TOOLS}):
         message = ask(reciting, "budget", thinking_token_budget=3, **fields)["message"]
