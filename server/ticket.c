@@ -72,6 +72,8 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
 {
     ticket_lock(ticket);
     int none = CANCEL_NONE;
+    if (reason == CANCEL_SLOW && ticket->readers > 0)
+        reason = CANCEL_GONE;
     bool heard = ticket->runs_on || ticket->readers > 0;
     bool spared = ticket->done || (reason == CANCEL_GONE && heard);
     bool first = !spared && atomic_compare_exchange_strong(&ticket->cancelled, &none, (int)reason);

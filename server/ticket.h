@@ -49,8 +49,9 @@ void ticket_unlock(struct ticket *ticket);
 void ticket_wait(struct ticket *ticket);
 void ticket_wake(struct ticket *ticket);
 
-/* Gives the work a reason to stop; a client that has left is woken, too. Returns whether it is the
- * first reason, and the work was not done. */
+/* Gives the work a reason to stop; a client that has left is woken, too. One that is too slow is as
+ * one that has left where others read. Returns whether it is the first reason, and the work was not
+ * done. */
 bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason);
 /* The client sends nothing more. It may wait for its reply, or have left: only an answer to what it
  * is sent tells. Wakes the connection for that. */

@@ -2,9 +2,10 @@
 """Responses while they are made: read, cancelled, left by their clients."""
 
 import contextlib
+import socket
 
 import pytest
-from harness import check_error, wait_until
+from harness import check_error, request_bytes, wait_until
 from responses_helpers import (CUSTOM, RESPONSES, TEMPLATE, TOOL, TURN, as_kept, events, gathered, get, items,
                                name_of, path, repeats_progress, said, same_text, text_of, told_again, unknown)
 
@@ -100,6 +101,26 @@ def test_its_readers_keep_it_running(chat_server):
     assert get(server, name)["status"] == "in_progress"
     leaves.__exit__(None, None, None)
     wait_until(lambda: get(server, name)["status"] == "cancelled", "it is cancelled")
+    server.wait_idle()
+
+
+def test_they_read_on_beside_a_client_that_stops(server_factory):
+    """It reads no more, and stays: the response pauses, then goes on for those who read it."""
+    server = server_factory(stall_timeout=1, chat_template=TEMPLATE)
+    fields = {**LONG, "input": "stops", "max_output_tokens": 8000}
+    with socket.socket() as stops:
+        # Small segments, so that the kernel keeps little of the stream for it.
+        stops.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        stops.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stops.settimeout(30)
+        stops.connect(("127.0.0.1", server.port))
+        stops.sendall(request_bytes(RESPONSES, fields))
+        got = b""
+        while b"output_text.delta" not in got:
+            got += stops.recv(4096)
+        with reading(server, name_of(got)) as told:
+            response = gathered(told())
+        assert response["status"] == "incomplete" and response["usage"]["output_tokens"] == 8000
     server.wait_idle()
 
 
