@@ -262,8 +262,9 @@ void completion_stream_make(struct completion *completion)
         end_record(completion);
 }
 
-void completion_stream_wait(struct completion_stream *stream, struct completion *completion)
+void completion_stream_pause(struct completion *completion)
 {
+    struct completion_stream *stream = completion->stream;
     struct reply_head head = job_reply_head(&completion->job);
     struct reply_usage usage = job_reply_usage(&completion->job, 0, 0);
     head.warnings = NULL;
@@ -273,11 +274,6 @@ void completion_stream_wait(struct completion_stream *stream, struct completion 
     stream->sent = 0;
     completion->format->pause(&stream->frames,
                               &(struct sse_stream){&head, &stream->blocks, &usage});
-}
-
-void completion_stream_pause(struct completion *completion)
-{
-    completion_stream_wait(completion->stream, completion);
     if (completion->replay && completion->format->begins)
         record_frames(completion);
 }

@@ -43,8 +43,6 @@ void completion_stream_make(struct completion *completion);
 /* For another reader of what the job puts out, which has a stream of its own: makes frames of some
  * of stream->taken, and the last ones once `last` is set. */
 void completion_stream_tell(struct completion_stream *stream, struct completion *completion);
-/* The same of what is said while nothing else comes. */
-void completion_stream_wait(struct completion_stream *stream, struct completion *completion);
 void completion_stream_clear(struct completion_stream *stream, struct completion *completion);
 /* Of a kept response: the piece that was put out with this number. Of whoever works on the job; it
  * borrows. */

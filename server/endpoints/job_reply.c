@@ -155,9 +155,8 @@ static int make_choice(struct reply_choice *reply, struct whole_choice *whole, s
 {
     const struct completion_request *request = &job->asked.request;
     const struct job_prompt *prompt = &job->prepared.prompts[prompt_index];
-    struct piece *piece = kept && request->stream ? &choice->put : &choice->piece;
+    const struct piece *piece = kept && request->stream ? &choice->put : &choice->piece;
     bool logprobs = request->logprobs >= 0 && !kept;
-    piece_seal(piece);
     job_reply_ending(reply, job, choice->finish, choice->stop_index, choice->stop_token);
     if (whole_text(whole, reply, job, prompt, piece) ||
         (logprobs && join_logprobs(whole, job, prompt, piece)) ||

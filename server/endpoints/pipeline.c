@@ -207,6 +207,15 @@ static void run_remember(struct task *task)
     settled(&of_task(task)->job);
 }
 
+/* Before anybody else reads them: from now on nobody writes there. */
+static void seal(struct job *job)
+{
+    for (size_t i = 0; i < job->run.num_choices; i++) {
+        piece_seal(&job->run.choices[i].piece);
+        piece_seal(&job->run.choices[i].put);
+    }
+}
+
 /* Ends a job that has a place in the queue, after its last stage or the first that failed. What it
  * held in the engine is free by now. On the engine thread, if it has a session. */
 static void finish(struct job *job)
@@ -214,6 +223,7 @@ static void finish(struct job *job)
     struct error err = ERROR_INIT;
     bool well = job->task.error.code == API_OK && !completion_of(job)->made;
     job->run.texts_ended = (int64_t)time(NULL);
+    seal(job);
     job_leave_queue(job);
     /* If there is no room for the reply, the session stays as it was. */
     if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))

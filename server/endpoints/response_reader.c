@@ -167,16 +167,27 @@ static void make_events(struct response_reader *reader)
     responses_drop_events(&stream->frames, 0, reader->after + 1 - before);
 }
 
+/* Without the usage, which other threads may be writing: no event of it tells that. */
+static void put_sign(struct response_reader *reader)
+{
+    struct completion_stream *stream = &reader->stream;
+    struct reply_head head = job_reply_head(&reader->source->job);
+    head.warnings = NULL;
+    strbuf_reset(&stream->frames);
+    stream->sent = 0;
+    responses_pause_events(&stream->frames, &(struct sse_stream){&head, &stream->blocks, NULL});
+}
+
 /* What has begun for the client says that it is in progress. */
 static void make_sign(struct response_reader *reader)
 {
     struct completion_stream *stream = &reader->stream;
     bool begun = stream->blocks.begun;
-    completion_stream_wait(stream, reader->source);
+    put_sign(reader);
     if (!begun)
         responses_drop_events(&stream->frames, 0, reader->after + 1);
     if (stream->frames.length == 0 && !stream->frames.failed)
-        completion_stream_wait(stream, reader->source);
+        put_sign(reader);
 }
 
 static bool refill(struct http_request *request)
