@@ -58,7 +58,7 @@ static bool copy_new(struct response_reader *reader, enum progress progress, boo
     size_t count = progress == ENDS ? reader->put : pieces_of(job, progress), before = reader->put;
     while (reader->put < count && !reader->lost && (all || !outbox_full(&reader->copied)))
         reader->lost = copy_piece(job, reader->put++, &reader->copied) != 0;
-    reader->last = progress == IS_DONE && reader->put == count;
+    reader->last = !reader->lost && progress == IS_DONE && reader->put == count;
     return reader->put > before || reader->last || reader->lost;
 }
 
@@ -147,7 +147,7 @@ static bool take(struct response_reader *reader)
     if (stream->made < stream->taken.length)
         return true;
     bool empty = reader->copied.length == 0;
-    if (empty && !reader->last)
+    if (reader->lost || (empty && !reader->last))
         return false;
     stream->last = empty;
     struct outbox emptied = stream->taken;
