@@ -6,6 +6,7 @@
 enum { MOST_HEAD = 512 }; /* bytes */
 
 enum word { START, CHANNEL, CONSTRAIN, MESSAGE, END, RETURN, CALL };
+static const unsigned ENDS = 1u << END | 1u << RETURN | 1u << CALL;
 const char *const chat_channels_words[CHAT_CHANNELS_WORDS] = {
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
     "<|end|>",   "<|return|>",  "<|call|>"};
@@ -29,17 +30,17 @@ static enum chat_match word_at(const char *text, size_t length, size_t at, unsig
     return best;
 }
 
-/* Behind white space and what ended the message before. */
-static enum chat_match skip_ends(const char *text, size_t length, size_t *at)
+size_t chat_channels_ends(const char *text, size_t length, size_t *spaces)
 {
-    enum chat_match match;
+    size_t at = *spaces, ends = 0;
     enum word word;
-    do {
-        *at = chat_calls_skip(text, length, *at);
-        match = word_at(text, length, *at, 1u << END | 1u << RETURN | 1u << CALL, &word);
-        *at += match == CHAT_MATCH_WHOLE ? strlen(chat_channels_words[word]) : 0;
-    } while (match == CHAT_MATCH_WHOLE);
-    return match;
+    for (;; at = ends) {
+        at = chat_calls_skip(text, length, at);
+        *spaces = at - ends;
+        if (word_at(text, length, at, ENDS, &word) != CHAT_MATCH_WHOLE)
+            return ends;
+        ends = at + strlen(chat_channels_words[word]);
+    }
 }
 
 /* The text up to white space or a special token. */
@@ -79,11 +80,12 @@ static void read_head(struct chat_channels_head *head, const char *text, size_t 
     }
 }
 
-enum chat_match chat_channels_head(struct chat_channels_head *head, const char *text, size_t length)
+enum chat_match chat_channels_head(struct chat_channels_head *head, const char *text, size_t length,
+                                   size_t at)
 {
-    size_t at = 0, most;
+    size_t most;
     enum word word;
-    enum chat_match match = skip_ends(text, length, &at);
+    enum chat_match match = word_at(text, length, at, ENDS, &word);
     if (match != CHAT_MATCH_NO || at == length)
         return CHAT_MATCH_BEGINS;
     match = word_at(text, length, at, 1u << START | 1u << CHANNEL | 1u << CONSTRAIN | 1u << MESSAGE,
@@ -102,8 +104,6 @@ enum chat_match chat_channels_head(struct chat_channels_head *head, const char *
 
 size_t chat_channels_end(const char *text, size_t length, size_t from, size_t *size, bool *whole)
 {
-    static const unsigned ENDS =
-        1u << END | 1u << RETURN | 1u << CALL | 1u << START | 1u << CHANNEL;
     *size = 0;
     *whole = false;
     for (const char *at; from < length; from++) {
@@ -112,7 +112,8 @@ size_t chat_channels_end(const char *text, size_t length, size_t from, size_t *s
         if (!at)
             return length;
         from = (size_t)(at - text);
-        enum chat_match match = word_at(text, length, from, ENDS, &word);
+        enum chat_match match =
+            word_at(text, length, from, ENDS | 1u << START | 1u << CHANNEL, &word);
         *whole = match == CHAT_MATCH_WHOLE;
         if (*whole && word != START && word != CHANNEL) /* these belong to the next */
             *size = strlen(chat_channels_words[word]);

@@ -32,10 +32,12 @@ struct chat_channels_head {
     size_t end;            /* where the body begins */
 };
 
-/* The head at the front of a text; of CHAT_MATCH_NO nothing is set. What ended the message before
- * may stand there, too. */
-enum chat_match chat_channels_head(struct chat_channels_head *head, const char *text,
-                                   size_t length);
+/* Bytes at the front of a text that are what ended the message before, and white space between.
+ * *spaces: of white space at the front, so many are known to be it; then those behind. */
+size_t chat_channels_ends(const char *text, size_t length, size_t *spaces);
+/* The head at text[at], behind those; of CHAT_MATCH_NO nothing is set. */
+enum chat_match chat_channels_head(struct chat_channels_head *head, const char *text, size_t length,
+                                   size_t at);
 
 /* Where from text[from] on a body ends, or may end if more comes. *size: bytes of what ends it,
  * which belong to nothing; *whole: it ends. */

@@ -503,9 +503,14 @@ static void begin_message(struct chat_parser *parser, const struct chat_channels
 static bool in_head(struct chat_parser *parser, bool last)
 {
     struct chat_channels_head head;
+    size_t spaces = parser->spaces;
+    size_t ends = chat_channels_ends(bytes_of(parser), length_of(parser), &spaces);
+    release(parser, ends, NULL); /* at once: a model may go on with them */
+    parser->spaces = spaces;
     size_t length = length_of(parser);
-    switch (chat_channels_head(&head, bytes_of(parser), length)) {
+    switch (chat_channels_head(&head, bytes_of(parser), length, spaces)) {
     case CHAT_MATCH_WHOLE:
+        parser->spaces = 0;
         begin_message(parser, &head);
         return true;
     case CHAT_MATCH_BEGINS:
@@ -521,6 +526,7 @@ static bool in_head(struct chat_parser *parser, bool last)
         break;
     }
     parser->state = CONTENT;
+    parser->spaces = 0;
     parser->looked = length > 0;
     return true;
 }

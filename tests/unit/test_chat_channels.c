@@ -131,6 +131,9 @@ Test(chat_channels, no_heads)
         {"<b>Yes</b> <|x|>", "", "<b>Yes</b> <|x|>", NULL},
         {"Yes.<|end|>" NEXT FINAL "No.", "", "Yes.\n\nNo.", NULL},
         {head, "", head, NULL},
+        {TO_F "{\"s\": \"a<b\"}<|end|>Yes.", "", "Yes.", F},
+        {THOUGHT "<|end|> <|call|>\n<|end|>" NEXT FINAL "Yes.", HM, "Yes.", NULL},
+        {FINAL "Yes.<|end|> \n <|end|> ", "", "Yes.", NULL},
     };
     memset(head + strlen(head), 'a', sizeof head - strlen(head) - 1);
     EXPECT(cases, .reasoning = true, .calls = true);
