@@ -190,6 +190,18 @@ static void make_sign(struct response_reader *reader)
         put_sign(reader);
 }
 
+/* With the lock of the ticket held, and before the connection waits: at the end of the server
+ * nobody may look any more. */
+static void look(struct response_reader *reader)
+{
+    struct task *task = &reader->task.task;
+    ticket_hold(&task->ticket);
+    reader->looking = scheduler_post(task->service->scheduler, task_work(task, run_look));
+    reader->lost = !reader->looking;
+    if (reader->lost)
+        ticket_release(&task->ticket);
+}
+
 static bool refill(struct http_request *request)
 {
     struct response_reader *reader = of_request(request);
@@ -197,20 +209,16 @@ static bool refill(struct http_request *request)
     ticket_lock(&task->ticket);
     bool some = take(reader);
     bool probed = !some && ticket_probed(&task->ticket);
-    bool look = !some && !reader->lost && !reader->looking;
-    reader->looking |= look;
+    if (!some && !reader->lost && !reader->looking)
+        look(reader);
     reader->stream.frames.failed |= reader->lost;
     if (!some && !probed && !reader->lost)
         http_wait(request);
     bool lost = reader->lost;
     ticket_unlock(&task->ticket);
-    if (look) {
-        ticket_hold(&task->ticket);
-        scheduler_post(task->service->scheduler, task_work(task, run_look));
-    }
     if (some)
         make_events(reader);
-    else if (probed)
+    else if (probed && !lost)
         make_sign(reader);
     return some || probed || lost;
 }

@@ -22,7 +22,7 @@ struct response_reader {
     struct outbox copied;
     bool last;    /* nothing more will be copied */
     bool looking; /* the engine thread looks for more */
-    bool lost;    /* there is no memory for it */
+    bool lost;    /* there is no memory for it, or the server ends */
 };
 
 /* Engine thread: finds the one that the task names, whose owner has that API key. False: it makes

@@ -159,7 +159,10 @@ static void run_perform(struct task *base)
 
 static void to_engine(struct task *base)
 {
-    scheduler_post(base->service->scheduler, task_work(base, run_perform));
+    if (scheduler_post(base->service->scheduler, task_work(base, run_perform)))
+        return;
+    api_error_set(&base->error, API_DRAINING, NULL, "the server is shutting down");
+    task_done(base);
 }
 
 static void run_prepare(struct task *base)

@@ -69,17 +69,26 @@ void inbox_put_job(struct inbox *inbox, struct job *job)
     pthread_mutex_unlock(&inbox->lock);
 }
 
-void inbox_put_work(struct inbox *inbox, struct work *work)
+/* Under the lock. */
+static void append_work(struct inbox *inbox, struct work *work)
 {
-    work->next = NULL;
-    pthread_mutex_lock(&inbox->lock);
     if (inbox->work_tail)
         inbox->work_tail->next = work;
     else
         inbox->work_head = work;
     inbox->work_tail = work;
     pthread_cond_signal(&inbox->filled);
+}
+
+bool inbox_put_work(struct inbox *inbox, struct work *work)
+{
+    work->next = NULL;
+    pthread_mutex_lock(&inbox->lock);
+    bool ended = inbox->ended;
+    if (!ended)
+        append_work(inbox, work);
     pthread_mutex_unlock(&inbox->lock);
+    return !ended;
 }
 
 void inbox_poke(struct inbox *inbox)
@@ -96,6 +105,15 @@ void inbox_close(struct inbox *inbox)
     inbox->closing = true;
     pthread_cond_signal(&inbox->filled);
     pthread_mutex_unlock(&inbox->lock);
+}
+
+bool inbox_end(struct inbox *inbox)
+{
+    pthread_mutex_lock(&inbox->lock);
+    inbox->ended = !inbox->jobs.head && !inbox->work_head;
+    bool ended = inbox->ended;
+    pthread_mutex_unlock(&inbox->lock);
+    return ended;
 }
 
 /* Under the lock. */

@@ -21,14 +21,15 @@ struct inbox {
     pthread_cond_t filled;
     struct job_list jobs;
     struct work *work_head, *work_tail;
-    bool poked, closing;
+    bool poked, closing, ended;
 };
 
 void inbox_init(struct inbox *inbox);
 void inbox_clear(struct inbox *inbox);
 
 void inbox_put_job(struct inbox *inbox, struct job *job);
-void inbox_put_work(struct inbox *inbox, struct work *work);
+/* False: nobody takes any more. */
+bool inbox_put_work(struct inbox *inbox, struct work *work);
 void inbox_poke(struct inbox *inbox);
 void inbox_close(struct inbox *inbox); /* nothing more will come from other threads */
 
@@ -37,6 +38,9 @@ struct inbox_taken {
     struct work *work; /* by work->next */
     bool poked, closing;
 };
+
+/* Nobody takes any more. False: there is a job or work, so somebody must. */
+bool inbox_end(struct inbox *inbox);
 
 /* Whether there is something to take. */
 bool inbox_pending(struct inbox *inbox);

@@ -42,9 +42,9 @@ void scheduler_submit(struct scheduler *scheduler, struct job *job)
     inbox_put_job(&scheduler->inbox, job);
 }
 
-void scheduler_post(struct scheduler *scheduler, struct work *work)
+bool scheduler_post(struct scheduler *scheduler, struct work *work)
 {
-    inbox_put_work(&scheduler->inbox, work);
+    return inbox_put_work(&scheduler->inbox, work);
 }
 
 void scheduler_park(struct scheduler *scheduler, struct work *work)
@@ -271,7 +271,8 @@ static bool take_inbox(struct scheduler *scheduler)
     return !taken.closing || taken.work || has_waiting(scheduler) || scheduler->batch.num_aside ||
            scheduler->batch.num_running || scheduler->parked ||
            ((sessions_pending(service->sessions) || atomic_load(&service->replies_waiting) > 0) &&
-            !atomic_load(&service->giving_up));
+            !atomic_load(&service->giving_up)) ||
+           !inbox_end(&scheduler->inbox);
 }
 
 /* If the job was cancelled, ends it. */

@@ -24,8 +24,9 @@ void scheduler_free(struct scheduler *scheduler); /* stops it first */
  * its texts have ended. */
 void scheduler_submit(struct scheduler *scheduler, struct job *job);
 
-/* Any thread: runs the work on the engine thread, between two steps and in order. */
-void scheduler_post(struct scheduler *scheduler, struct work *work);
+/* Any thread: runs the work on the engine thread, between two steps and in order. False: that has
+ * ended. */
+bool scheduler_post(struct scheduler *scheduler, struct work *work);
 
 /* Engine thread: runs the work again in the next turn, since it waits for a file. The thread does
  * not end while work is parked. */

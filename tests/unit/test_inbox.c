@@ -25,6 +25,29 @@ Test(inbox, nothing_that_is_there_is_waited_for)
         }
 }
 
+static void run_none(struct work *work)
+{
+    (void)work;
+}
+
+Test(inbox, what_comes_at_the_end_is_taken_or_refused)
+{
+    struct work work = {.run = run_none};
+    struct inbox inbox = {0};
+    struct inbox_taken taken;
+    inbox_init(&inbox);
+    cr_assert(inbox_put_work(&inbox, &work));
+    cr_assert_not(inbox_end(&inbox));
+    inbox_take(&inbox, 0, &taken);
+    cr_assert(taken.work == &work);
+    cr_assert(inbox_put_work(&inbox, &work));
+    inbox_take(&inbox, 0, &taken);
+    inbox_poke(&inbox);
+    cr_assert(inbox_end(&inbox));
+    cr_assert_not(inbox_put_work(&inbox, &work));
+    inbox_clear(&inbox);
+}
+
 Test(inbox, a_wait_ends)
 {
     struct inbox inbox = {0};
