@@ -100,6 +100,7 @@ static void perform(struct session_task *task)
         break;
     case SESSION_STEP_AGAIN:
         task->asked = false; /* it may be another by then */
+        task->again = true;
         scheduler_park(base->service->scheduler, &base->work);
         break;
     case SESSION_STEP_LATER:
@@ -150,7 +151,11 @@ static void run_perform(struct task *base)
         return;
     }
     struct sessions *sessions = base->service->sessions;
-    if (names_one(task) && !task->asked)
+    bool made = task->again && task->kind->names_response &&
+                sessions_makes(sessions, task->owner, task->id);
+    if (made)
+        scheduler_park(base->service->scheduler, &base->work); /* the store knows nothing new */
+    else if (names_one(task) && !task->asked)
         session_ask(sessions, task->owner, task->id, task->kind->need, NULL, NULL, ask_to_make,
                     task);
     else

@@ -48,6 +48,7 @@ struct session_task {
     const char *owner;           /* service_owner */
     char id[SESSION_ID_SIZE];    /* of the path */
     bool asked;                  /* the store for its sessions, which are here */
+    bool again;                  /* it has been performed, and was to wait */
     struct replay_entry *replay; /* where the reply is to be kept; NULL: nowhere */
 };
 
