@@ -302,6 +302,18 @@ def request_bytes(path, body, headers=(), method="POST"):
     return "\r\n".join(head).encode() + b"\r\n\r\n" + payload
 
 
+def check_cut_short(server, path, body):
+    """A client that leaves within its body, or sends no more: nobody is there for an error, and
+    nothing is done."""
+    request = request_bytes(path, body)
+    for sent in (request.split(b"{")[0], request[:-20], request[:-1]):
+        with server.connect() as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
+    server.wait_idle()
+
+
 class RawReply:
     """Reads HTTP replies from a socket byte by byte, keeping what comes after each."""
 

@@ -2,7 +2,6 @@
 """What POST /v1/messages refuses, in Anthropic's shape, and what it takes with a warning."""
 
 import re
-import socket
 
 import harness
 import pytest
@@ -130,16 +129,9 @@ def test_a_prompt_that_is_too_long(server_factory):
 
 
 def test_a_body_that_is_cut_short(chat_server):
-    """By a client that leaves or sends no more: nobody is there for an error, and nothing is done."""
     body = {"messages": [user("hi")], "max_tokens": 8, "stream": True}
     for path in (MESSAGES, COUNT):
-        request = harness.request_bytes(path, body)
-        for sent in (request.split(b"{")[0], request[:-20], request[:-1]):
-            with chat_server.connect() as connection:
-                connection.sendall(sent)
-                connection.shutdown(socket.SHUT_WR)
-                assert connection.recv(1) == b""
-    chat_server.wait_idle()
+        harness.check_cut_short(chat_server, path, body)
 
 
 @pytest.mark.long
