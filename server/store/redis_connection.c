@@ -290,13 +290,15 @@ int redis_connection_open(struct redis_connection *connection, bool hurry, struc
         return 0;
     double now = clock_seconds();
     if (!hurry && now < connection->retry_at)
-        return error_set(err, ERROR_IO, "%s: away; it is tried again in %.1f s",
-                         connection->address.name, connection->retry_at - now);
+        return error_set(err, ERROR_IO, "%s: away; it is tried again in %.1f s: %s",
+                         connection->address.name, connection->retry_at - now,
+                         connection->why.message);
     if (connect_to(connection, err) == 0) {
         connection->pause = connection->retry_at = 0;
         connection->silent = false;
         return 0;
     }
+    connection->why = *err;
     connection->turn++;
     connection->pause = fmin(fmax(2 * connection->pause, SHORTEST_PAUSE), LONGEST_PAUSE);
     connection->retry_at = clock_seconds() + some_of(connection->pause);

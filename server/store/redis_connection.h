@@ -24,6 +24,7 @@ struct redis_connection {
     bool waits;             /* for replicas: redis_replicas.h */
     bool silent;            /* it was closed since nothing came in time */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */
+    struct error why;       /* of the last attempt, while it is not tried again */
 };
 
 void redis_connection_init(struct redis_connection *connection, const struct redis_address *address,
