@@ -98,9 +98,12 @@ static struct ops_norm prepare_output(const struct mixer_build *mixer,
     return after;
 }
 
-void mixer_emit(struct emitter *emitter, const struct mixer *config, const struct branch_ends *ends)
+/* Projects x, and computes h of the mixer and of what it makes a pair with. */
+static struct ops_norm emit_projected(struct mixer_build *first, const struct branch_ends *ends)
 {
-    struct mixer_build mixer = {.emitter = emitter, .config = config}, second;
+    struct emitter *emitter = first->emitter;
+    const struct mixer *config = first->config;
+    struct mixer_build mixer = *first, second;
     const bool pair = config->second != NULL;
     struct emitter_stack all = {0};
     stack_mixer(&all, &mixer, MATRIX_OF_X);
@@ -120,7 +123,36 @@ void mixer_emit(struct emitter *emitter, const struct mixer *config, const struc
     emit_part(&mixer);
     if (pair)
         emit_part(&second);
-    const struct ops_norm after = prepare_output(&mixer, pair ? &second : NULL);
+    *first = mixer;
+    return prepare_output(&mixer, pair ? &second : NULL);
+}
+
+/* Likewise of one whose matrices multiply mixes of x. */
+static struct ops_norm emit_mixed(struct mixer_build *mixer, const struct branch_ends *ends)
+{
+    const struct mixer_output output = mixer_rwkv7_emit(mixer, ends);
+    const int size = (int)h_width(mixer->config);
+    const struct ops_norm norm = output_norm(mixer);
+    emitter_norm(mixer->emitter, &norm);
+    emitter_map(mixer->emitter, &(struct ops_map){.formula = FORMULA_SUM,
+                                                  .num_cols = size,
+                                                  .out = mixer->h,
+                                                  .u = mixer->h,
+                                                  .w = output.bonus});
+    return (struct ops_norm){.kind = NORM_NONE,
+                             .groups = 1,
+                             .size = size,
+                             .x = mixer->h,
+                             .y = mixer->h,
+                             .formula = FORMULA_IDENTITY,
+                             .gate = output.gate};
+}
+
+void mixer_emit(struct emitter *emitter, const struct mixer *config, const struct branch_ends *ends)
+{
+    struct mixer_build mixer = {.emitter = emitter, .config = config};
+    const struct ops_norm after =
+        config->mixes != NULL ? emit_mixed(&mixer, ends) : emit_projected(&mixer, ends);
     const bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
     emitter_product(emitter, mixer_pack(emitter, config, MATRIX_LAST),
                     &(struct ops_matmul){.x = mixer.h,

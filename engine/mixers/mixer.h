@@ -94,6 +94,17 @@ struct mixer_inputs {
 };
 struct mixer_inputs mixer_inputs_emit(const struct mixer_build *mixer);
 
+/* linear.c: the recurrence of q, k and v, before its features and its gate. */
+struct ops_recurrence mixer_recurrence(const struct mixer_build *mixer,
+                                       const struct mixer_inputs *inputs);
+
+/* rwkv7.c: the mixer whose matrices multiply mixes of x. Computes h; what is added to its norm, and
+ * multiplies the sum then. */
+struct mixer_output {
+    struct rows bonus, gate; /* [N, H*dv] each */
+};
+struct mixer_output mixer_rwkv7_emit(struct mixer_build *mixer, const struct branch_ends *ends);
+
 /* conv.c: a convolution of adjacent columns, in their place; and the mixer that is one, whose h is
  * what its output projection norms first. */
 void mixer_conv_emit(const struct mixer_build *mixer, struct rows x);

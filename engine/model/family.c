@@ -34,6 +34,7 @@
     X(olmo_hybrid)      \
     X(gated_deltanet)   \
     X(delta_net)        \
+    X(rwkv7)            \
     X(mamba2)           \
     X(bamba)            \
     X(granitemoehybrid) \

@@ -88,6 +88,16 @@ struct convolution {
     const float *bias;   /* [channels], or NULL */
 };
 
+/* RWKV-7: what its matrices multiply, x + change * share, each with its own share [D], where change
+ * is x of the token before - x; and factors of k [H*m]: of kappa, and k's own, rate_rest + alpha *
+ * rate_scale. */
+enum token_mix { MIX_RECEPTANCE, MIX_DECAY, MIX_KEY, MIX_VALUE, MIX_RATE, MIX_GATE, MIX_COUNT };
+struct token_mixes {
+    const float *shares[MIX_COUNT];
+    struct convolution change;
+    const float *erase_scale, *rate_scale, *rate_rest;
+};
+
 enum { MIXER_MAX_FACTORS = 6 };
 
 /* conv (LFM 2): with [B | C | u] = in_proj x, h = C conv(B u). There is one head. Of what is here
@@ -106,9 +116,10 @@ struct mixer {
     const float *decay;      /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
     const float *skip;       /* mamba2: D [H], or NULL */
     const float *sinks;      /* softmax: [H] (ops_attention), or NULL */
-    struct norm v_norm;      /* softmax: of each head's value */
-    struct offset_scale gate_scale; /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
-                                       H*dv]; dt's bias is in it then; NULL: none */
+    const struct token_mixes *mixes; /* rwkv7, or NULL: all matrices multiply x */
+    struct norm v_norm;              /* softmax: of each head's value */
+    struct offset_scale gate_scale;  /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
+                                        H*dv]; dt's bias is in it then; NULL: none */
 
     /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
      * or added; the output gate and o_proj, which follow, are this one's. Added h are of the same

@@ -47,6 +47,7 @@ struct emitter {
     struct emitter_angles *angles; /* [num_angles] */
     int num_angles;
     struct emitter_keys *keys; /* [num_layers]: of those of softmax mixers that have come */
+    struct rows first_values;  /* [N, H*dv]: v of the first RWKV-7 layer, or absent */
     struct rows layer_inputs;  /* [N, num_layers * layer_size], or absent (struct model) */
     struct operation nowhere;  /* what is added after an error */
     struct error error;

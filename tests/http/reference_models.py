@@ -15,6 +15,7 @@ from reference_lfm import LFM
 from reference_mamba import MAMBA
 from reference_math import (Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rms_norm, rotary, sigmoid,
                             silu)
+from reference_rwkv7 import RWKV
 
 PROMPT = [5, 17, 200, 33, 33, 90, 128, 7, 250, 61, 2, 99]
 TOKENIZER = Path(__file__).resolve().parents[1] / "golden" / "gpt_neox" / "tokenizer.json"
@@ -207,7 +208,7 @@ class GLA:
         return norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA, **DELTA}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA, **DELTA, **RWKV}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 

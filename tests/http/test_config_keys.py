@@ -279,7 +279,7 @@ def in_fp8(tensors, rows, cols, suffix="_scale_inv", shape=None, exponents=False
     file, numbers = {}, {}
     for name, tensor in tensors.items():
         file[name] = numbers[name] = tensor
-        if tensor.ndim == 2 and of in name:
+        if tensor.ndim == 2 and of in name and name.endswith("weight"):
             file[name], scales, numbers[name] = quantized(
                 tensor, rows or tensor.shape[0], cols or tensor.shape[1], exponents)
             if exponents:

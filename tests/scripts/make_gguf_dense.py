@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 from conversion import get_model_class  # noqa: E402
 
 WHOLE = ("dense_llama", "dense_qwen3", "dense_granite", "dense_olmo3", "lfm2", "delta_qwen3_5_text",
-         "dense_phi3", "gemma4_text", "experts_gemma4_text")
+         "dense_phi3", "gemma4_text", "experts_gemma4_text", "rwkv7")
 # Not in their files: windows of qwen2, and which layers of gemma3 have one; which layers of smollm3
 # turn; query_pre_attn_scalar.
 LOSSY = ("dense_qwen2_tf4", "dense_smollm3", "dense_gemma2", "dense_gemma3_text")

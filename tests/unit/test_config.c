@@ -13,7 +13,7 @@ static const struct change native_changes[] = {
      "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, granite, olmo2, olmo3, olmoe, "
      "gemma2, gemma3_text, gemma4, gemma4_text, gpt_oss, phi3, qwen3_next, qwen3_5, qwen3_5_text, "
      "qwen3_5_moe, "
-     "qwen3_5_moe_text, olmo_hybrid, gated_deltanet, delta_net, mamba2, bamba, "
+     "qwen3_5_moe_text, olmo_hybrid, gated_deltanet, delta_net, rwkv7, mamba2, bamba, "
      "granitemoehybrid, falcon_h1, nemotron_h, lfm2, lfm2_moe, lfm3)"},
     {"model_type", "\"kimi_linear\"",
      "config.json: model_type: \"kimi_linear\" has latent attention (MLA) (not supported)"},

@@ -44,6 +44,7 @@ static const struct {
     {GOLDEN "dense_phi3/model.gguf", "dense_phi3", "{}"},
     {GOLDEN "gemma4_text/model.gguf", "gemma4_text", "{}"},
     {GOLDEN "experts_gemma4_text/model.gguf", "experts_gemma4_text", "{}"},
+    {GOLDEN "rwkv7/model.gguf", "rwkv7", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
     {DATA "dense_gemma2.gguf", "dense_gemma2", "{\"query_pre_attn_scalar\": 16}"},
