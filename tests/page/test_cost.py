@@ -8,11 +8,14 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from harness import ENDLESS, ROOT, begin_stream
 
 LIMIT_BYTES, LIMIT_MS, LIMIT_SHARE = 150_000, 200, 0.01
 
 
+@pytest.mark.times
 def test_bytes_and_time(server, page):
     files = [path for path in (ROOT / "server/page").iterdir()
              if path.suffix in (".html", ".css", ".js", ".svg")]
@@ -55,6 +58,7 @@ def metrics_of(page):
                     "(name) => name.endsWith('/metrics'))")
 
 
+@pytest.mark.times
 def test_ten_pages(server_factory, page):
     """Each asks for the metrics every two seconds."""
     server = server_factory()
