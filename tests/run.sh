@@ -15,14 +15,15 @@ cd "$(dirname "$0")/.."
 
 test_stages=(deps build lint unit golden http)
 # What waits stands among what computes, and what others need comes early.
-rest_stages=(deps page-times asan-build http-long cuda-build page tsan-build asan-http bits cuda clients asan-unit
+rest_stages=(deps page-times page asan-build cuda-build http-long tsan-build asan-http bits cuda clients asan-unit
              tsan-http amx races-build proxies asan-golden cuda-races deploy fuzz-corpus tidy)
 at_once=3
 by_name=(agents arm) # only so: they take long
 declare -A needs=([unit]=build [golden]=build [http]=build [asan-unit]=asan-build [asan-golden]=asan-build
                   [asan-http]="asan-build http-long" [tsan-http]="tsan-build asan-http" [cuda]=cuda-build
                   [cuda-races]=races-build
-                  [page]=page-times [proxies]=page [tidy]=proxies) # these ask apt, which has a lock
+                  [tidy]=proxies # both ask apt, which has a lock
+                  [http-long]=page) # beside a browser run builds alone, which are nice
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -143,7 +144,7 @@ page() { # which by mark
     deploy/deps.sh page && build dev regla || return
     REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s -m "$1" tests/page
 }
-# The page at / in a browser. Nothing runs beside the tests that measure times.
+# The page at / in a browser. Nothing runs beside the tests that measure times or connections.
 stage_page-times() { page times; }
 stage_page() { page "not times"; }
 # nginx, HAProxy and Caddy in front.

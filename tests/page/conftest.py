@@ -21,7 +21,8 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "times: measures times; tests/run.sh runs nothing beside it")
+    config.addinivalue_line("markers", "times: measures times or connections; "
+                            "tests/run.sh runs nothing beside it")
 
 
 def pytest_collection_modifyitems(config, items):
