@@ -125,7 +125,7 @@ asm(".text\n.globl emulation_switch\n.hidden emulation_switch\n"
     ".type emulation_switch, @function\nemulation_switch:\n"
     "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
-    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\npopq %rcx\njmp *%rcx\n"
     ".size emulation_switch, .-emulation_switch\n");
 #endif
 
