@@ -4,25 +4,26 @@
 # mostly waits. Each begins in the order of its list, once what it needs has passed.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; stages one after the other)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: what takes long over HTTP, all formats, sanitizers, the page in a browser, the
+#   rest  the others: the page in a browser, what takes long over HTTP, all formats, sanitizers, the
 #         emulated GPU, fuzz corpora, the big clients, manifests, proxies, clang-tidy
 #   all   both
 # After a stage that fails none begins. Each one's output is kept in build/test-logs/. The end of the
-# output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
-# skipped".
+# output is every runner's own closing line, the times (of the clock, and of the processors: what other
+# work beside it does not move), and the sum: "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_stages=(deps build lint unit golden http)
 # What waits stands among what computes, and what others need comes early.
-rest_stages=(deps page asan-build http-long cuda-build tsan-build asan-http bits cuda clients asan-unit tsan-http amx
-             races-build proxies asan-golden cuda-races deploy fuzz-corpus tidy)
+rest_stages=(deps page-times page asan-build cuda-build http-long tsan-build asan-http bits cuda clients asan-unit
+             tsan-http amx races-build proxies asan-golden cuda-races deploy fuzz-corpus tidy)
 at_once=3
 by_name=(agents arm) # only so: they take long
 declare -A needs=([unit]=build [golden]=build [http]=build [asan-unit]=asan-build [asan-golden]=asan-build
                   [asan-http]="asan-build http-long" [tsan-http]="tsan-build asan-http" [cuda]=cuda-build
                   [cuda-races]=races-build
-                  [tidy]=proxies) # both ask apt, which has a lock
+                  [tidy]=proxies # both ask apt, which has a lock
+                  [http-long]=page) # beside a browser run builds alone, which are nice
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -126,7 +127,7 @@ stage_amx() {
 }
 stage_http() { http dev 300 "not long"; }
 # What would make everyone wait.
-stage_http-long() { http dev 300 long; }
+stage_http-long() { build dev regla regla-plot && http dev 300 long; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.
 stage_clients() {
     tests/scripts/venv.sh tests/clients && build dev regla || return
@@ -139,11 +140,13 @@ stage_agents() {
     REGLA_BINARY=build/dev/regla tests/agents/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/agents
 }
-# The page at / in a browser: it measures times, so nothing runs beside it.
-stage_page() {
+page() { # which by mark
     deploy/deps.sh page && build dev regla || return
-    REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s tests/page
+    REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s -m "$1" tests/page
 }
+# The page at / in a browser. Nothing runs beside the tests that measure times or connections.
+stage_page-times() { page times; }
+stage_page() { page "not times"; }
 # nginx, HAProxy and Caddy in front.
 stage_proxies() {
     deploy/deps.sh proxies && build dev regla || return
@@ -176,7 +179,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | http-long | agents | clients | deploy | proxies | page)
+    *http | http-long | agents | clients | deploy | proxies | page | page-times)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")
@@ -191,6 +194,12 @@ count() { # stage, log
         awk '/^[a-z-]+: [0-9]+ passed, [0-9]+ failed$/ { passed += $2; failed += $4 }
              END { print passed + 0, failed + 0, 0 }' "$2" ;;
     esac
+}
+
+# The seconds that processors gave to what `times` has on its second line, the shell's children.
+processor_seconds() { # file
+    [ ! -s "$1" ] || awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, "m"); sum += 60 * part[1] + part[2] } }
+                         END { printf "%d", sum }' "$1"
 }
 
 closing_line() { # stage, log
@@ -247,8 +256,8 @@ finish() { # stage
     total_passed=$((total_passed + passed))
     total_failed=$((total_failed + failed))
     total_skipped=$((total_skipped + skipped))
-    summary+=("$(printf '%-12s %5d s   %s' "$stage" "${seconds[$stage]}" \
-        "$(closing_line "$stage" "$log")")")
+    summary+=("$(printf '%-12s %5d s  %5s s of processors   %s' "$stage" "${seconds[$stage]}" \
+        "$(processor_seconds "$logs/$stage.times")" "$(closing_line "$stage" "$log")")")
 }
 
 # Whether it needs nothing that has not passed. What is not asked for is taken to be there.
@@ -259,17 +268,24 @@ may_begin() { # stage
     done
     return 0
 }
-is_alone() { [ "$1" = deps ] || [ "$1" = page ]; } # stage
+is_alone() { [ "$1" = deps ] || [ "$1" = page-times ]; } # stage
+
+run_stage() { # stage
+    local result=0
+    "stage_$1" </dev/null 2>&1 || result=$?
+    times >"$logs/$1.times"
+    return $result
+}
 
 begin() { # stage; its output comes whole, when it has ended, but at once where it is alone
     started[$1]=$SECONDS
     set -m # a process group of its own, for `interrupted`
     if [ $at_once -eq 1 ] || is_alone "$1"; then
         echo "==> $1"
-        { "stage_$1" </dev/null 2>&1 | tee "$logs/$1.log"; exit "${PIPESTATUS[0]}"; } &
+        { run_stage "$1" | tee "$logs/$1.log"; exit "${PIPESTATUS[0]}"; } &
     else
         echo "==> $1 begins"
-        "stage_$1" </dev/null >"$logs/$1.log" 2>&1 &
+        run_stage "$1" >"$logs/$1.log" &
     fi
     set +m
     stage_of[$!]=$1
@@ -304,7 +320,7 @@ next_stage() {
 }
 
 mkdir -p $logs
-rm -f $logs/*.log
+rm -f $logs/*.log $logs/*.times
 left=("${stages[@]}")
 while :; do
     while [ ${#broken[@]} -eq 0 ] && [ ${#stage_of[@]} -lt $at_once ] && next_stage; do
