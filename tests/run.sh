@@ -15,15 +15,14 @@ cd "$(dirname "$0")/.."
 
 test_stages=(deps build lint unit golden http)
 # What waits stands among what computes, and what others need comes early.
-rest_stages=(deps page-times page asan-build cuda-build http-long tsan-build asan-http bits cuda clients asan-unit
+rest_stages=(deps page asan-build cuda-build http-long tsan-build asan-http bits cuda clients asan-unit
              tsan-http amx races-build proxies asan-golden cuda-races deploy fuzz-corpus tidy)
 at_once=3
 by_name=(agents arm) # only so: they take long
 declare -A needs=([unit]=build [golden]=build [http]=build [asan-unit]=asan-build [asan-golden]=asan-build
                   [asan-http]="asan-build http-long" [tsan-http]="tsan-build asan-http" [cuda]=cuda-build
                   [cuda-races]=races-build
-                  [tidy]=proxies # both ask apt, which has a lock
-                  [http-long]=page) # beside a browser run builds alone, which are nice
+                  [tidy]=proxies) # both ask apt, which has a lock
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -140,13 +139,11 @@ stage_agents() {
     REGLA_BINARY=build/dev/regla tests/agents/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/agents
 }
-page() { # which by mark
+# The page at / in a browser: it measures times, so nothing runs beside it.
+stage_page() {
     deploy/deps.sh page && build dev regla || return
-    REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s -m "$1" tests/page
+    REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs -s tests/page
 }
-# The page at / in a browser. Nothing runs beside the tests that measure times or connections.
-stage_page-times() { page times; }
-stage_page() { page "not times"; }
 # nginx, HAProxy and Caddy in front.
 stage_proxies() {
     deploy/deps.sh proxies && build dev regla || return
@@ -179,7 +176,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | http-long | agents | clients | deploy | proxies | page | page-times)
+    *http | http-long | agents | clients | deploy | proxies | page)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")
@@ -268,7 +265,7 @@ may_begin() { # stage
     done
     return 0
 }
-is_alone() { [ "$1" = deps ] || [ "$1" = page-times ]; } # stage
+is_alone() { [ "$1" = deps ] || [ "$1" = page ]; } # stage
 
 run_stage() { # stage
     local result=0

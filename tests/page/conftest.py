@@ -20,11 +20,6 @@ from running import finish
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "times: measures times or connections; "
-                            "tests/run.sh runs nothing beside it")
-
-
 def pytest_collection_modifyitems(config, items):
     if not (CHROMIUM and DRIVER):
         for item in items:

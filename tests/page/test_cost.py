@@ -8,14 +8,11 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-
 from harness import ENDLESS, ROOT, begin_stream
 
 LIMIT_BYTES, LIMIT_MS, LIMIT_SHARE = 150_000, 200, 0.01
 
 
-@pytest.mark.times
 def test_bytes_and_time(server, page):
     files = [path for path in (ROOT / "server/page").iterdir()
              if path.suffix in (".html", ".css", ".js", ".svg")]
@@ -34,10 +31,8 @@ def test_bytes_and_time(server, page):
     assert min(times) < LIMIT_MS, times
 
 
-@pytest.mark.times
 def test_connections(server_factory, page):
-    """It uses two; Chromium opens another with each first request to a server, in case, and more where
-    replies are late."""
+    """It uses two; Chromium opens another with each first request to a server, in case."""
     server = server_factory()
     own = server.metric("regla_connections")
     page(server)
@@ -60,7 +55,6 @@ def metrics_of(page):
                     "(name) => name.endsWith('/metrics'))")
 
 
-@pytest.mark.times
 def test_ten_pages(server_factory, page):
     """Each asks for the metrics every two seconds."""
     server = server_factory()

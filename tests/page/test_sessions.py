@@ -131,7 +131,6 @@ def test_export_and_import(tale, page, browser):
     file.unlink()
 
 
-@pytest.mark.times
 def test_a_thousand(server_factory, page):
     server = server_factory(model=GOLDEN / "hybrid_regla")
     for i in range(25):
@@ -157,7 +156,6 @@ def test_a_thousand(server_factory, page):
     page.wait(lambda: page.text(".details h2") == "leaf-03-07", "one of them")
 
 
-@pytest.mark.times
 def test_a_hundred_thousand_tokens(server_factory, page):
     server = server_factory(model=GOLDEN / "regla", session_durability="memory")
     tokens = [5 + i * i % 90 for i in range(100_000)]
