@@ -194,8 +194,6 @@ static int open_entry(struct bench *bench, int index, int max_batch, struct erro
     result->test.activations = info->activations;
     result->test.kv = info->kv;
     result->test.threads = info->threads;
-    const struct cost_texts texts = bench_case_texts(&result->test);
-    result->cost = cost_of(engine_program(entry->device->engine), &texts);
     result->unit = info->unit;
     result->measured_unit = info->measured_unit;
     for (entry->meter = bench->devices; !measures(entry->meter, info);)
@@ -305,17 +303,15 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
         return -1;
     struct bench_peaks before = bench->last;
     double seconds;
-    struct engine *engine = entry->device->engine;
-    const int64_t experts = engine_experts_read(engine);
     if (bench_texts_run(entry->texts, slice.generates, slice.tokens, &seconds, err) != 0 ||
         measure(bench, entry->meter, err) != 0)
         return -1;
     const struct bench_peaks *after = &bench->last;
-    struct cost_texts texts = bench_case_texts(&slice);
-    const int all = cost_experts(engine_program(engine));
-    if (slice.generates && all > 0 && experts >= 0) /* a step makes a token of each text */
-        texts.experts = (double)(engine_experts_read(engine) - experts) / all / slice.tokens;
-    struct cost cost = cost_of(engine_program(engine), &texts);
+    const struct cost cost = bench_texts_cost(entry->texts, &slice);
+    struct cost *all = &bench->results[index].cost;
+    all->weight_bytes += cost.weight_bytes;
+    all->bytes += cost.bytes;
+    all->operations += cost.operations;
     double least = slice.generates ? cost.bytes / fmax(before.bytes, after->bytes)
                                    : cost.operations / fmax(before.operations, after->operations);
     entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] =
@@ -401,6 +397,9 @@ static void conclude(struct bench *bench, int index)
     struct bench_result *result = &bench->results[index];
     const struct entry *entry = &bench->entries[index];
     int repeat = bench->options.repeat;
+    result->cost.weight_bytes /= repeat;
+    result->cost.bytes /= repeat;
+    result->cost.operations /= repeat;
     result->tokens_per_second = statistics_median(entry->rates, (size_t)repeat);
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
     result->peak_operations = entry->meter->highest.operations;

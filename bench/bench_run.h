@@ -33,10 +33,10 @@ struct bench_result {
     const char *unit;          /* that multiplies matrices (struct engine_info) */
     const char *measured_unit; /* whose operations the limit of a prompt is */
     double peak_operations;    /* the highest measured of it, per second */
-    struct cost cost;
-    double tokens_per_second; /* of all texts together; the median of the repeats */
-    double spread;            /* (highest - lowest) / median */
-    double share_of_limit;    /* see bench_run; the median of the repeats */
+    struct cost cost;          /* of one run, the mean of the repeats (bench_texts_cost) */
+    double tokens_per_second;  /* of all texts together; the median of the repeats */
+    double spread;             /* (highest - lowest) / median */
+    double share_of_limit;     /* see bench_run; the median of the repeats */
     /* Its speed as a share of the same test's at depth 0, slice by slice. count is 0 for the test
      * at depth 0, and when there is none. */
     struct statistics_interval of_depth_0;
@@ -53,8 +53,7 @@ struct bench;
 /* Runs all tests. Right before and right after each slice it measures the machine's peak bandwidth
  * and FLOP/s on the test's number of threads; the higher of both counts. share_of_limit is the time
  * that the bytes (generating) or operations (prompts) of a run's slices need at that peak, over the
- * time they took. Of experts those count that the device has counted, else as many as if chosen at
- * random. */
+ * time they took. */
 int bench_run(struct bench **out, const struct bench_plan *plan,
               const struct bench_options *options, struct error *err);
 void bench_free(struct bench *bench); /* NULL is allowed */

@@ -23,6 +23,7 @@ struct bench_texts {
     struct span *spans; /* [batch] */
     struct greedy *greedy;
     int32_t *tokens; /* [max_step_tokens] */
+    int64_t experts; /* that the last run has read; -1: nobody counts */
 };
 
 /* Any id, the same in every run, seldom one of the tokens just before. */
@@ -175,10 +176,22 @@ int bench_texts_run(struct bench_texts *b, bool generates, int tokens, double *s
 {
     for (int i = 0; i < b->batch; i++)
         b->texts[i].end += tokens;
+    const int64_t before = engine_experts_read(b->engine);
     double start = clock_seconds();
     int result = generates ? generate(b, tokens, err) : process(b, err);
     *seconds = clock_seconds() - start;
+    b->experts = before < 0 ? -1 : engine_experts_read(b->engine) - before;
     return result;
+}
+
+struct cost bench_texts_cost(const struct bench_texts *b, const struct bench_case *run)
+{
+    const struct program *program = engine_program(b->engine);
+    const int all = cost_experts(program);
+    struct cost_texts texts = bench_case_texts(run);
+    if (run->generates && all > 0 && b->experts >= 0) /* a step makes a token of each text */
+        texts.experts = (double)b->experts / all / run->tokens;
+    return cost_of(program, &texts);
 }
 
 void bench_texts_end(struct bench_texts *b)

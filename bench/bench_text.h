@@ -22,6 +22,9 @@ int bench_texts_begin(struct bench_texts *texts, int tokens, struct error *err);
  * after its last token; generating draws the likeliest token after each. */
 int bench_texts_run(struct bench_texts *texts, bool generates, int tokens, double *seconds,
                     struct error *err);
+/* What that has cost, whose case was `run`. Generating, those experts count that the device has
+ * counted, else as many as if chosen at random. */
+struct cost bench_texts_cost(const struct bench_texts *texts, const struct bench_case *run);
 void bench_texts_end(struct bench_texts *texts); /* drops the copies */
 
 #endif

@@ -405,6 +405,17 @@ static void random_layer(struct random_list *list, const struct block_names *nam
     }
 }
 
+static void random_layer_inputs(struct random_list *list, const struct block_names *names)
+{
+    const struct config *config = list->config;
+    const int64_t width = config->num_layers * config->layer_size;
+    char full[WEIGHT_NAME_SIZE];
+    random_list_matrix(list, below(full, names->root, names->layer_embeddings), config->layer_vocab,
+                       width, 1);
+    random_list_linear(list, names->root, names->layer_proj, width, config->hidden_size, 0);
+    random_list_norm(list, names->root, names->layer_norm, config->norm_kind, config->layer_size);
+}
+
 void blocks_random(struct random_list *list, const struct block_names *names,
                    void (*list_mixer)(struct random_list *, const char *prefix,
                                       const struct mixer *))
@@ -417,6 +428,8 @@ void blocks_random(struct random_list *list, const struct block_names *names,
     if (config->embedding_norm)
         random_list_norm(list, names->root, names->embedding_norm, config->norm_kind,
                          config->hidden_size);
+    if (config->layer_size > 0)
+        random_layer_inputs(list, names);
     for (int i = 0; i < (int)config->num_layers; i++)
         random_layer(list, names, i, list_mixer);
     random_list_norm(list, names->root, names->final_norm, config->norm_kind, config->hidden_size);

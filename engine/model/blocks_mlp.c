@@ -344,6 +344,11 @@ void blocks_mlp_random(struct random_list *list, const struct block_names *names
     const int64_t hidden = list->config->hidden_size;
     char prefix[WEIGHT_NAME_SIZE], name[WEIGHT_NAME_SIZE];
     below(prefix, layer, branch->name);
+    if (branch->layer_input) {
+        random_list_linear(list, prefix, names->layer_gate, list->config->layer_size, hidden, 0);
+        random_list_output(list, prefix, names->layer_out, hidden, list->config->layer_size);
+        return;
+    }
     if (branch->num_experts == 0) {
         random_mlp(list, names, prefix, branch->mlp_size);
         return;

@@ -461,6 +461,35 @@ static int bind(struct model *model, const struct config *config, struct weights
     return bind_scalars(model, weights, bare ? "" : found.root, err);
 }
 
+/* ---- presets, without experts ---- */
+
+static void random_attention(struct random_list *list, const char *prefix,
+                             const struct mixer *mixer)
+{
+    const int64_t hidden = list->config->hidden_size;
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
+    if (mixer->keys_of == 0)
+        random_list_linear(list, prefix, "k_proj", keys, hidden, 0);
+    if (mixer->keys_of == 0 && !mixer->keys_are_values)
+        random_list_linear(list, prefix, "v_proj", keys, hidden, 0);
+    random_list_output(list, prefix, "o_proj", hidden, queries);
+    blocks_random_qk_norms(list, prefix, mixer, mixer->head_dim);
+}
+
+static void list_random(struct random_list *list)
+{
+    char layer[WEIGHT_NAME_SIZE];
+    blocks_random(list, &names, random_attention);
+    for (int i = 0; i < (int)list->config->num_layers; i++)
+        random_list_vector(list, weights_name(layer, "%s.layers.%d", names.root, i), "layer_scalar",
+                           1, 1, 0);
+}
+
 const struct family family_gemma4 = {.name = "gemma4", .parse = parse, .bind = bind};
-const struct family family_gemma4_text = {
-    .name = "gemma4_text", .parse = parse_text, .bind = bind, .gguf = &gguf_gemma4};
+const struct family family_gemma4_text = {.name = "gemma4_text",
+                                          .parse = parse_text,
+                                          .bind = bind,
+                                          .random = list_random,
+                                          .gguf = &gguf_gemma4};

@@ -74,6 +74,21 @@ static int bind(struct model *model, const struct config *config, struct weights
     return dense_bind_named(model, config, weights, &names, bind_attention, err);
 }
 
+static void random_attention(struct random_list *list, const char *prefix,
+                             const struct mixer *mixer)
+{
+    const int64_t hidden = list->config->hidden_size;
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    random_list_linear(list, prefix, "qkv_proj", queries + 2 * keys, hidden, 0);
+    random_list_output(list, prefix, "o_proj", hidden, queries);
+}
+
+static void list_random(struct random_list *list)
+{
+    blocks_random(list, &names, random_attention);
+}
+
 static const struct gguf_key gguf_keys[] = {
     {"attention.sliding_window", "sliding_window", FIELD_OPTIONAL},
     {"rope.scaling.original_context_length", "original_max_position_embeddings", FIELD_OPTIONAL},
@@ -142,4 +157,5 @@ static const struct gguf_names gguf = {.architecture = "phi3",
                                        .num_names = COUNT(gguf_tensors),
                                        .complete = complete_gguf};
 
-const struct family family_phi3 = {.name = "phi3", .parse = parse, .bind = bind, .gguf = &gguf};
+const struct family family_phi3 = {
+    .name = "phi3", .parse = parse, .bind = bind, .random = list_random, .gguf = &gguf};

@@ -13,7 +13,6 @@
  *     TYPE as llama-quantize has it: Q4_0, Q4_K_M.
  */
 #include "bench/bench_text.h"
-#include "engine/cost.h"
 #include "engine/engine.h"
 #include "lib/base/clock.h"
 #include "loadtest/llama/peer.h"
@@ -96,8 +95,7 @@ static double share(const struct turns *turns, const struct turns *before, int d
     struct bench_case slice = turns->test;
     slice.tokens = tokens;
     slice.depth += done;
-    const struct cost_texts texts = bench_case_texts(&slice);
-    struct cost cost = cost_of(engine_program(turns->engine), &texts);
+    const struct cost cost = bench_texts_cost(turns->texts, &slice);
     double least = slice.generates ? cost.bytes / fmax(before->bandwidth, turns->bandwidth)
                                    : cost.operations / fmax(before->operations, turns->operations);
     return least / seconds;

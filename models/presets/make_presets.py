@@ -190,6 +190,16 @@ DENSE = {
     "lfm2-350m": dense("lfm2", 16, 8, 64, 16, 6656, 65536, hidden_size=1024, norm_eps=1e-5,
                        max_position_embeddings=128000, rope_theta=1000000, conv_L_cache=3,
                        full_attn_idxs=[2, 5, 8, 10, 12, 14]),
+    # longrope's divisors, which cost no time, are left out
+    "phi-4-mini": dense("phi3", 24, 8, 128, 32, 8192, 200064, hidden_size=3072, rms_norm_eps=1e-5,
+                        max_position_embeddings=131072, rope_theta=10000, partial_rotary_factor=0.75),
+    "gemma-4-e2b": dense("gemma4_text", 8, 1, 256, 35, 6144, 262144, hidden_size=1536, rms_norm_eps=1e-6,
+                         hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh",
+                         max_position_embeddings=131072, sliding_window=512, global_head_dim=512,
+                         layer_types=[*["sliding_attention"] * 4, "full_attention"] * 7,
+                         num_kv_shared_layers=20, use_double_wide_mlp=True,
+                         hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144,
+                         final_logit_softcapping=30.0),
 }
 
 # What Mamba-2's mixers are called by Bamba's kin.

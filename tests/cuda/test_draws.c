@@ -428,7 +428,9 @@ static void check_refusals(const char *model)
 
 int main(void)
 {
-    static const char *const models[] = {"hybrid_regla", "performer", "softmax_rope", "sliding_t5"};
+    /* the last one looks its tokens up in two tables */
+    static const char *const models[] = {"hybrid_regla", "performer", "softmax_rope", "sliding_t5",
+                                         "gemma4_text"};
     static const char *const without[] = {"mapped", "feed", "mapped,feed,draw"};
     if (cuda_devices() == 0) {
         printf("cuda-draws: skipped: no CUDA device\n");

@@ -22,6 +22,10 @@ def windows_of_mistral(c):
     return [(c.get("sliding_window", 4096), True)] * c["num_hidden_layers"]
 
 
+def windows_of_phi3(c):
+    return [(c.get("sliding_window"), True)] * c["num_hidden_layers"]
+
+
 def windows_of_qwen(c):
     window = c.get("sliding_window", 4096) if c.get("use_sliding_window", False) else None
     sliding = [window is not None and i >= c.get("max_window_layers", 28)
@@ -47,10 +51,12 @@ class Dense:
     embeddings = "model.embed_tokens.weight"
 
     def __init__(self, model_type, layers=all_alike, qkv_bias=False, biases=(), qk_norm=False,
-                 tied=False, theta=10000, longest=2048, head_dim=None, **config):
+                 tied=False, theta=10000, longest=2048, head_dim=None, partial=False, original=None,
+                 **config):
         self.config = {"model_type": model_type, **SIZES, **config}
         self.layers, self.qkv_bias, self.biases, self.qk_norm = layers, qkv_bias, biases, qk_norm
         self.tied, self.theta, self.longest, self.head_dim = tied, theta, longest, head_dim
+        self.partial, self.original = partial, original
 
     def shape(self, c):
         """(heads, of keys, size of a head)"""
@@ -88,15 +94,16 @@ class Dense:
         return tensors
 
     def rotation(self, c, length):
-        """Cosines and sines [length, size of a head]. The usual embedding turns whole heads."""
+        """Cosines and sines [length, what turns of a head]. The usual embedding turns whole heads, but
+        where the class is partial."""
         rope = dict(c.get("rope_scaling") or c.get("rope_parameters") or {})
         whole = rope.get("rope_type", rope.get("type", "default")) == "default"
-        if whole:
+        if whole and not self.partial:
             rope["partial_rotary_factor"] = 1
         frequencies, factor = rotary(
             rope, c.get("rope_theta", self.theta), c.get("partial_rotary_factor", 1),
             self.shape(c)[2], c.get("max_position_embeddings", self.longest),
-            c.get("original_max_position_embeddings"))
+            c.get("original_max_position_embeddings", self.original))
         angles = np.outer(np.arange(length), frequencies)
         angles = np.concatenate([angles, angles], -1)
         return factor * np.cos(angles), factor * np.sin(angles)
@@ -110,8 +117,10 @@ class Dense:
             return x @ tensors[name + ".weight"].astype(np.float64).T + bias
 
         def rotate(x):
-            half = size // 2
-            return x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin
+            half = cos.shape[-1] // 2
+            x, rest = x[..., :2 * half], x[..., 2 * half:]
+            turned = x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin
+            return np.concatenate([turned, rest], -1)
 
         (heads, kv_heads, size), length = self.shape(c), len(ids)
         cos, sin = self.rotation(c, length)
@@ -159,6 +168,35 @@ DENSE = {
     "granite": Dense("granite", biases=BOTH),
 }
 DENSE["qwen3"].config["head_dim"] = 12
+
+
+class Fused(Dense):
+    """Phi-3: q, k and v in one matrix, and gates and ups."""
+
+    parts = {"self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+             "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")}
+
+    def tensors(self, c):
+        tensors = super().tensors(c)
+        for i in range(c["num_hidden_layers"]):
+            for whole, parts in self.parts.items():
+                own = [tensors.pop(f"model.layers.{i}.{part}.weight") for part in parts]
+                tensors[f"model.layers.{i}.{whole}.weight"] = np.concatenate(own)
+        return tensors
+
+    def logits(self, c, tensors, ids):
+        heads, kv_heads, size = self.shape(c)
+        split = {"self_attn.qkv_proj": [heads * size, (heads + kv_heads) * size], "mlp.gate_up_proj": 2}
+        tensors = dict(tensors)
+        for i in range(c["num_hidden_layers"]):
+            for whole, parts in self.parts.items():
+                own = np.split(tensors.pop(f"model.layers.{i}.{whole}.weight"), split[whole])
+                tensors |= {f"model.layers.{i}.{part}.weight": one for part, one in zip(parts, own)}
+        return super().logits(c, tensors, ids)
+
+
+DENSE["phi3"] = Fused("phi3", windows_of_phi3, longest=4096, original=4096, partial=True,
+                      pad_token_id=None, rms_norm_eps=1e-5, original_max_position_embeddings=8)
 
 
 def every(n):

@@ -72,6 +72,11 @@ def rotary(rope, base, part, size, longest, outside=None):
         own = 1.0 / base ** (np.arange(0, 2 * turning, 2) / size)
         return np.concatenate([own, np.zeros(size // 2 - turning)]) / factor, 1
     own = 1.0 / (base ** (np.arange(0, dim, 2) / max(dim, 1)))
+    if kind == "longrope":
+        ratio = rope.get("factor") or longest / length
+        usual = math.sqrt(1 + math.log(ratio) / math.log(length)) if ratio > 1 else 1
+        divisors = rope["long_factor" if longest > length else "short_factor"]
+        return own / np.array(divisors), rope.get("attention_factor", usual)
     if kind == "linear":
         return own / factor, 1
     if kind == "llama3":

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from reference_delta import DELTA
 from reference_dense import DENSE
+from reference_gemma4 import GEMMA4
 from reference_lfm import LFM
 from reference_mamba import MAMBA
 from reference_math import (Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rms_norm, rotary, sigmoid,
@@ -208,7 +209,7 @@ class GLA:
         return norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA, **DELTA, **RWKV}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **GEMMA4, **LFM, **MAMBA, **DELTA, **RWKV}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 

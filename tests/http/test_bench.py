@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+from checkpoints import copy_of, read_tensors, write_tensors
 from harness import BINARY, GOLDEN, SLOWNESS
 from test_lifecycle import regla
 
@@ -95,6 +96,22 @@ def test_runs_are_cut_into_slices():
     assert all(sum(count for name, count in told if name == test) <= slices[test] for test, _ in told)
     assert {line.split()[6]: int(line.split()[-2])
             for line in lines if line.endswith(" pairs")} == pairs
+
+
+def test_weights_of_experts_are_those_that_steps_read(tmp_path):
+    """All scores of a router of zeros tie, so each text goes to the same two of four experts."""
+    folder = copy_of(tmp_path / "model", "experts_mixtral")
+    header, data = read_tensors(folder / "model.safetensors")
+    data = bytearray(data)
+    routers = [name for name in header if name.endswith(".gate.weight")]
+    assert routers
+    for name in routers:
+        first, end = header[name]["data_offsets"]
+        data[first:end] = bytes(end - first)
+    write_tensors(folder / "model.safetensors", header, data)
+    results = results_of("--pp", "0", "--tg", "3", "--batch", "1,6", "--repeat", "2", model=folder)["results"]
+    read = [result["weights_gbps"] / result["tokens_per_second"] * result["batch"] for result in results]
+    assert read[1] == pytest.approx(read[0], rel=1e-4)
 
 
 def test_a_terminal_is_told_how_far_it_is():

@@ -29,7 +29,8 @@ NEAR = 2e-4  # logits of both are float64, but fla's recurrence is float32
 
 
 def library(folder, dtype=torch.float64):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, experts_implementation="eager").eval()
     with torch.no_grad():
         return model(torch.tensor([PROMPT]), use_cache=False).logits[0].double().numpy()
 

@@ -364,7 +364,8 @@ def run(description, families, save_case, write=write_case):
         failures.append(folder.name)
         print(f"{folder}: {text}\n{(folder / 'config.json').read_text()}", flush=True)
     print(f"{ill} drawn again, being ill-conditioned", *failures)
-    print(f"{args.count} configurations, {len(failures)} differ")
+    print(f"seed {args.seed}: {args.count} configurations of {', '.join(args.families)}: "
+          f"{len(failures)} differ")
     return 1 if failures else 0
 
 

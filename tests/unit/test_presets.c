@@ -94,7 +94,7 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 
 Test(presets, systems_have_the_papers_shapes)
 {
-    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 10 /* released models */);
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 12 /* released models */);
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
         expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
@@ -146,6 +146,36 @@ static struct model *load_small(const struct preset *preset)
     cr_assert(preset_load(&model, preset->name, text, &err) == 0, "%s", err.message);
     free(text);
     return model;
+}
+
+/* Feeds NUM_TOKENS tokens; returns the largest |logit|, infinite when one is not a number, and
+ * mixes the bits of all into *hash. */
+static double run(struct model *model, uint64_t *hash)
+{
+    struct error err = ERROR_INIT;
+    struct engine_options options = {.threads = 1, .state_memory_bytes = 16 << 20};
+    struct engine *engine;
+    struct state *state;
+    double largest = 0;
+    cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
+    cr_assert(state_create(&state, engine, NUM_TOKENS, &err) == 0, "%s", err.message);
+    const int32_t vocab_size = engine_info(engine)->vocab_size;
+    for (int at = 0; at < NUM_TOKENS; at += 100) {
+        int32_t tokens[100];
+        for (int i = 0; i < 100; i++)
+            tokens[i] = (at + i) * 37 % vocab_size;
+        struct span span = {.state = state, .tokens = tokens, .num_tokens = 100, .num_logits = 100};
+        cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+        for (int i = 0; i < 100 * vocab_size; i++) {
+            const double size = fabs((double)span.logits[i]);
+            if (!(size <= largest))
+                largest = isnan(size) ? INFINITY : size;
+            *hash = (*hash ^ bits_of_float(span.logits[i])) * 0x100000001b3u;
+        }
+    }
+    state_free(state);
+    engine_close(engine);
+    return largest;
 }
 
 /* What `shapes` says of the features is what the model has. */
@@ -269,34 +299,68 @@ Test(presets, lfm2_has_its_shape)
     json_decref(config);
 }
 
-/* Feeds NUM_TOKENS tokens; returns the largest |logit|, infinite when one is not a number, and
- * mixes the bits of all into *hash. */
-static double run(struct model *model, uint64_t *hash)
+Test(presets, phi_4_has_its_shape)
 {
+    const struct preset *preset = preset_find("phi-4-mini");
+    cr_assert(preset != NULL);
+    json_t *config = parse(preset->config);
+    cr_expect(number(config, "num_hidden_layers") == 32 && number(config, "hidden_size") == 3072);
+    cr_expect(number(config, "vocab_size") == 200064 &&
+              number(config, "num_attention_heads") == 24);
+    json_object_update_new(config, json_pack("{si si si si si si si}", "hidden_size", 24,
+                                             "num_attention_heads", 6, "num_key_value_heads", 2,
+                                             "head_dim", 16, "intermediate_size", 40, "vocab_size",
+                                             101, "num_hidden_layers", 2));
+    char *small = json_dumps(config, 0);
     struct error err = ERROR_INIT;
-    struct engine_options options = {.threads = 1, .state_memory_bytes = 16 << 20};
-    struct engine *engine;
-    struct state *state;
-    double largest = 0;
-    cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
-    cr_assert(state_create(&state, engine, NUM_TOKENS, &err) == 0, "%s", err.message);
-    const int32_t vocab_size = engine_info(engine)->vocab_size;
-    for (int at = 0; at < NUM_TOKENS; at += 100) {
-        int32_t tokens[100];
-        for (int i = 0; i < 100; i++)
-            tokens[i] = (at + i) * 37 % vocab_size;
-        struct span span = {.state = state, .tokens = tokens, .num_tokens = 100, .num_logits = 100};
-        cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
-        for (int i = 0; i < 100 * vocab_size; i++) {
-            const double size = fabs((double)span.logits[i]);
-            if (!(size <= largest))
-                largest = isnan(size) ? INFINITY : size;
-            *hash = (*hash ^ bits_of_float(span.logits[i])) * 0x100000001b3u;
-        }
+    struct model *model;
+    cr_assert(preset_load(&model, preset->name, small, &err) == 0, "%s", err.message);
+    const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
+    cr_expect(mixer->q_proj.rows == 96 && mixer->k_proj.rows == 32 && mixer->v_proj.rows == 32);
+    cr_expect(mixer->position.rotary_dims == 12 && mixer->window == WINDOW_FULL);
+    cr_expect(layer_branch(&model->layers[1], 1)->mlp->gate_proj.rows == 40 && model->tied);
+    model_close(model);
+    free(small);
+    json_decref(config);
+}
+
+/* The layers that begin and that end the part which has keys and values of its own, and the last.
+ */
+Test(presets, gemma_4_has_its_shape)
+{
+    const struct preset *preset = preset_find("gemma-4-e2b");
+    cr_assert(preset != NULL);
+    json_t *config = parse(preset->config);
+    cr_expect(number(config, "num_hidden_layers") == 35 && number(config, "hidden_size") == 1536);
+    cr_expect(number(config, "vocab_size") == 262144 && number(config, "head_dim") == 256);
+    json_object_update_new(
+        config, json_pack("{si si si si si si si}", "hidden_size", 24, "head_dim", 8,
+                          "global_head_dim", 16, "intermediate_size", 40, "vocab_size", 101,
+                          "vocab_size_per_layer_input", 101, "hidden_size_per_layer_input", 12));
+    char *small = json_dumps(config, 0);
+    struct error err = ERROR_INIT;
+    struct model *model;
+    cr_assert(preset_load(&model, preset->name, small, &err) == 0, "%s", err.message);
+    static const struct {
+        int layer, head, keys_of, width; /* keys_of: from 1; 0: its own */
+    } layers[] = {{0, 8, 0, 40}, {14, 16, 0, 40}, {15, 8, 14, 80}, {34, 16, 15, 80}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        const struct layer *layer = &model->layers[layers[i].layer];
+        const struct mixer *mixer = layer_branch(layer, 0)->mixer;
+        cr_expect_eq(mixer->head_dim, layers[i].head, "layer %d", layers[i].layer);
+        cr_expect_eq(mixer->keys_of, layers[i].keys_of, "layer %d", layers[i].layer);
+        cr_expect_eq(mixer->k_proj.rows, layers[i].keys_of > 0 ? 0 : layers[i].head, "layer %d",
+                     layers[i].layer);
+        cr_expect_eq(layer_branch(layer, 1)->mlp->up_proj.rows, layers[i].width, "layer %d",
+                     layers[i].layer);
+        cr_expect_eq(layer_branch(layer, 2)->mlp->up_proj.rows, 12, "layer %d", layers[i].layer);
     }
-    state_free(state);
-    engine_close(engine);
-    return largest;
+    cr_expect(model->layer_embeddings.cols == 35 * 12 && model->tied);
+    uint64_t hash = 0;
+    const double largest = run(model, &hash);
+    cr_expect(largest > 0.01 && largest <= 30, "a logit of %g", largest); /* capped */
+    free(small);
+    json_decref(config);
 }
 
 /* Of a released one; state: heads times their size times the state's. */
@@ -355,9 +419,9 @@ Test(presets, an_unknown_one_is_told_all_names)
     struct error err = ERROR_INIT;
     cr_assert(preset_open(&model, "regla", &err) == -1);
     cr_expect(strstr(err.message,
-                     "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, granite-4.0-h-tiny, "
-                     "lfm2-350m, lfm2-8b-a1b, mamba2-130m, qwen3-0.6b, qwen3.5-0.8b, "
-                     "qwen3.5-35b-a3b, smollm2-135m, and, each with "
+                     "\"regla\"; known: falcon-h1-90m, gemma-4-e2b, granite-4.0-h-350m, "
+                     "granite-4.0-h-tiny, lfm2-350m, lfm2-8b-a1b, mamba2-130m, phi-4-mini, "
+                     "qwen3-0.6b, qwen3.5-0.8b, qwen3.5-35b-a3b, smollm2-135m, and, each with "
                      "-160m or -6l, some with -6x512: alibi, ") != NULL,
               "%s", err.message);
     cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);
