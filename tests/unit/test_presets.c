@@ -94,7 +94,7 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 
 Test(presets, systems_have_the_papers_shapes)
 {
-    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 12 /* released models */);
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 13 /* released models */);
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
         expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
@@ -370,8 +370,8 @@ struct shape {
     int64_t state;
 };
 
-/* A model with Mamba-2 with two of its layers and few tokens. */
-static struct model *load_hybrid(const struct shape *shape, int64_t *state)
+/* A recurrent model with two of its layers and few tokens. */
+static struct model *load_recurrent(const struct shape *shape, int64_t *state)
 {
     const char *name = shape->name;
     const struct preset *preset = preset_find(name);
@@ -394,21 +394,22 @@ static struct model *load_hybrid(const struct shape *shape, int64_t *state)
     return model;
 }
 
-Test(presets, models_with_mamba2_have_their_shapes_and_run)
+Test(presets, recurrent_models_have_their_shapes_and_run)
 {
     static const struct shape models[] = {
         {"mamba2-130m", 24, 768, 50288, 24 * 64 * 128},
         {"falcon-h1-90m", 24, 512, 32768, 24 * 32 * 64},
         {"granite-4.0-h-350m", 32, 768, 100352, 48 * 32 * 128},
+        {"rwkv7-0.1b", 12, 768, 65536, 12 * 64 * 64},
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         int64_t state;
         uint64_t first = 0, second = 0;
-        const double largest = run(load_hybrid(&models[i], &state), &first);
+        const double largest = run(load_recurrent(&models[i], &state), &first);
         cr_expect_eq(state, models[i].state, "%s", models[i].name);
         /* of a tied head: some hundred normal numbers times themselves */
         cr_expect(largest > 0.01 && largest < 1500, "%s: a logit of %g", models[i].name, largest);
-        run(load_hybrid(&models[i], &state), &second);
+        run(load_recurrent(&models[i], &state), &second);
         cr_expect(first == second, "%s: other bits the second time", models[i].name);
     }
 }
@@ -421,8 +422,8 @@ Test(presets, an_unknown_one_is_told_all_names)
     cr_expect(strstr(err.message,
                      "\"regla\"; known: falcon-h1-90m, gemma-4-e2b, granite-4.0-h-350m, "
                      "granite-4.0-h-tiny, lfm2-350m, lfm2-8b-a1b, mamba2-130m, phi-4-mini, "
-                     "qwen3-0.6b, qwen3.5-0.8b, qwen3.5-35b-a3b, smollm2-135m, and, each with "
-                     "-160m or -6l, some with -6x512: alibi, ") != NULL,
+                     "qwen3-0.6b, qwen3.5-0.8b, qwen3.5-35b-a3b, rwkv7-0.1b, smollm2-135m, and, "
+                     "each with -160m or -6l, some with -6x512: alibi, ") != NULL,
               "%s", err.message);
     cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);
 }
