@@ -10,6 +10,7 @@ import pytest
 
 from harness import check_error, wait_until
 from redis_store import ENDLESS, LEASE, LONG, TURN_SECONDS, FakeRedis, bulk, in_background
+from responses_helpers import RESPONSES, TEMPLATE
 
 numbers = itertools.count()
 BODY = {"prompt": [5, 6, 7], "max_tokens": 6, "ignore_eos": True, "temperature": 1.0}
@@ -156,6 +157,18 @@ def test_a_reply_is_kept_once_the_store_is_back(own_redis, server_factory, key):
     wait_until(lambda: not entry(own_redis), "it is kept")
     again = ask(other, key, **body)
     assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
+
+
+def test_a_stream_that_ends_with_an_error_leaves_its_key(redis, server_factory, key):
+    """The same request may go well later: nothing of it is kept, nor is it at work."""
+    one, other = (server_factory(store=redis.location, lease=LEASE, max_model_len=64, chat_template=TEMPLATE)
+                  for _ in range(2))
+    body = {"input": "x" * 400, "stream": True}
+    for server in (one, other, one):
+        failed = server.post(RESPONSES, body, headers=key)
+        assert failed.status_code == 200 and "Idempotent-Replayed" not in failed.headers
+        assert b"context_length_exceeded" in failed.content
+        wait_until(lambda: not entry(redis), "it is given back, soon after its end")
 
 
 @pytest.fixture
