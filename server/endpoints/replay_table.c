@@ -92,8 +92,12 @@ void replay_table_remove(struct replay_table *table, struct replay_entry *entry)
 
 void replay_table_expire(struct replay_table *table, double now)
 {
-    while (table->oldest && table->oldest->expires <= now)
-        replay_table_remove(table, table->oldest);
+    struct replay_entry *newer;
+    for (struct replay_entry *entry = table->oldest; entry && entry->expires <= now;
+         entry = newer) {
+        newer = entry->newer;
+        replay_table_remove(table, entry);
+    }
 }
 
 /* One that can never fit takes nobody's place. */
