@@ -98,10 +98,10 @@ static int encode_page(struct strbuf *buf, const struct responses_page *page, co
     return 0;
 }
 
-void responses_page_encode(struct strbuf *buf, const struct responses_page *page, const char *turns,
+void responses_page_encode(struct strbuf *buf, const struct responses_page *page, const char *asked,
                            size_t length, const char *id, struct api_error *err)
 {
-    json_t *items = responses_turns_input(turns, length, id, err);
+    json_t *items = responses_turns_input(asked, length, id, err);
     if (items)
         encode_page(buf, page, items, err);
     json_decref(items);

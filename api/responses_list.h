@@ -18,9 +18,9 @@ struct responses_page {
 /* Of a query, whose values are NULL where it has none. */
 int responses_page_read(struct responses_page *page, const char *limit, const char *order,
                         const char *after, struct api_error *err);
-/* {object: "list", data, first_id, last_id, has_more} of the items of the last of these turns, of
- * the response `id`. */
-void responses_page_encode(struct strbuf *buf, const struct responses_page *page, const char *turns,
+/* {object: "list", data, first_id, last_id, has_more} of the items that were asked of the response
+ * `id` (responses_turns_asked, or a responses_echo's). */
+void responses_page_encode(struct strbuf *buf, const struct responses_page *page, const char *asked,
                            size_t length, const char *id, struct api_error *err);
 
 /* {id, object, deleted} */

@@ -252,10 +252,20 @@ static int complete(json_t *item, const char *id, size_t index)
     return spread_content(item);
 }
 
-json_t *responses_turns_input(const char *turns, size_t length, const char *id,
+int responses_turns_asked(const char *turns, size_t length, const char **asked,
+                          size_t *asked_length, struct api_error *err)
+{
+    struct chat_turns_text text;
+    int result = find_last(turns, length, &text, err);
+    *asked = text.bytes;
+    *asked_length = text.length;
+    return result;
+}
+
+json_t *responses_turns_input(const char *asked, size_t length, const char *id,
                               struct api_error *err)
 {
-    json_t *line = responses_turns_line(turns, length, err);
+    json_t *line = request_load_dump(asked, length, err);
     if (!line)
         return NULL;
     json_t *items = json_array();

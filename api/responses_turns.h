@@ -36,9 +36,12 @@ int responses_turns_object(const char *turns, size_t length, const char **object
                            size_t *object_length, int64_t *events, struct api_error *err);
 /* The last turn's line in JSON, to be freed. NULL with the error set. */
 json_t *responses_turns_line(const char *turns, size_t length, struct api_error *err);
-/* The last turn's items of the request, each with an id, in a new list. id: of the response. NULL
- * with the error set. */
-json_t *responses_turns_input(const char *turns, size_t length, const char *id,
+/* What was asked in the last turn: JSON of {input, ...}; it points into the turns. */
+int responses_turns_asked(const char *turns, size_t length, const char **asked,
+                          size_t *asked_length, struct api_error *err);
+/* The items of what was asked, each with an id, in a new list. id: of the response. NULL with the
+ * error set. */
+json_t *responses_turns_input(const char *asked, size_t length, const char *id,
                               struct api_error *err);
 
 #endif

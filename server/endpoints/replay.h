@@ -8,26 +8,14 @@
 #ifndef SERVER_ENDPOINTS_REPLAY_H
 #define SERVER_ENDPOINTS_REPLAY_H
 
-#include "api/errors.h"
+#include "server/endpoints/replay_reply.h"
 #include "server/store/session_op.h"
-
-#include <stdatomic.h>
 
 struct replay;
 struct store;
 struct replay_entry; /* a request at work; its holder ends it by replay_keep* or replay_drop */
 
 enum { REPLAY_KEY_MAX = 255, REPLAY_NAME_SIZE = 33 };
-
-/* A reply that is kept. It counts its references: replay_reply_release gives one back. */
-struct replay_reply {
-    _Atomic int references;
-    int status;          /* 0: the request was carried out, and its reply is lost */
-    enum api_code error; /* API_OK: none */
-    bool stream;         /* server-sent events */
-    char *data;          /* [length] */
-    size_t length;
-};
 
 int replay_create(struct replay **out, int64_t max_bytes, double lifetime_s, struct error *err);
 void replay_free(struct replay *replay); /* NULL is allowed; no entry may be held */
@@ -58,7 +46,6 @@ int replay_begin(struct replay *replay, const struct replay_request *request,
  * work on it, or have its reply. False: there is nothing to ask. Else `asked` is called by the
  * engine thread, without anything if the request is to go on (also where the store is away); or
  * the entry is over, with the reply, which is the callee's to release, or with the error. */
-typedef void replay_asked(void *context, struct replay_reply *kept, const struct api_error *err);
 bool replay_ask(struct replay *replay, struct replay_entry *entry, replay_asked *asked,
                 void *context);
 
@@ -80,7 +67,6 @@ void replay_worked(struct replay *replay, struct replay_entry *entry);
 /* These end the entry: replay_keep with a copy of data [length], replay_drop with nothing.
  * after(context) is called, perhaps at once, when the store has that, or cannot have it; NULL:
  * nobody waits for it. A client that asks again sooner may find its own request at work. */
-typedef void replay_after(void *context);
 void replay_keep(struct replay *replay, struct replay_entry *entry, int status, bool stream,
                  const char *data, size_t length, replay_after *after, void *context);
 void replay_drop(struct replay *replay, struct replay_entry *entry, replay_after *after,
@@ -91,8 +77,6 @@ void replay_drop(struct replay *replay, struct replay_entry *entry, replay_after
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,
                        const struct api_error *error, api_error_encoder *encode,
                        replay_after *after, void *context);
-
-void replay_reply_release(struct replay_reply *reply);
 
 /* Bytes of all that is kept. */
 int64_t replay_bytes(struct replay *replay);

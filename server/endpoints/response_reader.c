@@ -79,14 +79,20 @@ static size_t copy_bytes(const struct job *job, bool all)
     return all ? piece_bytes(put) + COPIES * put->text.length : STREAM_BYTES;
 }
 
-bool response_reader_open(struct response_reader *reader, int owner, bool streams)
+bool response_reader_find(struct response_reader *reader, int owner)
 {
     struct service *service = reader->task.task.service;
     struct ticket *ticket = registry_find(&service->registry, reader->task.id, owner);
-    if (!ticket)
+    reader->source = ticket ? completion_of((struct job *)ticket) : NULL;
+    return ticket;
+}
+
+bool response_reader_open(struct response_reader *reader, int owner, bool streams)
+{
+    if (!response_reader_find(reader, owner))
         return false;
-    struct job *job = (struct job *)ticket;
-    reader->source = completion_of(job);
+    struct job *job = &reader->source->job;
+    struct ticket *ticket = &job->task.ticket;
     enum progress progress = progress_of(job);
     if (progress != PUTS_OUT) {
         release(reader);

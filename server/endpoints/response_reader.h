@@ -25,6 +25,9 @@ struct response_reader {
     bool lost;    /* there is no memory for it, or the server ends */
 };
 
+/* Engine thread: finds the one that the task names, whose owner has that API key, for what was
+ * asked of it. False: it is soon kept. */
+bool response_reader_find(struct response_reader *reader, int owner);
 /* Engine thread: finds the one that the task names, whose owner has that API key. False: it makes
  * nothing new any more, and is soon kept. */
 bool response_reader_open(struct response_reader *reader, int owner, bool streams);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/response_routes.h"
 
+#include "api/responses_echo.h"
 #include "api/responses_list.h"
 #include "api/responses_replay.h"
 #include "api/responses_turns.h"
@@ -15,7 +16,7 @@ static const char JSON[] = "application/json";
 
 /* What a kept response holds, for the reply. */
 struct kept_task {
-    struct response_reader reader; /* get: of one that is still being made */
+    struct response_reader reader; /* of one that is still being made */
     int owner;                     /* index of the API key */
     char *turns;                   /* [length] */
     size_t length;
@@ -54,13 +55,8 @@ static void take_turns(struct session_task *task, const struct session *session)
 static enum session_step perform_look(struct session_task *task)
 {
     struct sessions *sessions = task->task.service->sessions;
-    const struct session *session = NULL;
-    if (sessions_makes(sessions, task->owner, task->id))
-        api_error_set(&task->task.error, API_SESSION_BUSY, "response_id",
-                      "the response \"%s\" is still being made: it is kept when it has ended",
-                      task->id);
-    else
-        session = sessions_find(sessions, task->owner, task->id, &task->task.error);
+    const struct session *session =
+        sessions_find(sessions, task->owner, task->id, &task->task.error);
     if (session)
         take_turns(task, session);
     return SESSION_STEP_ENDED;
@@ -252,18 +248,42 @@ void response_routes_cancel(struct http_request *request)
 
 /* GET /v1/responses/ID/input_items. */
 
+static const struct responses_echo *asked_of(const struct response_reader *reader)
+{
+    return reader->source->job.asked.request.echoed;
+}
+
 static int read_page(struct session_task *task, struct http_request *request, struct api_error *err)
 {
+    kept(task)->owner = request->owner;
     if (check_include(request, err))
         return -1;
     return responses_page_read(&kept(task)->page, query(request, "limit"), query(request, "order"),
                                query(request, "after"), err);
 }
 
+/* Of one that runs they are where its request is. */
+static enum session_step perform_input(struct session_task *task)
+{
+    enum { COPIES = 2 }; /* JSON of it, and the reply */
+    struct kept_task *own = kept(task);
+    if (!sessions_makes(task->task.service->sessions, task->owner, task->id))
+        return perform_look(task);
+    if (!response_reader_find(&own->reader, own->owner))
+        return SESSION_STEP_AGAIN;
+    session_task_reserve(task, COPIES * asked_of(&own->reader)->asked_length);
+    return SESSION_STEP_ENDED;
+}
+
 static void encode_input(struct session_task *task)
 {
-    responses_page_encode(&task->task.reply, &kept(task)->page, kept(task)->turns,
-                          kept(task)->length, task->id, &task->task.error);
+    const struct kept_task *own = kept(task);
+    struct api_error *err = &task->task.error;
+    const struct responses_echo *echo = own->reader.source ? asked_of(&own->reader) : NULL;
+    const char *asked = echo ? echo->asked : NULL;
+    size_t length = echo ? echo->asked_length : 0;
+    if (echo || responses_turns_asked(own->turns, own->length, &asked, &length, err) == 0)
+        responses_page_encode(&task->task.reply, &own->page, asked, length, task->id, err);
 }
 
 static const struct session_task_kind INPUT = {.size = sizeof(struct kept_task),
@@ -271,7 +291,7 @@ static const struct session_task_kind INPUT = {.size = sizeof(struct kept_task),
                                                .content_type = JSON,
                                                .names_response = true,
                                                .read = read_page,
-                                               .perform = perform_look,
+                                               .perform = perform_input,
                                                .encode = encode_input,
                                                .destroy = destroy};
 

@@ -149,11 +149,18 @@ static bool is_as_it_was(const struct session *session, const struct store_look 
     return look->seen == STORE_SEEN_SAME || (look->seen == STORE_SEEN_NONE && session->fresh);
 }
 
-/* What the store had while a change was under way that has ended since. */
+static int64_t version_of(const struct session *session)
+{
+    return session ? session->lease.version : 0;
+}
+
+/* What the store had while a change was under way that has ended since, or before what is here now.
+ */
 static bool is_late(const struct session_question *question, const struct session *session)
 {
-    return question->beside && question->op.what == STORE_LOOK &&
-           question->op.error.code == ERROR_NONE && !(session && session->busy);
+    const bool ended = question->beside && !(session && session->busy);
+    return question->op.what == STORE_LOOK && question->op.error.code == ERROR_NONE &&
+           (ended || version_of(session) != question->version);
 }
 
 static void ask_again(struct session_question *question)
@@ -290,6 +297,7 @@ void session_ask(struct sessions *sessions, const char *owner, const char *id,
     question->context = context;
     question->take.look.uses = need != SESSION_READS;
     question->beside = session && session->busy;
+    question->version = version_of(session);
     if (kept)
         snprintf(question->kept, sizeof question->kept, "%s", kept);
     if (session && session->stored && !session->doubtful)

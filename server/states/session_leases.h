@@ -32,6 +32,7 @@ struct session_question {
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];
     char kept[SESSION_ID_SIZE]; /* the copy that whoever asks needs, too; "": none */
     bool beside;                /* it was asked while a request here was at work on the session */
+    int64_t version;            /* that the session had here by then, by its lease */
     session_done *done;         /* NULL: nobody waits any more */
     void *context;
     struct session_lister lister;

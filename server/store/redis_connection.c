@@ -31,6 +31,7 @@ void redis_connection_close(struct redis_connection *connection)
         redisFree(connection->context);
     connection->closed += connection->context != NULL;
     connection->context = NULL;
+    connection->num_told = 0;
     connection->waits = false;
 }
 

@@ -12,15 +12,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { REDIS_MOST_SCRIPTS = 32 };
+
 struct redis_connection {
     struct redis_address address;
     /* Sets the address before it connects (redis_sentinel.h); NULL: it stays as it is. */
     int (*find)(struct redis_connection *connection, struct error *err);
-    unsigned turn;          /* how often it could not be opened */
-    double timeout_s;       /* without progress */
-    redisContext *context;  /* NULL: not connected */
-    struct redis_tls *tls;  /* NULL: plain */
-    uint64_t closed;        /* so often: what was sent before has no reply any more */
+    unsigned turn;         /* how often it could not be opened */
+    double timeout_s;      /* without progress */
+    redisContext *context; /* NULL: not connected */
+    struct redis_tls *tls; /* NULL: plain */
+    uint64_t closed;       /* so often: what was sent before has no reply any more */
+    const struct redis_script *told[REDIS_MOST_SCRIPTS]; /* [num_told]: by their text */
+    size_t num_told;
     bool waits;             /* for replicas: redis_replicas.h */
     bool silent;            /* it was closed since nothing came in time */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */

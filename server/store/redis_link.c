@@ -251,12 +251,35 @@ static struct redis_pending *note(struct redis_link *link)
     return pending;
 }
 
-static int format(const struct redis_command *command, char **bytes, size_t *size)
+/* Whether the server has had the text of a script; from now on it has. */
+static bool is_told(struct redis_connection *connection, const struct redis_script *script)
+{
+    for (size_t i = 0; i < connection->num_told; i++)
+        if (connection->told[i] == script)
+            return true;
+    if (connection->num_told < REDIS_MOST_SCRIPTS)
+        connection->told[connection->num_told++] = script;
+    return false;
+}
+
+/* *script: that the server may not have; NULL: none. A script goes by its text first: else what is
+ * sent behind it would be carried out before it, where the server does not have it. */
+static int format(struct redis_connection *connection, const struct redis_command *command,
+                  char **bytes, size_t *size, const struct redis_script **script)
 {
     long long length = redisFormatCommandArgv(bytes, command->count, (const char **)command->words,
                                               command->sizes);
-    *size = length > 0 ? (size_t)length : 0;
-    return length > 0 ? 0 : -1;
+    if (length <= 0)
+        return -1;
+    *size = (size_t)length;
+    *script = command->script;
+    if (command->script == NULL || is_told(connection, command->script))
+        return 0;
+    char *text = redis_scripts_by_text(command->script, *bytes, *size, size);
+    redisFreeCommand(*bytes);
+    *bytes = text;
+    *script = NULL;
+    return text != NULL ? 0 : -1;
 }
 
 /* Where the command goes, connected. NULL, with the error: nowhere. */
@@ -294,7 +317,8 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
         return;
     }
     struct redis_connection *connection = find(link, command, &err);
-    if (connection != NULL && format(command, &bytes, &size) != 0)
+    const struct redis_script *script = NULL;
+    if (connection != NULL && format(connection, command, &bytes, &size, &script) != 0)
         error_set(&err, ERROR_IO, "no memory for a command");
     if (err.code == ERROR_NONE && redis_connection_put(connection, bytes, size, &err) == 0) {
         pending->connection = connection;
@@ -302,10 +326,10 @@ void redis_link_send(struct redis_link *link, const struct redis_command *comman
         link->unflushed = true;
     }
     snprintf(pending->why, sizeof pending->why, "%s", err.message);
-    if (pending->connection != NULL && (link->cluster != NULL || command->script != NULL)) {
+    if (pending->connection != NULL && (link->cluster != NULL || script != NULL)) {
         pending->bytes = bytes;
         pending->size = size;
-        pending->script = command->script;
+        pending->script = script;
     } else {
         redisFreeCommand(bytes);
     }
@@ -372,6 +396,7 @@ static struct redis_connection *next_of(struct redis_link *link, struct redis_pe
     char *text = NULL;
     *moved = true;
     if (pending->script != NULL && (begins(reply, "NOSCRIPT") || begins(reply, "NOPERM"))) {
+        connection->num_told = 0; /* it has dropped them */
         text = redis_scripts_by_text(pending->script, pending->bytes, pending->size, &size);
         if (text == NULL)
             return NULL;

@@ -6,6 +6,7 @@
 
 #include "engine/model/fingerprint.h"
 #include "lib/base/siphash.h"
+#include "server/store/redis_kept.h"
 #include "server/store/redis_link.h"
 #include "server/store/session_op.h"
 #include "server/store/store_accounts.h"
@@ -27,13 +28,12 @@ struct store_place {
     int replicas; /* of the store's own, that are to have a change before it is acknowledged */
     int64_t quota_bytes;
     struct store_batch sessions, replies; /* that are to go out together */
-    struct store_op *kept;                /* changes whose end is not known: redis_sessions.h */
-    double kept_until;                    /* clock_seconds(): then they are sent again */
-    double recounted[REDIS_RECOUNTS];     /* clock_seconds(), by owner: redis_quota.h */
-    double damage_told[REDIS_TOLD];       /* clock_seconds(), by name */
-    double sweep_at;                      /* clock_seconds() */
-    size_t sweep_from;                    /* the owner at which the last sweep ran out of time */
-    size_t recount_from;                  /* the same of a name, of redis_quota.h */
+    struct redis_kept kept_sessions, kept_replies;
+    double recounted[REDIS_RECOUNTS]; /* clock_seconds(), by owner: redis_quota.h */
+    double damage_told[REDIS_TOLD];   /* clock_seconds(), by name */
+    double sweep_at;                  /* clock_seconds() */
+    size_t sweep_from;                /* the owner at which the last sweep ran out of time */
+    size_t recount_from;              /* the same of a name, of redis_quota.h */
     double probe_at; /* clock_seconds(): then it is asked though nobody else does */
     bool away;       /* the log says so */
 };

@@ -162,18 +162,27 @@ static void attempt(struct store_place *place, struct store_op *first, bool hurr
     redis_place_tell(place, err.code != ERROR_NONE ? &err : NULL);
 }
 
-void redis_replies_run(struct store_place *place, struct store_op *first)
+static bool is_kept(const struct store_op *op)
+{
+    return op->error.code == ERROR_IO && ((const struct store_reply_op *)op)->lasts;
+}
+
+struct store_op *redis_replies_run(struct store_place *place, struct store_op *first)
 {
     bool was_away = place->away;
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_set(&op->error, ERROR_IO, "not sent");
+        op->until = clock_seconds() + place->lease_s;
     }
+    first = redis_kept_take(&place->kept_replies, first);
     if (first == NULL)
-        return;
+        return NULL;
     attempt(place, first, false);
     if (place->away && !was_away) /* it may have been started anew since the last time */
         attempt(place, first, true);
+    first = redis_kept_put(&place->kept_replies, first, is_kept);
     for (struct store_op *op = first; op != NULL; op = op->next)
         if (op->error.code == ERROR_IO)
             op->refusal = STORE_AWAY;
+    return first;
 }

@@ -10,9 +10,9 @@
 
 enum { REDIS_HASH_SIZE = 33 };
 
-/* As store_sessions' end, of operations on replies. What could not be sent is not sent again:
- * without the store a key is known to this server alone. */
-void redis_replies_run(struct store_place *place, struct store_op *first);
+/* As store_sessions' end, of operations on replies [first, by `next`]. A claim that could not be
+ * sent is not sent again: without the store a key is known to this server alone. */
+struct store_op *redis_replies_run(struct store_place *place, struct store_op *first);
 
 void redis_replies_key(const struct store_place *place, const struct store_reply *reply,
                        char key[REDIS_KEY_SIZE]);

@@ -2,7 +2,8 @@
 /* What the store does as one step: scripts in Lua. Each touches keys of one hash tag only: of a
  * session the row, its tokens, its turns; of an owner the lists. Times are the store's own.
  *
- * They go by EVALSHA; where the store does not have one (redis_link.h), by EVAL. */
+ * Over each connection they go by EVAL once, and then by EVALSHA; where the store has dropped one
+ * (redis_link.h), by EVAL again. */
 #ifndef SERVER_STORE_REDIS_SCRIPTS_H
 #define SERVER_STORE_REDIS_SCRIPTS_H
 

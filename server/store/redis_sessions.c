@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a change is sent again whose end is not known, at most, and how often. */
-static const double MOST_REPEAT_SECONDS = 10, PAUSE_SECONDS = 0.05;
+/* How long a change is sent again whose end is not known, at most. */
+static const double MOST_REPEAT_SECONDS = 10;
 
 enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
 
@@ -367,7 +367,7 @@ static void begin(struct store_place *place, struct store_op *op)
     struct store_session_op *session = (struct store_session_op *)op;
     const struct store_commit *commit = (const struct store_commit *)op;
     session->sends = 0;
-    session->until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
+    op->until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
     session->route = (struct store_route){0};
     if (op->what == STORE_COMMIT && (commit->count > MOST_BYTES / (int64_t)sizeof *commit->tokens ||
                                      commit->turns_length > MOST_BYTES))
@@ -416,54 +416,15 @@ static void run_once(struct store_place *place, struct store_op *first)
     }
 }
 
-/* Those that are kept, if it is time to send them again, before the others. */
-static struct store_op *take_kept(struct store_place *place, struct store_op *first)
-{
-    struct store_op **last = &place->kept;
-    if (place->kept == NULL || clock_seconds() < place->kept_until)
-        return first;
-    while (*last != NULL)
-        last = &(*last)->next;
-    *last = first;
-    first = place->kept;
-    place->kept = NULL;
-    return first;
-}
-
-/* Keeps those that are to be sent again. Returns the others. */
-static struct store_op *keep_open(struct store_place *place, struct store_op *first)
-{
-    struct store_op *ended = NULL, **last = &ended, **kept = &place->kept;
-    double now = clock_seconds();
-    while (*kept != NULL)
-        kept = &(*kept)->next;
-    for (struct store_op *op = first, *next; op != NULL; op = next) {
-        struct store_op ***end =
-            is_kept(op) && now < ((struct store_session_op *)op)->until ? &kept : &last;
-        next = op->next;
-        op->next = NULL;
-        **end = op;
-        *end = &op->next;
-    }
-    if (place->kept != NULL && place->kept_until <= now)
-        place->kept_until = now + PAUSE_SECONDS;
-    return ended;
-}
-
-double redis_sessions_due_in(const struct store_place *place)
-{
-    return place->kept != NULL ? fmax(place->kept_until - clock_seconds(), 0) : INFINITY;
-}
-
 struct store_op *redis_sessions_run(struct store_place *place, struct store_op *first)
 {
     for (struct store_op *op = first; op != NULL; op = op->next)
         begin(place, op);
-    first = take_kept(place, first);
+    first = redis_kept_take(&place->kept_sessions, first);
     if (first == NULL)
         return NULL;
     run_once(place, first);
-    first = keep_open(place, first);
+    first = redis_kept_put(&place->kept_sessions, first, is_kept);
     redis_quota_count(place, first);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         if (is_open(op))

@@ -6,10 +6,9 @@
 
 #include "server/store/redis_place.h"
 
-/* As store_sessions' end and due_in, of operations on sessions [first, by `next`]. All commands go
+/* As store_sessions' end, of operations on sessions [first, by `next`]. All commands go
  * out together. A change whose reply is lost is kept and sent again, since the script knows it, for
  * a lease's time and 10 s at most: nobody else waits for it. */
 struct store_op *redis_sessions_run(struct store_place *place, struct store_op *first);
-double redis_sessions_due_in(const struct store_place *place);
 
 #endif

@@ -62,8 +62,7 @@ struct store_session_op {
     struct store_lease lease; /* as it was taken; take sets it, but for holder and the version that
                                  is known, look the version */
     /* The store's. */
-    int sends;    /* so often, all but the last without a reply */
-    double until; /* clock_seconds(), until when it is sent again */
+    int sends; /* so often, all but the last without a reply */
     struct store_route route;
 };
 
@@ -140,6 +139,7 @@ struct store_reply_op {
     struct store_op op;              /* the first member */
     const struct store_reply *reply; /* or its name and body alone; borrowed */
     char holder[STORE_NAME_SIZE];    /* of the request; "": it was not claimed */
+    bool lasts; /* it is sent again while its end is not known, as long as the claim may hold */
 };
 
 /* Takes the request, which is to be answered by one server. */

@@ -112,6 +112,7 @@ struct store_op {
     enum store_what what;
     struct store_op *next;
     double begun; /* clock_seconds() */
+    double until; /* the same: how long it is sent again while its end is not known */
 };
 
 /* How operations ended. */

@@ -13,6 +13,7 @@
 #include "server/store/redis_states.h"
 #include "server/store/redis_upkeep.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -126,12 +127,17 @@ static void redis_drop(struct store_place *place, struct store_drop *drop)
 /* Sessions and replies apart; afterwards in one list again. */
 static struct store_op *redis_end(struct store_place *place)
 {
-    struct store_op *replies = store_batch_take(&place->replies), **last = &replies;
-    redis_replies_run(place, replies);
+    struct store_op *replies = redis_replies_run(place, store_batch_take(&place->replies));
+    struct store_op **last = &replies;
     while (*last != NULL)
         last = &(*last)->next;
     *last = redis_sessions_run(place, store_batch_take(&place->sessions));
     return replies;
+}
+
+static double redis_due_in(const struct store_place *place)
+{
+    return fmin(redis_kept_due_in(&place->kept_replies), redis_kept_due_in(&place->kept_sessions));
 }
 
 /* Whether it is back, or away, though nobody asks for anything; and sessions that have lived their
@@ -172,7 +178,7 @@ static const struct store_sessions sessions = {.take = redis_take,
                                                .keep = redis_keep,
                                                .drop = redis_drop,
                                                .end = redis_end,
-                                               .due_in = redis_sessions_due_in,
+                                               .due_in = redis_due_in,
                                                .tidy = redis_tidy};
 
 static const struct store_blobs blobs = {.put = redis_states_put,

@@ -51,7 +51,8 @@ static void check_told(const struct strbuf *turns, const struct strbuf *object)
     int64_t events;
     require(responses_turns_object(turns->data, turns->length, &told, &length, &events, &err) == 0);
     require(length == object->length && memcmp(told, object->data, length) == 0);
-    responses_page_encode(&buf, &page, turns->data, turns->length, "resp_1", &err);
+    require(responses_turns_asked(turns->data, turns->length, &told, &length, &err) == 0);
+    responses_page_encode(&buf, &page, told, length, "resp_1", &err);
     require(err.code == API_OK);
     require_json(buf.data, buf.length);
     strbuf_clear(&buf);

@@ -188,6 +188,11 @@ class Cluster:
             node.stop()
 
 
+def bulk(*words):
+    """A reply of these."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
 class FakeRedis:
     """Answers as Redis does until `hostile` is set: then with those bytes, whatever is asked that is
     a script. None: it closes the connection."""

@@ -6,8 +6,9 @@ import socket
 
 import pytest
 from harness import check_error, request_bytes, wait_until
-from responses_helpers import (CUSTOM, RESPONSES, TEMPLATE, TOOL, TURN, as_kept, events, gathered, get, items,
-                               name_of, path, repeats_progress, said, same_text, text_of, told_again, unknown)
+from responses_helpers import (CUSTOM, RESPONSES, TEMPLATE, TOOL, TURN, as_kept, call, events, gathered, get,
+                               items, name_of, output, path, repeats_progress, said, same_text, text_of,
+                               told_again, unknown, user)
 
 
 LONG = {**TURN, "max_output_tokens": 100_000, "stream": True}
@@ -52,8 +53,6 @@ def test_it_is_read_while_it_runs(chat_server):
         assert get(chat_server, name, params={"stream": "false"})["status"] == "in_progress"
         readers = [stack.enter_context(reading(chat_server, name, after)) for after in (None, 0, 1, 4, 30)]
         late = stack.enter_context(reading(chat_server, name, 10**15))
-        error = check_error(chat_server.get(path(name, "/input_items")), 409, "session_busy", "response_id")
-        assert error["message"].startswith(f'the response "{name}" is still being made')
         while got.count(b"output_text.delta") < 100:
             got += next(parts)
         assert text_of(get(chat_server, name)).startswith(early)
@@ -65,6 +64,35 @@ def test_it_is_read_while_it_runs(chat_server):
         assert late() == []
     last = told[-1]["response"]
     assert cancelled.json() == get(chat_server, name) == last and text_of(last).startswith(early)
+
+
+def test_its_items_are_there_while_it_runs(server_factory):
+    """Also while it waits; they are what they are once it has ended."""
+    server = server_factory(max_running=1, chat_template=TEMPLATE)
+
+    def listed(name, **query):
+        return get(server, name, rest="/input_items", params={"order": "asc", **query})
+
+    before = said(server, **TURN, input="before")
+    asked = [user("a"), call(1), output(1, "Rain."), user("c")]
+    with running(server, input=asked, tools=[TOOL]) as (first, _, parts):
+        page = listed(first)
+        assert [item["type"] for item in page["data"]] == [
+            "message", "function_call", "function_call_output", "message"]
+        assert listed(first, limit=2, after="fc_1")["data"] == page["data"][2:]
+        wrong = server.get(path(first, "/input_items"), params={"after": "x"})
+        check_error(wrong, 400, "invalid_value", "after")
+        with running(server, b"response.in_progress", input="goes on",
+                     previous_response_id=before["id"]) as (second, _, rest):
+            item, = listed(second)["data"]
+            assert item["content"] == [{"type": "input_text", "text": "goes on"}]
+            assert server.post(path(first, "/cancel")).status_code == 200
+            b"".join(parts)
+            while b"output_text.delta" not in next(rest):
+                pass
+            assert server.post(path(second, "/cancel")).status_code == 200
+            b"".join(rest)
+    assert listed(first) == page and listed(second)["data"] == [item]
 
 
 def test_it_is_read_before_it_runs(server_factory):
@@ -130,7 +158,8 @@ def test_of_a_store(redis, server_factory):
     for number in range(8):
         with running(one, input=str(number)) as (name, got, parts), reading(one, name) as reader:
             assert get(one, name)["status"] == "in_progress"
-            check_error(other.get(path(name)), 404, "response_not_found", "response_id")
+            for rest in ("", "/input_items"):
+                check_error(other.get(path(name, rest)), 404, "response_not_found", "response_id")
             redis.ask("SCRIPT", "FLUSH")  # what is sent behind the commit is answered before it
             cancelled = one.post(path(name, "/cancel"))
             assert cancelled.status_code == 200, cancelled.text

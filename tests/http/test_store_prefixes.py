@@ -213,6 +213,7 @@ def test_sessions_keep_half_of_the_store(tmp_path, server_factory, policy):
         publish(two[0])
         assert not heads(redis) and prefixes(two[0], "written") == 0
         assert cached(ask(two[1])) == 0
+        settled(two[1])
         redis.ask("CONFIG", "SET", "maxmemory", "100mb")
         publish(two[1], PROMPT[1:])
         assert len(heads(redis)) == 1 and prefixes(two[1], "written") == 1

@@ -9,8 +9,8 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import (ENDLESS, LEASE, LONG, FakeRedis, in_background, position, start_refused, turn,
-                         wait_leased)
+from redis_store import (ENDLESS, LEASE, LONG, FakeRedis, bulk, in_background, position, start_refused,
+                         turn, wait_leased)
 from session_helpers import GREEDY, Session, cached
 
 
@@ -442,10 +442,6 @@ def fooled(fake, tmp_path_factory):
                             harness.GOLDEN / "hybrid_regla", store=fake.location, lease=1)
     yield server
     server.stop()
-
-
-def bulk(*words):
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
 
 
 ROW = [b"7", b"", b"0", b"row", b"5", b"meta", b"1", b"0", b"0", b"0" * 16, b"\0\0\0\0", b""]

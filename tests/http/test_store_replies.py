@@ -3,11 +3,14 @@
 
 import contextlib
 import itertools
+import threading
+import time
 
 import pytest
 
 from harness import check_error, wait_until
-from redis_store import ENDLESS, LEASE, LONG, TURN_SECONDS, in_background
+from redis_store import ENDLESS, LEASE, LONG, TURN_SECONDS, FakeRedis, bulk, in_background
+from responses_helpers import RESPONSES, TEMPLATE
 
 numbers = itertools.count()
 BODY = {"prompt": [5, 6, 7], "max_tokens": 6, "ignore_eos": True, "temperature": 1.0}
@@ -135,6 +138,71 @@ def test_a_claim_that_the_store_answers_too_late(own_redis, own_replicas, key):
     assert first.status_code == 200
     again = ask(own_replicas[1], key, **LONG)
     assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
+
+
+@pytest.mark.builds("dev")
+def test_a_reply_is_kept_once_the_store_is_back(own_redis, server_factory, key):
+    """Its client does not wait for that, nor does anybody else."""
+    lease = 30  # for hangs: the claim is to outlive what follows
+    one, other = (server_factory(store=own_redis.location, lease=lease) for _ in range(2))
+    body = {"max_tokens": LONG["max_tokens"] // 8}
+    result = in_background(lambda: ask(one, key, **body))
+    wait_until(lambda: entry(own_redis), "it is at work")
+    own_redis.kill()
+    first, killed = result(), time.monotonic()
+    assert first.status_code == 200
+    assert ask(one, {"Idempotency-Key": "behind"}).status_code == 200
+    assert time.monotonic() - killed < lease / 2
+    own_redis.start()
+    wait_until(lambda: not entry(own_redis), "it is kept")
+    again = ask(other, key, **body)
+    assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
+
+
+def test_a_stream_that_ends_with_an_error_leaves_its_key(redis, server_factory, key):
+    """The same request may go well later: nothing of it is kept, nor is it at work."""
+    one, other = (server_factory(store=redis.location, lease=LEASE, max_model_len=64, chat_template=TEMPLATE)
+                  for _ in range(2))
+    body = {"input": "x" * 400, "stream": True}
+    for server in (one, other, one):
+        failed = server.post(RESPONSES, body, headers=key)
+        assert failed.status_code == 200 and "Idempotent-Replayed" not in failed.headers
+        assert b"context_length_exceeded" in failed.content
+        wait_until(lambda: not entry(redis), "it is given back, soon after its end")
+
+
+@pytest.fixture
+def fake(tmp_path):
+    running = FakeRedis(tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.mark.builds("dev", "asan")
+@pytest.mark.parametrize("what, status", [("keep", 200), ("drop", 409)])
+def test_the_end_of_a_request_is_sent_again(fake, server_factory, key, what, status):
+    """The store hangs up on it for longer than its client waits."""
+    server = server_factory(store=fake.location, lease=LEASE)
+    normal, told, ends = fake.answer, threading.Event(), []
+    mark = {"keep": b"'status', ARGV", "drop": b"redis.call('DEL', KEYS[1])"}[what]
+
+    def answer(words):
+        text = words[1] if words[0].upper() == b"EVAL" else b""
+        if b"'PTTL'" in text:  # it claims the key
+            return bulk(b"new")
+        if b"'fence'" in text:
+            return bulk(b"busy", b"1000")
+        if b"{'lost'}" in text and mark in text:
+            ends.append((told.is_set(), words[4]))
+            return bulk(b"done") if told.is_set() else None
+        return bulk(b"done") if text else normal(words)
+    fake.answer = answer
+    reply = ask(server, key, **({"session_id": "taken"} if what == "drop" else {}))
+    assert reply.status_code == status and ends
+    told.set()
+    wait_until(lambda: ends[-1][0], "it is sent again")
+    server.stop()
+    assert [late for late, _ in ends].count(True) == 1 and len({holder for _, holder in ends}) == 1
 
 
 @pytest.mark.parametrize("field, wrong", [
