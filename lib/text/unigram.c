@@ -102,8 +102,7 @@ static int search(struct cutting *cutting, size_t length, struct error *err)
         if (single)
             continue;
         if (unigram->unknown_id < 0)
-            return error_set(err, ERROR_INVALID,
-                             "text: no token for \"%.*s\", and the tokenizer has no unk_id",
+            return error_set(err, ERROR_INVALID, "tokenizer: no token for \"%.*s\", and no unk_id",
                              (int)used, cutting->piece + start);
         offer(cutting, start, start + used, unigram->unknown_score);
     }

@@ -63,9 +63,13 @@ def check(what, model, texts, regla, encode, decode):
         total += len(text.encode())
         if got != expected or regla.decode(model, expected) != back.encode():
             differ += 1
-            at = next((i for i, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected)))
-            print(f"{what}: text {index} differs at token {at}: {got[at:at + 8]}, not {expected[at:at + 8]}, "
-                  f"in {decode(expected[:at])[-40:]!r}")
+            at = next(
+                (i for i, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected))
+            )
+            print(
+                f"{what}: text {index} differs at token {at}: {got[at : at + 8]}, "
+                f"not {expected[at : at + 8]}, in {decode(expected[:at])[-40:]!r}"
+            )
     print(f"{what}: {total} bytes, {differ} differ")
     return differ
 
@@ -73,8 +77,14 @@ def check(what, model, texts, regla, encode, decode):
 def check_world(regla, chunks, arguments, rng):
     file = Path(importlib.util.find_spec("rwkv").origin).with_name("rwkv_vocab_v20230424.txt")
     world = World(file)
-    differ = check("World", file, parts_of(chunks, arguments.texts, rng), regla,
-                   lambda text, special: world.encode(text).ids, world.decode)
+    differ = check(
+        "World",
+        file,
+        parts_of(chunks, arguments.texts, rng),
+        regla,
+        lambda text, special: world.encode(text).ids,
+        world.decode,
+    )
     broken = 0
     for index in range(arguments.texts):
         ids = [rng.randrange(1, 65530) for _ in range(500)]
@@ -88,10 +98,18 @@ def check_world(regla, chunks, arguments, rng):
 def check_unigram(regla, chunks, arguments, rng, folder):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(chunk.replace("\0", "") for chunk in chunks[::3]), model_writer=model,
-        model_type="unigram", vocab_size=4000, byte_fallback=True, max_sentence_length=20_000,
-        normalization_rule_name="nmt_nfkc", character_coverage=0.98, hard_vocab_limit=False,
-        minloglevel=2, num_threads=1)
+        sentence_iterator=iter(chunk.replace("\0", "") for chunk in chunks[::3]),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=4000,
+        byte_fallback=True,
+        max_sentence_length=20_000,
+        normalization_rule_name="nmt_nfkc",
+        character_coverage=0.98,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+    )
     proto = charsmap_of(model.getvalue())
     state = json.loads(train_unigram(chunks, 4000, proto.charsmap).to_str())
     differ = 0
@@ -103,15 +121,21 @@ def check_unigram(regla, chunks, arguments, rng, folder):
             file = folder / f"{vocabulary}-{name}.json".replace(" ", "-")
             file.write_text(json.dumps(form))
             library = Tokenizer.from_file(str(file))
-            differ += check(f"Unigram of {vocabulary}, {name}", file,
-                            parts_of(chunks, arguments.texts // 4, rng), regla,
-                            lambda text, special: library.encode(text, add_special_tokens=special).ids,
-                            lambda ids: library.decode(ids, skip_special_tokens=False))
+            differ += check(
+                f"Unigram of {vocabulary}, {name}",
+                file,
+                parts_of(chunks, arguments.texts // 4, rng),
+                regla,
+                lambda text, special: library.encode(text, add_special_tokens=special).ids,
+                lambda ids: library.decode(ids, skip_special_tokens=False),
+            )
     return differ
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--regla", required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--texts", type=int, default=60)

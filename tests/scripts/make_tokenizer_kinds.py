@@ -20,8 +20,17 @@ from collections import Counter, namedtuple
 from types import SimpleNamespace
 
 import sentencepiece
-from make_tokenizer_data import (FUSED, ODD_TOKENS, OUT, STRIP, expectation_or_none, expectations, metaspace,
-                                 normalizer, write_json)
+from make_tokenizer_data import (
+    FUSED,
+    ODD_TOKENS,
+    OUT,
+    STRIP,
+    expectation_or_none,
+    expectations,
+    metaspace,
+    normalizer,
+    write_json,
+)
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 
@@ -44,7 +53,9 @@ class World:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         self.library = module.TRIE_TOKENIZER(str(file))
-        self.partial = [i for i, token in self.library.idx2token.items() if "\ufffd" in token.decode(errors="replace")]
+        self.partial = [
+            i for i, token in self.library.idx2token.items() if "\ufffd" in token.decode(errors="replace")
+        ]
 
     def encode(self, text, add_special_tokens=False):
         return SimpleNamespace(ids=self.library.encode(text))
@@ -87,25 +98,69 @@ def charsmap_of(serialized):
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(serialized)
-    model = {"type": "Unigram", "unk_id": proto.trainer_spec.unk_id, "byte_fallback": False,
-             "vocab": [[piece.piece, piece.score] for piece in proto.pieces]}
+    model = {
+        "type": "Unigram",
+        "unk_id": proto.trainer_spec.unk_id,
+        "byte_fallback": False,
+        "vocab": [[piece.piece, piece.score] for piece in proto.pieces],
+    }
     return Proto(base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode(), model)
 
 
 def small_charsmap(folder):
     """Rules of every kind: clusters, one to several, several to one, to nothing, of what begins another."""
-    rules = {"ﬁ": "fi", "ﬂ": "fl", "①": "1", "㈱": "(株)", "½": "1⁄2", "Å": "Å", "™": "TM", "\u00ad": "", "\u200b": "",
-             "\ufeff": "", "\u3000": " ", "\u00a0": " ", "\t": " ", "\r\n": "\n", "\u2028": "\n", "e\u0301": "é", "a\u0308": "ä",
-             "o\u0302\u0301": "ố", "c\u0327": "ç", "ｶ": "カ", "ｶﾞ": "ガ", "각": "각", "…": "...", "İ": "i\u0307", "م\u064f": "م",
-             "ว\u0e31": "วั", "न\u093c": "न", "😀": ":)", "\x07": "", "Ω": "Ω", "ſ": "s", "𝔘": "U", "\u0301": "´"}
+    rules = {
+        "ﬁ": "fi",
+        "ﬂ": "fl",
+        "①": "1",
+        "㈱": "(株)",
+        "½": "1⁄2",
+        "Å": "Å",
+        "™": "TM",
+        "\u00ad": "",
+        "\u200b": "",
+        "\ufeff": "",
+        "\u3000": " ",
+        "\u00a0": " ",
+        "\t": " ",
+        "\r\n": "\n",
+        "\u2028": "\n",
+        "e\u0301": "é",
+        "a\u0308": "ä",
+        "o\u0302\u0301": "ố",
+        "c\u0327": "ç",
+        "ｶ": "カ",
+        "ｶﾞ": "ガ",
+        "각": "각",
+        "…": "...",
+        "İ": "i\u0307",
+        "م\u064f": "م",
+        "ว\u0e31": "วั",
+        "न\u093c": "न",
+        "😀": ":)",
+        "\x07": "",
+        "Ω": "Ω",
+        "ſ": "s",
+        "𝔘": "U",
+        "\u0301": "´",
+    }
     table = folder / "rules.tsv"
-    table.write_text("".join(
-        " ".join(f"{ord(c):X}" for c in old) + "\t" + " ".join(f"{ord(c):X}" for c in new) + "\n"
-        for old, new in sorted(rules.items()) if old != new))
+    table.write_text(
+        "".join(
+            " ".join(f"{ord(c):X}" for c in old) + "\t" + " ".join(f"{ord(c):X}" for c in new) + "\n"
+            for old, new in sorted(rules.items())
+            if old != new
+        )
+    )
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c d e f g"] * 50), model_writer=model, vocab_size=12, hard_vocab_limit=False,
-        normalization_rule_tsv=str(table), minloglevel=2)
+        sentence_iterator=iter(["a b c d e f g"] * 50),
+        model_writer=model,
+        vocab_size=12,
+        hard_vocab_limit=False,
+        normalization_rule_tsv=str(table),
+        minloglevel=2,
+    )
     return charsmap_of(model.getvalue()).charsmap
 
 
@@ -113,15 +168,25 @@ def train_unigram(chunks, size, charsmap):
     fallback = [f"<0x{byte:02X}>" for byte in range(256)]
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Precompiled(base64.b64decode(charsmap))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
     tokenizer.decoder = decoders.Metaspace()
-    tokenizer.train_from_iterator(chunks[::3], trainers.UnigramTrainer(
-        vocab_size=size, unk_token="<unk>", special_tokens=["<pad>", "</s>", "<unk>", *fallback], show_progress=False))
+    tokenizer.train_from_iterator(
+        chunks[::3],
+        trainers.UnigramTrainer(
+            vocab_size=size,
+            unk_token="<unk>",
+            special_tokens=["<pad>", "</s>", "<unk>", *fallback],
+            show_progress=False,
+        ),
+    )
     state = json.loads(tokenizer.to_str())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in fallback]
     tokenizer = Tokenizer.from_str(json.dumps(state))
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A $B </s>",
-                                                             special_tokens=[("</s>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A $B </s>", special_tokens=[("</s>", 1)]
+    )
     tokenizer.add_tokens(ODD_TOKENS)
     return tokenizer
 
@@ -138,9 +203,23 @@ UNIGRAM_FORMS = [
     ("unigram first", {"normalizer": None, "pre_tokenizer": metaspace("first")}, {}),
     ("unigram never", {"pre_tokenizer": metaspace("never"), "decoder": metaspace("never")}, {}),
     ("unigram nothing before", {"normalizer": None, "pre_tokenizer": None}, {}),
-    ("unigram nfkc", {"normalizer": normalizer("NFKC", SQUEEZE), "pre_tokenizer": metaspace("always")}, BYTES),
-    ("unigram byte-level", {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
-                                              "use_regex": True}}, {}),
+    (
+        "unigram nfkc",
+        {"normalizer": normalizer("NFKC", SQUEEZE), "pre_tokenizer": metaspace("always")},
+        BYTES,
+    ),
+    (
+        "unigram byte-level",
+        {
+            "pre_tokenizer": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            }
+        },
+        {},
+    ),
 ]
 
 
