@@ -306,17 +306,18 @@ static int map_clusters(const struct charsmap *map, const struct passage *in, st
 {
     enum { LONGEST_WHOLE = 5 };
     int failed = 0;
-    for (size_t start = 0, end; !failed && start < in->length; start = end) {
+    /* Beyond the limit it may stop: normalizer_apply refuses what has become so long. */
+    for (size_t start = 0, end; !failed && start < in->length && in->out->length <= in->limit;
+         start = end) {
         end = charsmap_cluster_end(in->text, in->length, start);
         if (end - start <= LONGEST_WHOLE && map_part(map, in, start, end, &failed, err))
             continue;
-        for (size_t at = start, used; !failed && at < end; at += used) {
+        for (size_t at = start, used; !failed && at < end && in->out->length <= in->limit;
+             at += used) {
             utf8_decode(in->text + at, &used);
             if (!map_part(map, in, at, at + used, &failed, err))
                 failed = copy(in, at, at + used, err);
         }
-        if (in->out->length > in->limit)
-            break; /* normalizer_apply says so */
     }
     return failed;
 }

@@ -3,12 +3,15 @@
 are drawn."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
 import checkpoints
 import conftest
+import harness
 
 pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
 
@@ -22,7 +25,7 @@ def byte_ids(text):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world") / "model"
     checkpoints.copy_of(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -30,6 +33,11 @@ def server(tmp_path_factory):
     tokens = [chr(i) if i < 0x80 else bytes([i]) for i in range(256)] + MORE
     lines = (f"{i} {token!r} {len(token)}\n" for i, token in enumerate(tokens, 1))
     (folder / "rwkv_vocab_v20230424.txt").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory):
     running = conftest.start(tmp_path_factory.mktemp("world-server"), model=folder)
     yield running
     conftest.finish(running)
@@ -84,3 +92,10 @@ def test_constrained_output(server):
         assert json.loads(choice["text"]) in ({"ab": "中\r\n"}, {"ab": "abcd"}), choice
     choice = complete(server, "x", [], max_tokens=8, structured_outputs={"regex": "(abcd|中){2}"})
     assert re.fullmatch("(abcd|中){2}", choice["text"])
+
+
+def test_quantize_copies_the_vocabulary(folder, tmp_path):
+    (tmp_path / "text").write_text("abcd " * 200)
+    subprocess.run([os.fspath(harness.BINARY), "quantize", folder, tmp_path / "text", tmp_path / "out"],
+                   check=True, capture_output=True, timeout=60 * harness.SLOWNESS)
+    assert (tmp_path / "out" / "rwkv_vocab_v20230424.txt").exists()

@@ -507,3 +507,44 @@ Test(tokenizer_load, unigram_makes_no_special_token_of_input)
     token_list_clear(&ids);
     tokenizer_free(tokenizer);
 }
+
+/* A tokenizer whose Precompiled has "x" [count] in the place of "a": a double array by hand. */
+static int load_map(struct tokenizer **tokenizer, uint32_t count, struct error *err)
+{
+    static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { UNITS = 'a' + 1, MOST = 1200, SIZE = 4 + 4 * UNITS + MOST };
+    unsigned char map[SIZE] = {(4 * UNITS) & 0xFF, (4 * UNITS) >> 8};
+    const uint32_t leaf = 1u << 10 | 1u << 8 | 'a'; /* its value is at 'a' ^ 1: text 0 */
+    memcpy(map + 4 + 4 * 'a', &leaf, 4);
+    memset(map + 4 + 4 * UNITS, 'x', count);
+    char json[4 * SIZE], *at = json;
+    at += sprintf(at, "{'normalizer':{'type':'Precompiled','precompiled_charsmap':'");
+    for (size_t i = 0; i + 2 < SIZE; i += 3) {
+        uint32_t bits = (uint32_t)map[i] << 16 | (uint32_t)map[i + 1] << 8 | map[i + 2];
+        for (int shift = 18; shift >= 0; shift -= 6)
+            *at++ = DIGITS[bits >> shift & 63];
+    }
+    sprintf(at, "'},'model':{'type':'Unigram','unk_id':0,'vocab':[['u',-9],['x',-1],['b',-1]]}}");
+    return load(tokenizer, json, err);
+}
+
+Test(tokenizer_load, a_map_of_characters_replaces_and_cannot_multiply_a_text_without_end)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    struct token_list ids = {0};
+    cr_assert_eq(load_map(&tokenizer, 2, &err), 0, "%s", err.message);
+    cr_assert_eq(tokenizer_encode(tokenizer, "ab", 2, false, &ids, &err), 0, "%s", err.message);
+    cr_assert_eq(ids.count, 3);
+    cr_expect_arr_eq(ids.ids, ((int32_t[]){1, 1, 2}), 12);
+    tokenizer_free(tokenizer);
+    char text[1000];
+    memset(text, 'a', sizeof text);
+    cr_assert_eq(load_map(&tokenizer, 1000, &err), 0, "%s", err.message);
+    cr_expect_eq(tokenizer_encode(tokenizer, text, sizeof text, false, &ids, &err), -1);
+    cr_expect_str_eq(err.message,
+                     "tokenizer: normalizers[0]: expected at most 68096 bytes, got 69000");
+    error_clear(&err);
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+}
