@@ -23,10 +23,11 @@ static const char config_file[] = "config.json", weights_file[] = "model.safeten
 
 /* What is read beside a model's weights. */
 static const char *const copied[] = {
-    "generation_config.json", "tokenizer.json",
-    "tokenizer_config.json",  "special_tokens_map.json",
-    "added_tokens.json",      "chat_template.jinja",
-    "chat_template.json",     "additional_chat_templates/tool_use.jinja",
+    "generation_config.json",   "tokenizer.json",
+    "tokenizer_config.json",    "special_tokens_map.json",
+    "added_tokens.json",        "chat_template.jinja",
+    "chat_template.json",       "additional_chat_templates/tool_use.jinja",
+    "rwkv_vocab_v20230424.txt",
 };
 enum { COPIED = sizeof copied / sizeof *copied };
 

@@ -3,6 +3,7 @@
 
 #include "lib/base/gguf_keys.h"
 #include "lib/text/vocabulary.h"
+#include "lib/text/world.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ enum token_type { /* as numbered in files */
 enum kind {
     BYTE_LEVEL, /* BPE of bytes, with merges */
     SCORED,     /* SentencePiece's BPE: scores in the place of merges */
-    MERGED      /* the same with merges */
+    MERGED,     /* the same with merges */
+    WORLD       /* RWKV's: tokens are escaped as Python does with bytes */
 };
 
 struct reader {
@@ -33,9 +35,10 @@ struct reader {
     struct warnings *warnings;
     json_t *root; /* being made */
     enum kind kind;
-    const struct gguf_entry *types; /* of the tokens; NULL: all normal */
-    size_t count;                   /* of tokens */
-    json_t *vocab;                  /* {token: id} */
+    const struct gguf_entry *types;    /* of the tokens; NULL: all normal */
+    size_t count;                      /* of tokens */
+    json_t *vocab;                     /* {token: id} */
+    struct text_buffer bytes, spelled; /* WORLD: of the token at hand */
 };
 
 static int out_of_memory(const struct reader *r, struct error *err)
@@ -58,7 +61,7 @@ static bool knows(const void *context, const char *below)
 
 static int read_model(struct reader *r, struct error *err)
 {
-    static const char *const known[] = {"gpt2", "llama", "gemma4"}; /* enum kind */
+    static const char *const known[] = {"gpt2", "llama", "gemma4", "rwkv"}; /* enum kind */
     struct gguf_text name;
     char got[41];
     if (gguf_keys_check(r->gguf, "", true, knows, NULL, r->warnings, err) != 0 ||
@@ -114,6 +117,21 @@ static int add_token(struct reader *r, size_t id, const struct gguf_text *text, 
     return json_array_append_new(added, token) == 0 ? 0 : out_of_memory(r, err);
 }
 
+/* A token in GPT-2's alphabet, where the file escapes it. */
+static int spell_token(struct reader *r, size_t id, struct gguf_text *text, struct error *err)
+{
+    const int64_t type = type_of(r, id);
+    if (r->kind != WORLD || (type != TYPE_NORMAL && type != TYPE_BYTE))
+        return 0;
+    struct error why = ERROR_INIT;
+    r->bytes.length = r->spelled.length = 0;
+    if (world_unescape(text->bytes, text->length, false, &r->bytes, &why) ||
+        world_spell(r->bytes.data, r->bytes.length, &r->spelled, &why))
+        return gguf_bad(r->gguf, KEY("tokens"), err, "[%zu]: %s", id, why.message);
+    *text = (struct gguf_text){r->spelled.data, r->spelled.length};
+    return 0;
+}
+
 static int read_tokens(struct reader *r, struct error *err)
 {
     const struct gguf_entry *tokens;
@@ -132,8 +150,11 @@ static int read_tokens(struct reader *r, struct error *err)
     r->vocab = json_object();
     int result = 0;
     for (size_t id = 0; result == 0 && id < r->count; id++) {
-        const struct gguf_text text = gguf_next_text(&at);
-        if (!is_padding(r, id, &text))
+        struct gguf_text text = gguf_next_text(&at);
+        if (is_padding(r, id, &text))
+            continue;
+        result = spell_token(r, id, &text, err);
+        if (result == 0)
             result = add_token(r, id, &text, added, err);
     }
     if (result == 0)
@@ -269,6 +290,17 @@ static int set_byte_level(struct reader *r, bool *add_bos, struct error *err)
     return failed[0] || failed[1] || failed[2] ? -1 : set_model(r, split.ignore_merges, err);
 }
 
+static int set_world(struct reader *r, bool *add_bos, struct error *err)
+{
+    json_t *document = world_document();
+    *add_bos = false;
+    const int failed = !document || json_object_update(r->root, document) != 0;
+    json_decref(document);
+    return failed ? out_of_memory(r, err)
+                  : set(r, r->root, "model",
+                        json_pack("{ss sO}", "type", "World", "vocab", r->vocab), err);
+}
+
 /* SentencePiece: spaces are written as a character of their own; one may stand before the text. */
 static int set_pieces(struct reader *r, struct error *err)
 {
@@ -345,10 +377,14 @@ int gguf_tokenizer(json_t **root, const struct gguf *gguf, struct warnings *warn
     if (result == 0)
         result = read_tokens(&r, err);
     if (result == 0)
-        result = r.kind == BYTE_LEVEL ? set_byte_level(&r, &add_bos, err) : set_pieces(&r, err);
+        result = r.kind == BYTE_LEVEL ? set_byte_level(&r, &add_bos, err)
+                 : r.kind == WORLD    ? set_world(&r, &add_bos, err)
+                                      : set_pieces(&r, err);
     if (result == 0)
         result = set_template(&r, add_bos, err);
     json_decref(r.vocab);
+    text_buffer_clear(&r.bytes);
+    text_buffer_clear(&r.spelled);
     if (result == 0) {
         *root = r.root;
         return 0;

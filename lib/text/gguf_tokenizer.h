@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer of a GGUF file's metadata, as the tokenizer.json of the same model: byte-level BPE
- * ("gpt2") and SentencePiece's BPE ("llama"; with merges "gemma4"). Others are refused by name
- * (engine/model/gguf.md). */
+ * ("gpt2"), SentencePiece's BPE ("llama"; with merges "gemma4") and RWKV's World ("rwkv"). Others
+ * are refused by name (engine/model/gguf.md). */
 #ifndef LIB_TEXT_GGUF_TOKENIZER_H
 #define LIB_TEXT_GGUF_TOKENIZER_H
 

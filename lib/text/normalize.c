@@ -21,6 +21,7 @@ struct passage {
     size_t length;
     const char *marks; /* [length]: struct normalizer_marks' bytes; NULL: nobody asks */
     struct text_buffer *out, *out_marks;
+    size_t limit; /* bytes that `out` may have */
 };
 
 /* Marks what `out` has gained since the last call. */
@@ -57,6 +58,7 @@ int normalizer_push(struct normalizer *normalizer, struct normalizer_step step, 
                    sizeof *normalizer->steps, err)) {
         pattern_free(step.pattern);
         free(step.content);
+        charsmap_free(step.charsmap);
         return -1;
     }
     normalizer->steps[normalizer->count++] = step;
@@ -68,6 +70,7 @@ void normalizer_clear(struct normalizer *normalizer)
     for (size_t i = 0; i < normalizer->count; i++) {
         pattern_free(normalizer->steps[i].pattern);
         free(normalizer->steps[i].content);
+        charsmap_free(normalizer->steps[i].charsmap);
     }
     free(normalizer->steps);
     *normalizer = (struct normalizer){0};
@@ -286,6 +289,39 @@ static int replace(const struct normalizer_step *step, const struct passage *in,
     return failed ? -1 : 0;
 }
 
+/* Bytes [start, end), as the map has them; false: it does not. */
+static bool map_part(const struct charsmap *map, const struct passage *in, size_t start, size_t end,
+                     int *failed, struct error *err)
+{
+    size_t length;
+    const char *text = charsmap_find(map, in->text + start, end - start, &length);
+    if (text)
+        *failed = text_buffer_append(in->out, text, length, err) ||
+                  mark(in, has_input(in, start, end), err);
+    return text != NULL;
+}
+
+/* The library looks up clusters of characters as a whole where they are this short. */
+static int map_clusters(const struct charsmap *map, const struct passage *in, struct error *err)
+{
+    enum { LONGEST_WHOLE = 5 };
+    int failed = 0;
+    /* Beyond the limit it may stop: normalizer_apply refuses what has become so long. */
+    for (size_t start = 0, end; !failed && start < in->length && in->out->length <= in->limit;
+         start = end) {
+        end = charsmap_cluster_end(in->text, in->length, start);
+        if (end - start <= LONGEST_WHOLE && map_part(map, in, start, end, &failed, err))
+            continue;
+        for (size_t at = start, used; !failed && at < end && in->out->length <= in->limit;
+             at += used) {
+            utf8_decode(in->text + at, &used);
+            if (!map_part(map, in, at, at + used, &failed, err))
+                failed = copy(in, at, at + used, err);
+        }
+    }
+    return failed;
+}
+
 static int apply_step(const struct normalizer_step *step, const struct passage *in,
                       struct error *err)
 {
@@ -304,6 +340,8 @@ static int apply_step(const struct normalizer_step *step, const struct passage *
         return prepend(step, in, err);
     case NORMALIZER_REPLACE:
         return replace(step, in, err);
+    case NORMALIZER_PRECOMPILED:
+        return map_clusters(step->charsmap, in, err);
     }
     return error_set(err, ERROR_INTERNAL, "tokenizer: a normalizer of kind %d", step->kind);
 }
@@ -346,12 +384,13 @@ int normalizer_apply(const struct normalizer *normalizer, const char *text, size
                      const char **result, size_t *result_length, struct error *err)
 {
     /* No real one multiplies a text; a chain of hostile ones could, without end. */
-    size_t growth_limit = 64 * length + 4096;
+    const size_t limit = 64 * length + 4096;
     const bool marked = marks && normalizer->count > 0 && length > 0;
     if (marked && spread_marks(&marks->input, length, &marks->bytes[1], err))
         return -1;
     for (size_t i = 0; i < normalizer->count && length > 0; i++) {
-        struct passage in = {.text = text, .length = length, .out = &buffers[i % 2]};
+        struct passage in = {
+            .text = text, .length = length, .out = &buffers[i % 2], .limit = limit};
         in.out->length = 0;
         if (marked) {
             in.marks = marks->bytes[(i + 1) % 2].data;
@@ -360,10 +399,10 @@ int normalizer_apply(const struct normalizer *normalizer, const char *text, size
         }
         if (apply_step(&normalizer->steps[i], &in, err))
             return -1;
-        if (in.out->length > growth_limit)
+        if (in.out->length > limit)
             return error_set(err, ERROR_INVALID,
                              "tokenizer: normalizers[%zu]: expected at most %zu bytes, got %zu", i,
-                             growth_limit, in.out->length);
+                             limit, in.out->length);
         text = in.out->data;
         length = in.out->length;
         if (marked && gather_marks(&marks->input, in.out_marks, err))

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/text/buffer.h"
+#include "lib/text/charsmap.h"
 #include "lib/text/pattern.h"
 
 #include <stdbool.h>
@@ -22,6 +23,7 @@ enum normalizer_kind {
     NORMALIZER_STRIP,
     NORMALIZER_PREPEND,
     NORMALIZER_REPLACE,
+    NORMALIZER_PRECOMPILED,
 };
 
 struct normalizer_step {
@@ -30,6 +32,7 @@ struct normalizer_step {
     struct pattern *pattern; /* NORMALIZER_REPLACE: owned */
     char *content;           /* NORMALIZER_REPLACE, _PREPEND: owned, [content_length] */
     size_t content_length;
+    struct charsmap *charsmap; /* NORMALIZER_PRECOMPILED: owned */
 };
 
 /* Steps in order; zero-initialise. */

@@ -13,6 +13,8 @@ struct encoder {
     const struct tokenizer *tokenizer;
     struct pieces pieces;
     struct bpe_scratch scratch;
+    struct unigram_scratch unigram;
+    bool no_special; /* special tokens are not made of characters */
     struct text_buffer normal[2];
     const struct text_span *input; /* [num_input]: of the whole text */
     size_t num_input;
@@ -21,6 +23,23 @@ struct encoder {
     struct token_list *ids;
     struct error *err;
 };
+
+static int encode_piece(struct encoder *encoder, const char *piece, size_t length)
+{
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+    switch (tokenizer->model) {
+    case MODEL_BPE:
+        return bpe_encode(&tokenizer->bpe, piece, length, &encoder->scratch, encoder->ids,
+                          encoder->err);
+    case MODEL_UNIGRAM:
+        return unigram_encode(&tokenizer->unigram, piece, length, encoder->no_special,
+                              &encoder->unigram, encoder->ids, encoder->err);
+    case MODEL_WORLD:
+        return world_encode(&tokenizer->world, piece, length, encoder->ids, encoder->err);
+    }
+    return error_set(encoder->err, ERROR_INTERNAL, "tokenizer: a model of kind %d",
+                     tokenizer->model);
+}
 
 /* Text without added tokens. */
 static int encode_plain(struct encoder *encoder, const char *text, size_t length, bool at_start)
@@ -31,8 +50,7 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t length
         return -1;
     for (size_t i = 0; i < pieces->spans.count; i++) {
         struct text_span span = pieces->spans.items[i];
-        if (bpe_encode(&encoder->tokenizer->bpe, pieces->text + span.start, span.end - span.start,
-                       &encoder->scratch, encoder->ids, encoder->err))
+        if (encode_piece(encoder, pieces->text + span.start, span.end - span.start))
             return -1;
     }
     return 0;
@@ -130,6 +148,7 @@ int tokenizer_encode_input(const struct tokenizer *tokenizer, const char *text, 
                          (unsigned char)text[valid], valid);
     struct encoder encoder = {.tokenizer = tokenizer,
                               .scratch = {.no_special = num_input > 0},
+                              .no_special = num_input > 0,
                               .input = input,
                               .num_input = num_input,
                               .ids = ids,
@@ -146,6 +165,7 @@ int tokenizer_encode_input(const struct tokenizer *tokenizer, const char *text, 
         ids->count = before;
     pieces_clear(&encoder.pieces);
     bpe_scratch_clear(&encoder.scratch);
+    unigram_scratch_clear(&encoder.unigram);
     text_buffer_clear(&encoder.normal[0]);
     text_buffer_clear(&encoder.normal[1]);
     normalizer_marks_clear(&encoder.marks);

@@ -2,9 +2,9 @@
 /* Turns text into token ids and back, with a tokenizer.json, as Hugging Face's `tokenizers` does.
  *
  * It has BPE models: byte-level ones (GPT-2, GPT-NeoX, Llama 3, Qwen) and metaspace with byte
- * fallback (Llama 2, Mistral). Loading fails on anything else in the file and names it;
- * tokenizer.md has the list. "truncation" and "padding" are not applied, as in transformers by
- * default.
+ * fallback (Llama 2, Mistral); Unigram; and RWKV's World, which has a file of its own. Loading
+ * fails on anything else in the file and names it; tokenizer.md has the list. "truncation" and
+ * "padding" are not applied, as in transformers by default.
  *
  * A loaded tokenizer never changes: many threads may call the functions below at once. Text is
  * UTF-8; encode refuses other bytes. */
@@ -21,12 +21,17 @@
 
 struct tokenizer;
 
-/* Reads `path`: a tokenizer.json, a folder with one and perhaps a tokenizer_config.json, or a GGUF
- * file or a folder with one (gguf_path). The caller frees *out with tokenizer_free. */
+/* Reads `path`: a tokenizer.json, a folder with one and perhaps a tokenizer_config.json, a World
+ * vocabulary (.txt) or a folder that has one in the place of tokenizer.json, or a GGUF file or a
+ * folder with one (gguf_path). The caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
 /* The same from memory. json: [length] bytes, borrowed for the call. */
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
+
+/* The World vocabulary of a file; `file` is the place in messages. */
+int tokenizer_load_world(struct tokenizer **out, const char *text, size_t length, const char *file,
+                         struct error *err);
 
 /* That of a GGUF file in memory: bytes [size], borrowed for the call. */
 int tokenizer_load_gguf(struct tokenizer **out, const void *bytes, size_t size, struct error *err);

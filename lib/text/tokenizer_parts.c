@@ -106,10 +106,21 @@ static int read_sequence(void *part, const struct fields *fields, const char *ke
     return 0;
 }
 
+static int read_charsmap(const struct fields *fields, struct charsmap **map, struct error *err)
+{
+    const char *text;
+    if (fields_string(fields, "precompiled_charsmap", FIELD_REQUIRED, &text, err) != 0)
+        return -1;
+    return charsmap_create(map, text, strlen(text), err)
+               ? error_prefix(err, "%s: precompiled_charsmap", fields->place)
+               : 0;
+}
+
 static int read_normalizer(void *part, const json_t *json, int depth, struct error *err)
 {
-    static const char *const NAMES[] = {"NFC",          "NFD",   "NFKC",    "NFKD",    "Lowercase",
-                                        "StripAccents", "Strip", "Prepend", "Replace", "Sequence"};
+    static const char *const NAMES[] = {"NFC",       "NFD",          "NFKC",    "NFKD",
+                                        "Lowercase", "StripAccents", "Strip",   "Prepend",
+                                        "Replace",   "Precompiled",  "Sequence"};
     enum { SEQUENCE = COUNT(NAMES) - 1 }; /* the others are enum normalizer_kind */
     struct normalizer *normalizer = part;
     struct fields fields = {json, "normalizer"};
@@ -136,6 +147,8 @@ static int read_normalizer(void *part, const json_t *json, int depth, struct err
     }
     if (!failed && step.kind == NORMALIZER_PREPEND && step.content_length == 0)
         failed = error_set(err, ERROR_INVALID, "normalizer: prepend: expected a text, got \"\"");
+    if (!failed && step.kind == NORMALIZER_PRECOMPILED)
+        failed = read_charsmap(&fields, &step.charsmap, err);
     if (!failed)
         return normalizer_push(normalizer, step, err);
     pattern_free(step.pattern);
@@ -216,6 +229,7 @@ static int check_first(const struct pretokenizer_target *target, struct error *e
     for (size_t i = 0; i < target->normalizer->count; i++) {
         const struct normalizer_step *step = &target->normalizer->steps[i];
         known &= !step->strip_left && step->kind != NORMALIZER_STRIP_ACCENTS &&
+                 step->kind != NORMALIZER_PRECOMPILED &&
                  (step->kind != NORMALIZER_REPLACE || step->content_length > 0);
     }
     return known ? 0
@@ -279,6 +293,8 @@ int pretokenizer_read(struct pretokenizer *pretokenizer, const struct normalizer
     struct pretokenizer_target target = {pretokenizer, normalizer};
     if (json && !json_is_null(json) && read_pretokenizer(&target, json, 0, err))
         return -1;
+    if (!byte_level)
+        return 0;
     /* BPE takes the bytes themselves where nothing comes between. */
     size_t count = pretokenizer->count;
     *byte_level = count > 0 && pretokenizer->steps[count - 1].kind == PRETOKENIZER_BYTE_LEVEL;

@@ -231,15 +231,7 @@ def styles():
                 byte_level(regex=False),
             ),
         ),
-        "t5": {
-            **load("llama"),
-            "model": {
-                "type": "Unigram",
-                "unk_id": 0,
-                "vocab": [["<unk>", 0], ["a", -1]],
-                "byte_fallback": False,
-            },
-        },
+        "t5": load("unigram"),
     }
 
 

@@ -52,7 +52,7 @@ def bases():
         post_processor=None,
         added_tokens=[added(0, "<|endoftext|>", special=True)],
     )
-    return {"plain": plain, "bytes": load("neox"), "pieces": load("llama")}
+    return {"plain": plain, "bytes": load("neox"), "pieces": load("llama"), "unigram": load("unigram")}
 
 
 def change(state, tried):

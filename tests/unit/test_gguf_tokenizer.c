@@ -50,7 +50,7 @@ static const struct said merged = {.model = "gemma4",
                                    .add_bos = -1};
 
 struct file {
-    unsigned char bytes[4096];
+    unsigned char bytes[8192];
     size_t size;
     uint64_t keys;
 };
@@ -101,7 +101,7 @@ static void put_texts(struct file *file, const char *name, const char *const *te
         put_text(file, texts[i], i == 0 && first_length ? first_length : strlen(texts[i]));
 }
 
-static void build(struct file *file, const struct said *said)
+static void begin(struct file *file, const char *model)
 {
     const uint64_t none = 0;
     *file = (struct file){.size = 0};
@@ -109,10 +109,15 @@ static void build(struct file *file, const struct said *said)
     put_u32(file, 3);
     put(file, &none, 8);
     put(file, &none, 8);
-    if (said->model) {
+    if (model) {
         put_key(file, "model", GGUF_STRING);
-        put_text(file, said->model, strlen(said->model));
+        put_text(file, model, strlen(model));
     }
+}
+
+static void build(struct file *file, const struct said *said)
+{
+    begin(file, said->model);
     if (said->pre) {
         put_key(file, "pre", GGUF_STRING);
         put_text(file, said->pre, strlen(said->pre));
@@ -199,11 +204,53 @@ Test(gguf_tokenizer, right_ones)
     expect(&denied, NULL, "a", (int32_t[]){0, 1, -1});
 }
 
+/* Its tokens are escaped as Python does with bytes, without the quotes. */
+Test(gguf_tokenizer, world)
+{
+    struct file file;
+    struct tokenizer *tokenizer;
+    struct token_list ids = {0};
+    struct error err = ERROR_INIT;
+    static char texts[256][8];
+    const char *tokens[260] = {"<s>"};
+    int32_t types[260] = {3};
+    size_t count = 1;
+    for (int byte = 0; byte < 256; byte++, count++) {
+        snprintf(texts[byte], sizeof texts[byte], byte == '\\' ? "\\\\" : "\\x%02x",
+                 (unsigned)byte);
+        tokens[count] = texts[byte];
+        types[count] = 1;
+    }
+    tokens[count] = "\\n\\xe4'";
+    types[count++] = 1;
+    tokens[count] = "[PAD258]";
+    types[count++] = 5;
+    begin(&file, "rwkv");
+    put_texts(&file, "tokens", tokens, count, 0);
+    put_array(&file, "token_type", GGUF_I32, count);
+    put(&file, types, count * sizeof *types);
+    memcpy(file.bytes + 16, &file.keys, 8);
+    cr_assert_eq(tokenizer_load_gguf(&tokenizer, file.bytes, file.size, &err), 0, "%s",
+                 err.message);
+    static const char text[] = "\n\xe4\xb8\xad\\<s>";
+    cr_assert_eq(tokenizer_encode(tokenizer, text, strlen(text), true, &ids, &err), 0);
+    cr_assert_eq(ids.count, 6);
+    cr_expect_arr_eq(ids.ids, ((int32_t[]){'\n' + 1, 0xE4 + 1, 0xB8 + 1, 0xAD + 1, '\\' + 1, 0}),
+                     24);
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+    REFUSED(byte_level, "tokenizer.ggml.tokens: [1]: expected \\\\", said.model = "rwkv";
+            said.tokens[1] = "\\q");
+    REFUSED(byte_level, "expected a token for each byte, got none for 0x00", said.model = "rwkv");
+}
+
 Test(gguf_tokenizer, damages)
 {
     REFUSED(byte_level, "memory: tokenizer.ggml.model: expected a STRING, got nothing",
             said.model = NULL);
-    REFUSED(byte_level, "unknown tokenizer.ggml.model \"bert\" (known: gpt2, llama, gemma4)",
+    REFUSED(byte_level,
+            "unknown tokenizer.ggml.model \"bert\" (known: gpt2, llama, gemma4, "
+            "rwkv)",
             said.model = "bert");
     REFUSED(byte_level, "unknown tokenizer.ggml.pre \"nope\" (known: default, gpt-2, phi-2,",
             said.pre = "nope");

@@ -210,6 +210,17 @@ Test(tokenizer, split_with_ignore_merges_equals_hugging_face)
     check_tokenizer(DATA "llama3.json", "llama3");
 }
 
+/* make_tokenizer_kinds.py */
+Test(tokenizer, unigram_with_a_map_of_characters_equals_hugging_face)
+{
+    check_tokenizer(DATA "unigram.json", "unigram");
+}
+
+Test(tokenizer, world_equals_rwkv)
+{
+    check_tokenizer(DATA "world.txt", "world");
+}
+
 /* The tokenizers of GGUF files (make_gguf_fixtures.py). */
 #define GGUF REGLA_SOURCE_DIR "/tests/data/gguf/"
 
@@ -435,6 +446,16 @@ Test(tokenizer, one_letter_is_near_linear_in_metaspace)
 Test(tokenizer, one_letter_is_near_linear_in_split)
 {
     check_near_linear(DATA "llama3.json");
+}
+
+Test(tokenizer, one_letter_is_near_linear_in_unigram)
+{
+    check_near_linear(DATA "unigram.json");
+}
+
+Test(tokenizer, one_letter_is_near_linear_in_world)
+{
+    check_near_linear(DATA "world.txt");
 }
 
 /* The least of three. */

@@ -41,8 +41,28 @@ static const struct refusal refusals[] = {
     {"[]", "expected an object", ERROR_INVALID},
     {"{'version':'2.0'," MODEL "}", "version: expected \"1.0\", got \"2.0\"", ERROR_UNSUPPORTED},
     {"{}", "model: expected an object", ERROR_INVALID},
-    {"{'model':{'type':'Unigram','vocab':[]}}", "expected \"BPE\", got \"Unigram\"",
-     ERROR_UNSUPPORTED},
+    {"{'model':{'type':'WordPiece','vocab':[]}}", "\"WordPiece\"", ERROR_UNSUPPORTED},
+    {"{'model':{'type':'World','vocab':{'a':0}}}", "\"World\"", ERROR_UNSUPPORTED},
+    {"{'model':{'type':'Unigram','vocab':{'a':0}}}", "model: vocab: expected", ERROR_INVALID},
+    {"{'model':{'type':'Unigram','vocab':[['a',-1],['b']]}}",
+     "model: vocab[1]: expected [token, score]", ERROR_INVALID},
+    {"{'model':{'type':'Unigram','vocab':[['a','-1']]}}",
+     "model: vocab[0]: expected [token, score]", ERROR_INVALID},
+    {"{'model':{'type':'Unigram','vocab':[['a',-1],['a',-2]]}}", "expected one id, got 0 and 1",
+     ERROR_INVALID},
+    {"{'model':{'type':'Unigram','unk_id':1,'vocab':[['a',-1]]}}", "model: unk_id: expected",
+     ERROR_INVALID},
+    {"{'model':{'type':'Unigram','unk_id':0,'vocab':[]}}", "model: unk_id: expected",
+     ERROR_INVALID},
+    {"{'model':{'type':'Unigram','byte_fallback':null,'vocab':[]}}", "model: byte_fallback",
+     ERROR_INVALID},
+    {"{'normalizer':{'type':'Precompiled'}," MODEL "}", "precompiled_charsmap", ERROR_INVALID},
+    {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'A*=='}," MODEL "}",
+     "normalizer: precompiled_charsmap: expected Base64", ERROR_INVALID},
+    {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'CAAAAAAA'}," MODEL "}",
+     "expected the size of a trie in 4 bytes and the trie, got 6 bytes and size 8", ERROR_INVALID},
+    {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'BAAAAAAAAAD/'}," MODEL "}",
+     "expected UTF-8 behind the trie, got byte 0xFF", ERROR_INVALID},
     {"{'model':{'vocab':{'a':0,'a':1},'merges':[]}}", "duplicate object key", ERROR_INVALID},
     {"{'model':{'vocab':{'a\\ud800':0},'merges':[]}}", "line 1", ERROR_INVALID},
     {"{'model':{'vocab':{'a\xFF':0},'merges':[]}}", "line 1", ERROR_INVALID},
@@ -102,8 +122,8 @@ static const struct refusal refusals[] = {
      ERROR_UNSUPPORTED},
     {"{'model':{'vocab':{'a':0,'b':1,'ab':2},'merges':['a b',['a','b']]}}",
      "merges[1]: expected strings only, or pairs only", ERROR_INVALID},
-    {"{'normalizer':{'type':'Precompiled'}," MODEL "}",
-     "normalizer: type: unknown type \"Precompiled\" (known: NFC", ERROR_UNSUPPORTED},
+    {"{'normalizer':{'type':'Nmt'}," MODEL "}",
+     "normalizer: type: unknown type \"Nmt\" (known: NFC", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'Nmt'}]}," MODEL "}",
      "normalizers[1]: normalizer: type: unknown type \"Nmt\"", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Replace','pattern':{'Regex':'('},'content':''}," MODEL "}",
@@ -450,6 +470,81 @@ Test(tokenizer_load, added_tokens_take_the_next_free_ids)
     cr_expect_eq(tokenizer_encode(tokenizer, "a<a>", 4, true, &ids, &err), -1);
     cr_expect_str_eq(err.message, "text: token \"<a>\" has id 4, and the model has 4 ids");
     cr_expect_eq(ids.count, 2);
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+}
+
+Test(tokenizer_load, unigram_without_an_unknown_token_refuses_what_no_token_has)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    struct token_list ids = {0};
+    cr_assert_eq(
+        load(&tokenizer, "{'model':{'type':'Unigram','vocab':[['a',-1],['ab',-1.5]]}}", &err), 0,
+        "%s", err.message);
+    cr_expect_eq(tokenizer_encode(tokenizer, "aaba", 4, false, &ids, &err), -1);
+    cr_expect_str_eq(err.message, "tokenizer: no token for \"b\", and no unk_id");
+    error_clear(&err);
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+}
+
+/* A chat's input does not spell special tokens, though the model has a piece of this text. */
+Test(tokenizer_load, unigram_makes_no_special_token_of_input)
+{
+    static const char json[] =
+        "{'added_tokens':[{'id':1,'content':'<s>'," FLAGS ",'special':true}],"
+        "'model':{'type':'Unigram','unk_id':0,'vocab':[['u',-9],['<s>',-1],['<',-2],['s',-2],"
+        "['>',-2]]}}";
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    struct token_list ids = {0};
+    cr_assert_eq(load(&tokenizer, json, &err), 0, "%s", err.message);
+    const struct text_span input = {0, 3};
+    cr_assert_eq(tokenizer_encode_input(tokenizer, "<s><s>", 6, &input, 1, false, &ids, &err), 0);
+    cr_assert_eq(ids.count, 4);
+    cr_expect_arr_eq(ids.ids, ((int32_t[]){2, 3, 4, 1}), 16);
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+}
+
+/* A tokenizer whose Precompiled has "x" [count] in the place of "a": a double array by hand. */
+static int load_map(struct tokenizer **tokenizer, uint32_t count, struct error *err)
+{
+    static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { UNITS = 'a' + 1, MOST = 1200, SIZE = 4 + 4 * UNITS + MOST };
+    unsigned char map[SIZE] = {(4 * UNITS) & 0xFF, (4 * UNITS) >> 8};
+    const uint32_t leaf = 1u << 10 | 1u << 8 | 'a'; /* its value is at 'a' ^ 1: text 0 */
+    memcpy(map + 4 + 4 * 'a', &leaf, 4);
+    memset(map + 4 + 4 * UNITS, 'x', count);
+    char json[4 * SIZE], *at = json;
+    at += sprintf(at, "{'normalizer':{'type':'Precompiled','precompiled_charsmap':'");
+    for (size_t i = 0; i + 2 < SIZE; i += 3) {
+        uint32_t bits = (uint32_t)map[i] << 16 | (uint32_t)map[i + 1] << 8 | map[i + 2];
+        for (int shift = 18; shift >= 0; shift -= 6)
+            *at++ = DIGITS[bits >> shift & 63];
+    }
+    sprintf(at, "'},'model':{'type':'Unigram','unk_id':0,'vocab':[['u',-9],['x',-1],['b',-1]]}}");
+    return load(tokenizer, json, err);
+}
+
+Test(tokenizer_load, a_map_of_characters_replaces_and_cannot_multiply_a_text_without_end)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    struct token_list ids = {0};
+    cr_assert_eq(load_map(&tokenizer, 2, &err), 0, "%s", err.message);
+    cr_assert_eq(tokenizer_encode(tokenizer, "ab", 2, false, &ids, &err), 0, "%s", err.message);
+    cr_assert_eq(ids.count, 3);
+    cr_expect_arr_eq(ids.ids, ((int32_t[]){1, 1, 2}), 12);
+    tokenizer_free(tokenizer);
+    char text[1000];
+    memset(text, 'a', sizeof text);
+    cr_assert_eq(load_map(&tokenizer, 1000, &err), 0, "%s", err.message);
+    cr_expect_eq(tokenizer_encode(tokenizer, text, sizeof text, false, &ids, &err), -1);
+    cr_expect_str_eq(err.message,
+                     "tokenizer: normalizers[0]: expected at most 68096 bytes, got 69000");
+    error_clear(&err);
     token_list_clear(&ids);
     tokenizer_free(tokenizer);
 }
