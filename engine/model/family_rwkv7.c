@@ -34,7 +34,7 @@ static const struct config_refusal refusals[] = {
  */
 enum { LOW_DECAY, LOW_RATE, LOW_VALUE, LOW_GATE, LOW_COUNT };
 
-/* All six shares in one tensor, in GGUF and in files of earlier versions. */
+/* All six shares in one tensor, which GGUF files have. */
 #define FUSED_SHARES "x_x"
 
 /* The mixers of the configuration, in this order: the first layer's has no v_lora. */
@@ -181,19 +181,21 @@ static int parse(struct config *config, const struct fields *root, struct error 
 
 /* ---- tensors ---- */
 
-/* So many numbers, in any shape. */
-static int bind_numbers(const struct block_mixer *block, const char *name, int64_t count,
-                        const float **values, struct error *err)
+/* Numbers of a shape [rank], or of as many in one dimension, which GGUF files have. */
+static int bind_numbers(const struct block_mixer *block, const char *name, int rank,
+                        const int64_t *shape, const float **values, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
+    int64_t expected[TENSOR_MAX_RANK], count = 1;
     weights_name(full, "%s.%s", block->prefix, name);
     const struct tensor *tensor = tensors_find(block->weights->file, full);
-    const bool fits =
-        tensor && tensor->rank <= TENSOR_MAX_RANK && (int64_t)tensor->elements == count;
-    int64_t shape[TENSOR_MAX_RANK] = {count};
-    for (int i = 0; fits && i < tensor->rank; i++)
-        shape[i] = tensor->shape[i];
-    return weights_floats(block->weights, full, fits ? tensor->rank : 1, shape, values, err);
+    for (int i = 0; i < rank; i++)
+        count *= expected[i] = shape[i];
+    if (tensor && tensor->rank == 1) {
+        expected[0] = count;
+        rank = 1;
+    }
+    return weights_floats(block->weights, full, rank, expected, values, err);
 }
 
 /* "x_r" .. "x_g", or all of them in one, and what makes change. */
@@ -201,14 +203,16 @@ static int bind_mixes(const struct block_mixer *block, struct token_mixes *mixes
 {
     static const char *const shares[MIX_COUNT] = {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"};
     const int64_t hidden = block->config->hidden_size;
+    const int64_t one[] = {1, 1, hidden}, fused[] = {MIX_COUNT, 1, 1, hidden};
     const float *all = NULL;
     char name[WEIGHT_NAME_SIZE];
     if (weights_has(block->weights, weights_name(name, "%s." FUSED_SHARES, block->prefix)) &&
-        bind_numbers(block, FUSED_SHARES, MIX_COUNT * hidden, &all, err) != 0)
+        bind_numbers(block, FUSED_SHARES, COUNT(fused), fused, &all, err) != 0)
         return -1;
     for (int i = 0; i < MIX_COUNT; i++) {
-        mixes->shares[i] = all + i * hidden;
-        if (!all && bind_numbers(block, shares[i], hidden, &mixes->shares[i], err) != 0)
+        if (all)
+            mixes->shares[i] = all + i * hidden;
+        else if (bind_numbers(block, shares[i], COUNT(one), one, &mixes->shares[i], err) != 0)
             return -1;
     }
     float *change = arena_alloc(block->weights->arena, (size_t)hidden, 2 * sizeof *change, err);
@@ -227,11 +231,11 @@ static int bind_scales(const struct block_mixer *block, struct token_mixes *mixe
                        struct error *err)
 {
     struct mixer *mixer = block->mixer;
-    const int64_t keys = block->config->hidden_size;
+    const int64_t keys = block->config->hidden_size, heads[] = {mixer->num_heads, mixer->head_dim};
     const float *bonus;
-    if (bind_numbers(block, "k_k", keys, &mixes->erase_scale, err) != 0 ||
-        bind_numbers(block, "k_a", keys, &mixes->rate_scale, err) != 0 ||
-        bind_numbers(block, "r_k", keys, &bonus, err) != 0)
+    if (bind_numbers(block, "k_k", 1, &keys, &mixes->erase_scale, err) != 0 ||
+        bind_numbers(block, "k_a", 1, &keys, &mixes->rate_scale, err) != 0 ||
+        bind_numbers(block, "r_k", COUNT(heads), heads, &bonus, err) != 0)
         return -1;
     mixer->bonus = (struct matrix){
         .rows = mixer->num_heads, .cols = mixer->head_dim, .dtype = DTYPE_F32, .data = bonus};

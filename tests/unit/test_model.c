@@ -516,6 +516,27 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.g_proj.weight\": the configuration has no "
      "use "
      "for it"},
+    {"rwkv7", "model.layers.1.attn.v_lora.lora.0.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.attn.v_lora.lora.0.weight\": expected shape [4, "
+     "32], got nothing: the tensor is missing"},
+    {"rwkv7", "model.layers.0.attn.w_lora.lora.2.weight", SHAPE, "[8, 32]",
+     "model.safetensors: tensor \"model.layers.0.attn.w_lora.lora.2.weight\": expected shape [32, "
+     "8], got [8, 32]"},
+    {"rwkv7", "model.layers.0.attn.a_lora.lora.2.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.attn.a_lora.lora.2.bias\": expected shape [32], "
+     "got nothing: the tensor is missing"},
+    {"rwkv7", "model.layers.2.attn.r_k", SHAPE, "[8, 4]",
+     "model.safetensors: tensor \"model.layers.2.attn.r_k\": expected shape [4, 8], got [8, 4]"},
+    {"rwkv7", "model.layers.2.attn.x_g", SHAPE, "[1, 31]",
+     "model.safetensors: tensor \"model.layers.2.attn.x_g\": expected shape [1, 1, 32], got [1, "
+     "31]"},
+    {"rwkv7", "model.layers.0.ffn.x_k", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.ffn.x_k\": expected shape [32], got nothing: the "
+     "tensor is missing"},
+    {"rwkv7", "model.layers.1.pre_norm.weight", ADD, "[32]",
+     "model.safetensors: tensor \"model.layers.1.pre_norm.weight\": the configuration has no use "
+     "for it"},
+    {"rwkv7", "model.layers.0.attn.v_lora.lora.0.weight", ADD, "[4, 32]", NULL},
     {"mamba2", "backbone.layers.0.mixer.in_proj.weight", SHAPE, "[36, 214]",
      "model.safetensors: tensor \"backbone.layers.0.mixer.in_proj.weight\": expected shape [214, "
      "36], got [36, 214]"},
