@@ -311,7 +311,7 @@ def computed(reply):
     return reply["usage"]["prompt_tokens"] - cached(reply)
 
 
-@pytest.mark.parametrize("model", ["hybrid_regla", "mamba2", "delta_qwen3_5_text"])
+@pytest.mark.parametrize("model", ["hybrid_regla", "mamba2", "rwkv7", "delta_qwen3_5_text"])
 def test_30_turns_resent_whole(server_factory, tmp_path, model):
     server = server_factory(model=GOLDEN / model, **flags_of(tmp_path, PLAIN))
     messages, before = [], 0

@@ -16,7 +16,7 @@ INTERVAL = 16
 # Full, block and sliding windows, running maxima, no KV at all, and what is served.
 MODELS = [GOLDEN / name for name in ("softmax_rope", "regla", "hybrid_regla", "transnormer_t1",
                                      "block_kerple_dpfp", "sliding_t5", "gla", "deltanet",
-                                     "lfm2", "delta_qwen3_5_text", "mamba2", "granitemoehybrid",
+                                     "lfm2", "delta_qwen3_5_text", "mamba2", "rwkv7", "granitemoehybrid",
                                      "falcon_h1")]
 if SLOWNESS > 1:
     MODELS = MODELS[2:3]
