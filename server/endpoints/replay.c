@@ -43,6 +43,7 @@ void replay_give_up(struct replay *replay)
     if (!replay)
         return;
     pthread_mutex_lock(&replay->lock);
+    replay->given_up = true;
     while ((kept = replay->waited)) {
         replay_after *after = replay_store_leave(replay, kept);
         void *context = kept->context;

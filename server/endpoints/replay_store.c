@@ -65,7 +65,7 @@ static bool goes_on(struct replay *replay, struct replay_store_op *kept)
 {
     const int64_t bytes = (int64_t)(sizeof *kept + kept->reply.name_length + kept->reply.length);
     const bool was = kept->request.lasts;
-    kept->request.lasts = !was && kept->op.refusal == STORE_AWAY &&
+    kept->request.lasts = !was && !replay->given_up && kept->op.refusal == STORE_AWAY &&
                           replay->lasting + bytes <= replay->table.max_bytes / 2;
     replay->lasting += kept->request.lasts ? bytes : was ? -bytes : 0;
     return kept->request.lasts;

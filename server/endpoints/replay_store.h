@@ -39,6 +39,7 @@ struct replay {
     double lifetime_s;
     pthread_mutex_t lock; /* of all that follows */
     struct replay_store_op *waited;
+    bool given_up;   /* the server ends: nothing more is sent again */
     int64_t lasting; /* bytes of what is sent again while nobody waits for it */
     struct replay_table table;
 };

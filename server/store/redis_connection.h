@@ -25,6 +25,7 @@ struct redis_connection {
     uint64_t closed;       /* so often: what was sent before has no reply any more */
     const struct redis_script *told[REDIS_MOST_SCRIPTS]; /* [num_told]: by their text */
     size_t num_told;
+    bool by_text;           /* all of them, always: the user may not use EVALSHA */
     bool waits;             /* for replicas: redis_replicas.h */
     bool silent;            /* it was closed since nothing came in time */
     double retry_at, pause; /* clock_seconds(), seconds; 0: it may be tried at once */

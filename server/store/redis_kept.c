@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static const double PAUSE_SECONDS = 0.05;
+static const double PAUSE_SECONDS = 0.05, MOST_SECONDS = 10;
 
 static struct store_op **end_of(struct store_op **first)
 {
@@ -39,6 +39,11 @@ struct store_op *redis_kept_put(struct redis_kept *kept, struct store_op *first,
     if (kept->first != NULL && kept->due <= now)
         kept->due = now + PAUSE_SECONDS;
     return ended;
+}
+
+double redis_kept_until(double lease_s)
+{
+    return clock_seconds() + fmin(lease_s, MOST_SECONDS);
 }
 
 double redis_kept_due_in(const struct redis_kept *kept)

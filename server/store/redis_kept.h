@@ -17,6 +17,8 @@ struct store_op *redis_kept_take(struct redis_kept *kept, struct store_op *first
  * others. */
 struct store_op *redis_kept_put(struct redis_kept *kept, struct store_op *first,
                                 bool (*again)(const struct store_op *op));
+/* Until when what is sent now is sent again: for the time of a lease, but not for long. */
+double redis_kept_until(double lease_s);
 /* In so many seconds; INFINITY: none is kept. */
 double redis_kept_due_in(const struct redis_kept *kept);
 

@@ -257,7 +257,7 @@ static bool is_told(struct redis_connection *connection, const struct redis_scri
     for (size_t i = 0; i < connection->num_told; i++)
         if (connection->told[i] == script)
             return true;
-    if (connection->num_told < REDIS_MOST_SCRIPTS)
+    if (!connection->by_text && connection->num_told < REDIS_MOST_SCRIPTS)
         connection->told[connection->num_told++] = script;
     return false;
 }
@@ -396,7 +396,8 @@ static struct redis_connection *next_of(struct redis_link *link, struct redis_pe
     char *text = NULL;
     *moved = true;
     if (pending->script != NULL && (begins(reply, "NOSCRIPT") || begins(reply, "NOPERM"))) {
-        connection->num_told = 0; /* it has dropped them */
+        connection->num_told = 0; /* it has dropped them, or may not be asked by their sums */
+        connection->by_text |= begins(reply, "NOPERM");
         text = redis_scripts_by_text(pending->script, pending->bytes, pending->size, &size);
         if (text == NULL)
             return NULL;

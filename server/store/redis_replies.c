@@ -172,7 +172,7 @@ struct store_op *redis_replies_run(struct store_place *place, struct store_op *f
     bool was_away = place->away;
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_set(&op->error, ERROR_IO, "not sent");
-        op->until = clock_seconds() + place->lease_s;
+        op->until = redis_kept_until(place->lease_s);
     }
     first = redis_kept_take(&place->kept_replies, first);
     if (first == NULL)

@@ -13,13 +13,9 @@
 #include "server/store/redis_scripts.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* How long a change is sent again whose end is not known, at most. */
-static const double MOST_REPEAT_SECONDS = 10;
 
 enum { KEYS = 3, SUM_SIZE = 17, FIELD_SIZE = 40, VALUE_SIZE = 64 };
 
@@ -367,7 +363,7 @@ static void begin(struct store_place *place, struct store_op *op)
     struct store_session_op *session = (struct store_session_op *)op;
     const struct store_commit *commit = (const struct store_commit *)op;
     session->sends = 0;
-    op->until = clock_seconds() + fmin(place->lease_s, MOST_REPEAT_SECONDS);
+    op->until = redis_kept_until(place->lease_s);
     session->route = (struct store_route){0};
     if (op->what == STORE_COMMIT && (commit->count > MOST_BYTES / (int64_t)sizeof *commit->tokens ||
                                      commit->turns_length > MOST_BYTES))

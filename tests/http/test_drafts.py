@@ -16,7 +16,8 @@ pytestmark = pytest.mark.builds("dev", "asan")
 DRAFTS = {"REGLA_TEST_DRAFTS": "1"}
 HEAD = 72  # bytes of an export before its list of sections, which has their checksums
 # Of each kind of state: recurrent with running maxima, ring, segments, convolutions, pages alone.
-CASES = ["hybrid_regla", "mamba2", "rwkv7", "lfm2", "dense_gemma3_text", "long_short_rank3_alibi", "gate_rwkv7"]
+CASES = ["hybrid_regla", "mamba2", "rwkv7", "lfm2", "dense_gemma3_text", "long_short_rank3_alibi",
+         "gate_rwkv7"]
 FIELDS = [{"temperature": 0}, {"temperature": 1.3, "seed": 5},
           {"temperature": 0.7, "seed": 1, "top_k": 9, "n": 3},
           {"temperature": 0, "repetition_penalty": 1.4, "frequency_penalty": 0.5},

@@ -29,7 +29,8 @@ from test_concurrency import in_threads
 
 pytestmark = pytest.mark.builds("dev", "asan")  # TSan: test_golden.py
 
-MODELS = [GOLDEN / name for name in ("delta_qwen3_5_text", "mamba2", "rwkv7", "granitemoehybrid", "falcon_h1", "lfm2")]
+MODELS = [GOLDEN / name for name in ("delta_qwen3_5_text", "mamba2", "rwkv7", "granitemoehybrid",
+                                      "falcon_h1", "lfm2")]
 INTERVAL = 16
 VOCABULARY = 270
 

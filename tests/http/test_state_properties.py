@@ -124,8 +124,8 @@ def test_the_same_digits_wherever_a_state_comes_from(server_factory, tmp_path, m
 
 LONG_INTERVAL = 64
 TURNS = size("TURNS", 8, 5, 30)
-CONVERSATIONS = [GOLDEN / name for name in ("regla", "hybrid_regla", "lfm2", "delta_qwen3_5_text", "mamba2", "rwkv7",
-                                             "granitemoehybrid", "falcon_h1")]
+CONVERSATIONS = [GOLDEN / name for name in ("regla", "hybrid_regla", "lfm2", "delta_qwen3_5_text", "mamba2",
+                                             "rwkv7", "granitemoehybrid", "falcon_h1")]
 if size("TALK", 0, 0, 1) and shipped_model():
     CONVERSATIONS.append(shipped_model())
 

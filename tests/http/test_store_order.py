@@ -37,12 +37,15 @@ def test_a_session_is_read_that_is_taken_at_the_same_time(own_redis, server_fact
     assert read.json()["position"] in (held, position(one, "s"))
 
 
-def test_the_store_carries_out_what_it_is_told_in_its_order(tmp_path, server_factory):
+@pytest.mark.parametrize("forbidden", [b"", b"EVALSHA"], ids=["all may be used", "without EVALSHA"])
+def test_the_store_carries_out_what_it_is_told_in_its_order(tmp_path, server_factory, forbidden):
     """Also where it does not know the script of what comes first."""
     fake, gate, order = FakeRedis(tmp_path), threading.Event(), []
     normal = fake.answer
 
     def answer(words):
+        if words[0].upper() == forbidden:
+            return b"-NOPERM User default has no permissions to run the 'evalsha' command\r\n"
         text = words[1] if words[0].upper() == b"EVAL" else b""
         if b"'PTTL'" in text:
             order.append("claim")
