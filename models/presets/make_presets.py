@@ -208,16 +208,16 @@ def mamba(heads, head_dim, state, **changes):
             "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, **changes}
 
 
-def without_mlps(shape):
+def without(shape, *keys):
     return {key: value for key, value in shape.items()
-            if key not in ("num_attention_heads", "num_key_value_heads", "intermediate_size")}
+            if key not in ("num_attention_heads", "num_key_value_heads", *keys)}
 
 
 GRANITE_LAYERS = ["attention" if i in (10, 13, 17, 27) else "mamba" for i in range(32)]
 MAMBA = {
-    "mamba2-130m": without_mlps(
+    "mamba2-130m": without(
         dense("mamba2", 0, 0, 64, 24, 0, 50288, hidden_size=768, layer_norm_epsilon=1e-5,
-              num_heads=24, state_size=128, n_groups=1, conv_kernel=4, expand=2)),
+              num_heads=24, state_size=128, n_groups=1, conv_kernel=4, expand=2), "intermediate_size"),
     "falcon-h1-90m": dense(
         "falcon_h1", 8, 2, 64, 24, 768, 32768, hidden_size=512, rms_norm_eps=1e-5,
         max_position_embeddings=262144, rope_theta=1e11, **mamba(24, 32, 64, mamba_d_ssm=768),
@@ -260,6 +260,13 @@ EXPERTS = {
         num_experts_per_tok=8),
 }
 
+RWKV = {
+    "rwkv7-0.1b": without(
+        dense("rwkv7", 0, 0, 64, 12, 3072, 65536, hidden_size=768, hidden_act="sqrelu", norm_eps=1e-5,
+              tie_word_embeddings=False, decay_low_rank_dim=64, a_low_rank_dim=64, v_low_rank_dim=32,
+              gate_low_rank_dim=128)),
+}
+
 
 def text(config):
     """A key per line, and a mixer per line."""
@@ -282,7 +289,7 @@ def main():
             wanted[f"{system}-{depth}.json"] = text(native(system, layers))
     for system in IN_SMALL:
         wanted[f"{system}-6x512.json"] = text(native(system, 6, SMALL, SMALL_CONFIG))
-    for name, config in {**DENSE, **MAMBA, **EXPERTS}.items():
+    for name, config in {**DENSE, **MAMBA, **EXPERTS, **RWKV}.items():
         wanted[f"{name}.json"] = text(config)
     if "--check" not in sys.argv[1:]:
         for name, content in wanted.items():
