@@ -118,7 +118,7 @@ test-train: build
 	tests/dense/.venv/bin/python tests/scripts/cross_check_mamba.py --regla build/release/regla --out build/cross-check-dense
 	tests/dense/.venv/bin/python tests/scripts/cross_check_experts.py --regla build/release/regla --out build/cross-check-dense
 	tests/scripts/venv.sh tests/fla
-	tests/fla/.venv/bin/python tests/scripts/cross_check_delta_fla.py --regla build/release/regla --out build/cross-check-dense
+	tests/fla/.venv/bin/python tests/scripts/cross_check_fla.py --regla build/release/regla --out build/cross-check-dense
 
 test-clients: build
 	tests/clients/run.sh

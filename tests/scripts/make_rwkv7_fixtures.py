@@ -8,13 +8,10 @@ in float64, with each kernel, which needs a GPU, replaced by what it computes: t
 one (dplr_recurrence, which scales q by d^-1/2; the model does not), the others by the formula in PyTorch.
 """
 
-import os
 import pathlib
 import shutil
 import sys
 import warnings
-
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # their compiled functions know no float64
 
 import fla.layers.rwkv7
 import fla.models.rwkv7.modeling_rwkv7
@@ -70,6 +67,7 @@ def group_norm(self, x):
 
 
 def use_plain_operations():
+    torch._dynamo.config.disable = True  # their compiled functions know no float64
     for module in (LAYER, MODEL):
         module.token_shift = token_shift
     LAYER.fused_addcmul_rwkv7 = lambda x, change, *shares: [x + change * share for share in shares]

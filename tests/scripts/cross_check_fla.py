@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random Gated DeltaNets and DeltaNets of flash-linear-attention, in float64, against `regla check`.
+"""Random Gated DeltaNets, DeltaNets and RWKV-7s of flash-linear-attention, in float64, against `regla check`.
 
-    python tests/scripts/cross_check_delta_fla.py --out FOLDER --regla build/dev/regla [--count 300]
+    python tests/scripts/cross_check_fla.py --out FOLDER --regla build/dev/regla [--count 300]
 
 `make test-train` runs it, with what tests/fla/requirements.txt names. Folders that differ stay.
 """
@@ -11,16 +11,17 @@ import shutil
 import sys
 
 import make_delta_fixtures
-import make_delta_fla_fixtures as fixtures
+import make_delta_fla_fixtures as delta_fixtures
+import make_rwkv7_fixtures as rwkv_fixtures
 import torch
 from cross_check_dense import TOKENIZER, TOKENIZER_IDS, TOLERANCE, choose, run
 from dense_reference import exact
-from golden_case import expected
+from golden_case import expected, fill_with_noise
 
 PROMPTS = (1, 2, 20, 64, 65, 90)
 
 
-def shapes(rng):
+def delta_shapes(rng):
     return {"vocab_size": TOKENIZER_IDS + rng.choice([0, 1, 6]), "hidden_size": 12 * rng.choice([1, 2, 3]),
             "num_hidden_layers": rng.choice([1, 2, 3]), "intermediate_size": choose(rng, 20, 31, None),
             "conv_size": choose(rng, 4, 2, 3, 8), "tie_word_embeddings": rng.random() < 0.5,
@@ -29,25 +30,47 @@ def shapes(rng):
             "fuse_cross_entropy": False}
 
 
-def gated(rng, keys):
+def gated(rng):
+    keys = delta_shapes(rng)
     heads = rng.choice([1, 2, 3])
     return {**keys, "num_heads": heads, "num_v_heads": choose(rng, None, heads, 2 * heads, 3 * heads),
             "head_dim": rng.choice([4, 8, 12, 18]), "expand_v": rng.choice([0.5, 1.0, 1.5, 2.0]),
             "output_gate_activation": rng.choice(["swish", "silu", "sigmoid"])}
 
 
-def plain(rng, keys):
-    return {**keys, "num_heads": rng.choice([1, 2, 3]), "expand_k": rng.choice([0.5, 1.0]),
+def plain(rng):
+    return {**delta_shapes(rng), "num_heads": rng.choice([1, 2, 3]), "expand_k": rng.choice([0.5, 1.0]),
             "expand_v": rng.choice([0.5, 1.0, 2.0])}
 
 
-FAMILIES = {"GatedDeltaNet": (fixtures.GATED, gated), "DeltaNet": (fixtures.PLAIN, plain)}
+def rwkv7(rng):
+    head_dim, heads = rng.choice([2, 4, 8, 18, 64]), rng.choice([1, 2, 3])
+    ranks = {f"{name}_low_rank_dim": choose(rng, 1, 3, 8, 40, None) for name in ("decay", "a", "v", "gate")}
+    return {"vocab_size": TOKENIZER_IDS + rng.choice([0, 1, 6]), "hidden_size": heads * head_dim,
+            "num_hidden_layers": rng.choice([2, 3, 4]), "head_dim": head_dim, **ranks,
+            "intermediate_size": choose(rng, 20, 31, None), "hidden_ratio": choose(rng, 4, 1.5, None),
+            "tie_word_embeddings": rng.random() < 0.5, "norm_eps": choose(rng, 1e-6, 1e-5, 1e-3),
+            **{key: rng.random() < 0.7 for key in ("norm_first", "norm_bias", "fuse_norm")},
+            "bos_token_id": 0, "eos_token_id": 0, "fuse_cross_entropy": False}
+
+
+def fill_delta(model, rng):
+    make_delta_fixtures.fill(model, rng.randrange(1 << 30), rng.choice([0.6, 1.0, 1.3]), False)
+
+
+def fill_rwkv(model, rng):
+    fill_with_noise(model, rng.randrange(1 << 30), rng.choice([0.6, 1.0, 1.3]))
+
+
+FAMILIES = {"GatedDeltaNet": (delta_fixtures.GATED, gated, fill_delta),
+            "DeltaNet": (delta_fixtures.PLAIN, plain, fill_delta),
+            "RWKV7": ((rwkv_fixtures.RWKV7Config, rwkv_fixtures.RWKV7ForCausalLM), rwkv7, fill_rwkv)}
 
 
 def save(folder, family, rng):
-    (config, model_class), keys_of = FAMILIES[family]
-    model = model_class(config(**keys_of(rng, shapes(rng))))
-    make_delta_fixtures.fill(model, rng.randrange(1 << 30), rng.choice([0.6, 1.0, 1.3]), False)
+    (config, model_class), keys_of, fill = FAMILIES[family]
+    model = model_class(config(**keys_of(rng)))
+    fill(model, rng)
     model.to(rng.choice([torch.float32, torch.bfloat16])).save_pretrained(folder)
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
 
@@ -69,5 +92,6 @@ def write_case(folder, family, rng, save_case):
 
 
 if __name__ == "__main__":
-    fixtures.use_plain_operations()
+    delta_fixtures.use_plain_operations()
+    rwkv_fixtures.use_plain_operations()
     sys.exit(run(__doc__, FAMILIES, save, write_case))
