@@ -75,8 +75,16 @@ def save(folder, family, rng):
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
 
 
+def is_steady(folder, model_class, prompt, logits):
+    """Whether the library itself comes near in float32. RWKV-7's norm of a head may be of next to nothing."""
+    model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        short = model(torch.tensor([prompt]), use_cache=False).logits[0].double()
+    return (short.log_softmax(-1) - logits.log_softmax(-1)).abs().max() < TOLERANCE / 2
+
+
 def write_case(folder, family, rng, save_case):
-    """Every case is well conditioned."""
+    """False: it is ill-conditioned, which Gated DeltaNets and DeltaNets never are."""
     shutil.rmtree(folder, ignore_errors=True)
     save_case(folder, family, rng)
     model = FAMILIES[family][0][1].from_pretrained(folder, dtype=torch.float64).double().eval()
@@ -86,6 +94,8 @@ def write_case(folder, family, rng, save_case):
             return model(torch.tensor([ids]), use_cache=False).logits[0].double()
 
     prompt = [rng.randrange(model.config.vocab_size) for _ in range(rng.choice(PROMPTS))]
+    if family == "RWKV7" and not is_steady(folder, FAMILIES[family][0][1], prompt, logits_of(prompt)):
+        return False
     case = expected(logits_of, prompt) | {"tolerance": TOLERANCE}
     (folder / "expected.json").write_text(json.dumps(case))
     return True
