@@ -193,6 +193,21 @@ def bulk(*words):
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
 
 
+def answers_of_a_busy_session(normal, mark, at_end):
+    """FakeRedis.answer: a key is new, its session is busy, and at_end(words) answers what ends the key,
+    by a script with the mark."""
+    def answer(words):
+        text = words[1] if words[0].upper() == b"EVAL" else b""
+        if b"'PTTL'" in text:  # it claims the key
+            return bulk(b"new")
+        if b"'fence'" in text:
+            return bulk(b"busy", b"1000")
+        if b"{'lost'}" in text and mark in text:
+            return at_end(words)
+        return bulk(b"done") if text else normal(words)
+    return answer
+
+
 class FakeRedis:
     """Answers as Redis does until `hostile` is set: then with those bytes, whatever is asked that is
     a script. None: it closes the connection."""

@@ -9,8 +9,8 @@ import pytest
 
 import harness
 from harness import check_error, wait_until
-from redis_store import (ENDLESS, LEASE, LONG, FakeRedis, bulk, in_background, position, start_refused,
-                         turn, wait_leased)
+from redis_store import (ENDLESS, LEASE, LONG, FakeRedis, answers_of_a_busy_session, bulk, in_background,
+                         position, start_refused, turn, wait_leased)
 from session_helpers import GREEDY, Session, cached
 
 
@@ -550,23 +550,17 @@ def test_a_key_is_free_before_its_client_knows(fake, fooled):
     """Who asks again at once does not find its own first request at work."""
     normal, over, told = fake.answer, threading.Event(), []
 
-    def answer(words):
-        text = words[1] if words[0].upper() == b"EVAL" else b""
-        if b"'PTTL'" in text:  # it claims the key
-            return bulk(b"new")
-        if b"'fence'" in text:
-            return bulk(b"busy", b"1000")
-        if b"{'lost'}" in text and b"'DEL'" in text:  # it gives it back
-            time.sleep(0.3)
-            told.append(over.is_set())
-        return bulk(b"done") if text else normal(words)
+    def given_back(words):
+        time.sleep(0.3)
+        told.append(over.is_set())
+        return bulk(b"done")
 
     def ask():
         reply = fooled.post("/v1/completions", {"session_id": "taken", "prompt": [5], "max_tokens": 1},
                             headers={"Idempotency-Key": "of a busy session"})
         over.set()
         return reply
-    fake.answer = answer
+    fake.answer = answers_of_a_busy_session(normal, b"'DEL'", given_back)
     try:
         reply = in_background(ask)()
     finally:

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from harness import check_error, wait_until
-from redis_store import ENDLESS, LEASE, LONG, TURN_SECONDS, FakeRedis, bulk, in_background
+from redis_store import (ENDLESS, LEASE, LONG, TURN_SECONDS, FakeRedis, answers_of_a_busy_session, bulk,
+                         in_background)
 from responses_helpers import RESPONSES, TEMPLATE
 
 numbers = itertools.count()
@@ -186,17 +187,10 @@ def test_the_end_of_a_request_is_sent_again(fake, server_factory, key, what, sta
     normal, told, ends = fake.answer, threading.Event(), []
     mark = {"keep": b"'status', ARGV", "drop": b"redis.call('DEL', KEYS[1])"}[what]
 
-    def answer(words):
-        text = words[1] if words[0].upper() == b"EVAL" else b""
-        if b"'PTTL'" in text:  # it claims the key
-            return bulk(b"new")
-        if b"'fence'" in text:
-            return bulk(b"busy", b"1000")
-        if b"{'lost'}" in text and mark in text:
-            ends.append((told.is_set(), words[4]))
-            return bulk(b"done") if told.is_set() else None
-        return bulk(b"done") if text else normal(words)
-    fake.answer = answer
+    def at_end(words):
+        ends.append((told.is_set(), words[4]))
+        return bulk(b"done") if told.is_set() else None
+    fake.answer = answers_of_a_busy_session(normal, mark, at_end)
     reply = ask(server, key, **({"session_id": "taken"} if what == "drop" else {}))
     assert reply.status_code == status and ends
     told.set()
