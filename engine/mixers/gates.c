@@ -61,6 +61,44 @@ static struct rows emit_low_rank(const struct mixer_build *mixer)
     return out;
 }
 
+/* HGRN2: f and k of the same projection, q through silu. */
+static void emit_forget(const struct mixer_build *mixer, struct ops_recurrence *recurrence)
+{
+    struct emitter *emitter = mixer->emitter;
+    const struct mixer *config = mixer->config;
+    const int columns = config->num_heads * config->features;
+    const struct mixer_scale least =
+        mixer_scale_upload(emitter, config->decay, NULL, (size_t)columns);
+    const struct rows u = recurrence->k, w = {least.weight, 0};
+    recurrence->feature_decay = (struct ops_factor){FORMULA_FORGET, .u = u, .w = w};
+    recurrence->k = emitter_rows(emitter, columns);
+    emitter_map(emitter, &(struct ops_map){.formula = FORMULA_INPUT_SHARE,
+                                           .num_cols = columns,
+                                           .out = recurrence->k,
+                                           .u = u,
+                                           .w = w});
+    emitter_map(emitter, &(struct ops_map){.formula = FORMULA_SILU,
+                                           .num_cols = columns,
+                                           .out = recurrence->q,
+                                           .u = recurrence->q});
+}
+
+/* KDA's f, of a projection of low rank. */
+static void emit_kda(const struct mixer_build *mixer, struct ops_recurrence *recurrence)
+{
+    const struct mixer *config = mixer->config;
+    const struct mixer_scale decay = mixer_scale_upload(
+        mixer->emitter, config->decay, NULL, (size_t)config->num_heads * config->features);
+    recurrence->feature_decay = (struct ops_factor){
+        config->decay_bound != 0 ? FORMULA_BOUNDED_DECAY : FORMULA_SOFTPLUS_DECAY,
+        config->decay_bound,
+        .u = emit_low_rank(mixer),
+        .w = {decay.weight, 0},
+    };
+    recurrence->input_scale = recurrence->delta =
+        beta_of(config, mixer_project(mixer, mixer->at.b_proj));
+}
+
 /* RWKV-7's kappa, of unit length, and kappa sigmoid(write_proj x), each in its columns. */
 static void emit_erase(const struct mixer_build *mixer, struct ops_recurrence *recurrence)
 {
@@ -88,8 +126,10 @@ void mixer_gate_emit(const struct mixer_build *mixer, struct ops_recurrence *rec
 {
     const struct mixer *config = mixer->config;
     const union mixer_at *at = &mixer->at;
+    const bool by_head = !(gate_does(config->gate) & DECAYS_FEATURES);
     const struct mixer_scale heads =
-        mixer_scale_upload(mixer->emitter, config->decay, config->skip, (size_t)config->num_heads);
+        mixer_scale_upload(mixer->emitter, by_head ? config->decay : NULL, config->skip,
+                           (size_t)config->num_heads);
     struct rows u;
     switch (config->gate) {
     case GATE_NONE:
@@ -136,6 +176,17 @@ void mixer_gate_emit(const struct mixer_build *mixer, struct ops_recurrence *rec
         recurrence->row_decay_per_head = true;
         recurrence->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
         recurrence->skip = heads.bias;
+        break;
+    case GATE_FIXED: /* a */
+        recurrence->row_decay =
+            (struct ops_factor){FORMULA_IDENTITY, .u = {heads.weight, 0}};
+        recurrence->row_decay_per_head = true;
+        break;
+    case GATE_HGRN2: /* f, and k = 1 - f */
+        emit_forget(mixer, recurrence);
+        break;
+    case GATE_KDA: /* f, b = delta = beta */
+        emit_kda(mixer, recurrence);
         break;
     case GATE_RWKV7:
         u = mixer_project(mixer, at->f_proj);

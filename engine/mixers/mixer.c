@@ -78,6 +78,19 @@ static struct ops_norm combine(const struct mixer_build *mixer, const struct mix
     };
 }
 
+/* The output gate, before its formula. */
+static struct rows emit_output_gate(const struct mixer_build *mixer)
+{
+    const struct matrix *out = &mixer->config->out_gate_out;
+    if (out->rows == 0)
+        return mixer_project(mixer, mixer->at.out_gate_proj);
+    const struct rows gate = emitter_rows(mixer->emitter, out->rows);
+    emitter_product(mixer->emitter, mixer_pack(mixer->emitter, mixer->config, MATRIX_INNER_GATE),
+                    &(struct ops_matmul){.x = mixer_project(mixer, mixer->at.out_gate_in),
+                                         .y = gate});
+    return gate;
+}
+
 /* What is done to h before the output projection. */
 static struct ops_norm prepare_output(const struct mixer_build *mixer,
                                       const struct mixer_build *second)
@@ -89,7 +102,7 @@ static struct ops_norm prepare_output(const struct mixer_build *mixer,
     struct ops_norm after = second != NULL ? combine(mixer, second) : output_norm(mixer);
     after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;
     if (gate != OUTPUT_GATE_NONE)
-        after.gate = mixer_project(mixer, mixer->at.out_gate_proj);
+        after.gate = emit_output_gate(mixer);
     after.gate_of_group = config->gate_per_head;
     if (config->gate_per_head) {
         after.groups = config->num_heads;

@@ -64,6 +64,36 @@ int blocks_decay(const struct block_mixer *block, struct error *err)
     return 0;
 }
 
+int blocks_decay_by_feature(const struct block_mixer *block, struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t features = (int64_t)mixer->num_heads * mixer->features;
+    float *decay = arena_alloc(block->weights->arena, (size_t)features, sizeof *decay, err);
+    if (!decay || blocks_decay(block, err) != 0)
+        return -1;
+    for (int64_t j = 0; j < features; j++)
+        decay[j] = mixer->decay[j / mixer->features];
+    mixer->decay = decay;
+    return 0;
+}
+
+int blocks_bind_convs(const struct block_mixer *block, const char *const *names, struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t channels[3] = {(int64_t)mixer->num_qk_heads * mixer->head_dim,
+                                 (int64_t)mixer_key_heads(mixer) * mixer->head_dim,
+                                 (int64_t)mixer->num_kv_heads * mixer->value_dim};
+    struct conv_part parts[3];
+    char full[3][WEIGHT_NAME_SIZE];
+    if (mixer->conv.width == 0)
+        return 0;
+    for (int i = 0; i < 3; i++)
+        parts[i] =
+            (struct conv_part){weights_name(full[i], "%s.%s_conv1d", block->prefix, names[i]),
+                               channels[i], 0, channels[i], 1};
+    return weights_conv(block->weights, parts, 3, WEIGHT_NO_BIAS, &mixer->conv, err);
+}
+
 /* Parameters of a norm of all heads, each with the same ones or with its own. */
 static int64_t qk_norm_size(const struct mixer *mixer, int heads, int64_t head_dim)
 {
@@ -147,6 +177,7 @@ struct binder {
     struct weights *weights;
     const struct block_names *names;
     int (*bind_mixer)(const struct block_mixer *, struct error *);
+    int layer;
     char prefix[48]; /* of the layer */
 };
 
@@ -162,6 +193,7 @@ static int bind_branch_mixer(const struct binder *b, const struct branch_config 
     struct block_mixer block = {
         .weights = b->weights,
         .config = b->config,
+        .layer = b->layer,
         .rope = own->is_pair ? &mixers[own->parts[0]].rope : &own->rope,
         .second_rope = own->is_pair ? &mixers[own->parts[1]].rope : NULL,
         .mixer = mixer,
@@ -225,6 +257,7 @@ static int bind_layer(struct binder *b, int i, struct layer *layer, struct error
 {
     const struct layer_config *kind = &b->config->kinds[b->config->layer_kinds[i]];
     const char *root = b->names->root;
+    b->layer = i;
     snprintf(b->prefix, sizeof b->prefix, "%s%slayers.%d", root, *root ? "." : "", i);
     layer->name = kind->name;
     layer->num_blocks = kind->num_blocks;
@@ -343,7 +376,7 @@ int blocks_bind(struct model *model, const struct config *config, struct weights
     found.root = find_root(weights, names);
     if (bind_ends(model, config, weights, &found, err) != 0)
         return -1;
-    struct binder binder = {config, weights, &found, bind_mixer, ""};
+    struct binder binder = {config, weights, &found, bind_mixer, 0, ""};
     for (int i = 0; i < model->num_layers; i++)
         if (bind_layer(&binder, i, &model->layers[i], err) != 0)
             return -1;

@@ -25,6 +25,7 @@ struct block_mixer {
     const struct config *config;
     const struct rope *rope;
     char prefix[WEIGHT_NAME_SIZE / 2]; /* of its tensors: "model.layers.3.attn" */
+    int layer;
     struct mixer *mixer;               /* as in the configuration, with num_heads for k and v too */
     const struct rope *second_rope;    /* of a pair's second part; else NULL */
 };
@@ -53,6 +54,13 @@ int blocks_split_heads(const struct block_mixer *block, const struct matrix *fus
 
 /* Sets the mixer's decay: e^A_log [num_heads], or what the file has negated in its place. */
 int blocks_decay(const struct block_mixer *block, struct error *err);
+
+/* The same for each feature of a head: [num_heads * features]. */
+int blocks_decay_by_feature(const struct block_mixer *block, struct error *err);
+
+/* The mixer's convolution, of one tensor for each of q, k and v, "prefix.NAME_conv1d" of names [3].
+ */
+int blocks_bind_convs(const struct block_mixer *block, const char *const *names, struct error *err);
 
 /* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */
 int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err);

@@ -11,15 +11,30 @@ int config_fla_flag(const struct fields *root, const char *key, bool *value, str
 }
 
 /* fla/modules/mlp.py */
-int config_fla_intermediate(struct config *config, const struct fields *root, struct error *err)
+int config_fla_intermediate(struct config *config, const struct fields *root, double usual,
+                            struct error *err)
 {
-    double ratio = 4;
+    double ratio = usual;
     if (fields_double(root, "hidden_ratio", FIELD_OPTIONAL, 1.0 / 1024, 1024, &ratio, err) != 0)
         return -1;
     int64_t inner = (int64_t)((double)config->hidden_size * ratio * 2 / 3);
     config->intermediate_size = (inner + 255) / 256 * 256;
     return fields_int(root, "intermediate_size", FIELD_OPTIONAL, 1, CONFIG_MAX_INTERMEDIATE,
                       &config->intermediate_size, err);
+}
+
+int config_fla_conv(const struct fields *root, enum value_activation activation,
+                    struct convolution *conv, struct error *err)
+{
+    bool there = conv->width > 0;
+    int64_t width = 4;
+    if (config_fla_flag(root, "use_short_conv", &there, err) != 0 ||
+        fields_int(root, "conv_size", FIELD_NOT_NULL, CONVOLUTION_MIN_WIDTH, CONVOLUTION_MAX_WIDTH,
+                   &width, err) != 0)
+        return -1;
+    *conv = (struct convolution){.width = there ? (int)width : 0,
+                                 .activation = there ? activation : VALUE_ACTIVATION_NONE};
+    return 0;
 }
 
 /* Python's math.isclose. */

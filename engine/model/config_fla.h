@@ -8,8 +8,15 @@
 /* A flag whose null is false, as Python takes it; absent it is *value. */
 int config_fla_flag(const struct fields *root, const char *key, bool *value, struct error *err);
 
-/* intermediate_size or, without it, a multiple of 256, about 2/3 of hidden_size * hidden_ratio. */
-int config_fla_intermediate(struct config *config, const struct fields *root, struct error *err);
+/* intermediate_size or, without it, a multiple of 256, about 2/3 of hidden_size * hidden_ratio,
+ * which is `usual` where it is absent. */
+int config_fla_intermediate(struct config *config, const struct fields *root, double usual,
+                            struct error *err);
+
+/* The convolution of use_short_conv (absent: *conv has a width) and conv_size, with this
+ * activation. */
+int config_fla_conv(const struct fields *root, enum value_activation activation,
+                    struct convolution *conv, struct error *err);
 
 /* `of`, which is called `what`, times the factor under `key`, which must give a whole number from 1
  * on. */

@@ -43,7 +43,8 @@ int config_qk_parse(const struct fields *fields, const struct config *config, st
         return -1;
     if (most != 0 && !(gate_does(mixer->gate) & ERASES))
         return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: beta_max is only for the gates delta and gated_delta", fields->place);
+                         "%s: beta_max is only for the gates delta, gated_delta and kda",
+                         fields->place);
     mixer->num_qk_heads = (int)heads;
     mixer->beta_max = most == 1 ? 0 : (float)most;
     return 0;
@@ -63,6 +64,13 @@ int config_qk_check(const struct fields *fields, const struct config *config,
 {
     const int64_t heads = mixer->num_heads > 0 ? mixer->num_heads : config->num_heads;
     const int64_t keys = mixer->num_qk_heads;
+    if ((gate_does(mixer->gate) & MAKES_KEYS) &&
+        (mixer->feature_map != FEATURE_IDENTITY || mixer->position.kind != POSITION_NONE ||
+         mixer->shared_qk || mixer->k_norm.kind != NORM_NONE))
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: the gate hgrn2 needs feature_map identity, position none, and a "
+                         "separate qk_projection without qk_norm (it makes k of what k_proj makes)",
+                         fields->place);
     if (keys == 0 || keys == heads)
         return 0;
     if (heads % keys != 0)
@@ -72,7 +80,7 @@ int config_qk_check(const struct fields *fields, const struct config *config,
     if (mixer->shared_qk || has_key_parameters(mixer))
         return error_set(err, ERROR_UNSUPPORTED,
                          "%s: num_qk_heads needs a separate qk_projection, a feature_map without a "
-                         "matrix, no gate fast_decay, gla or rwkv7, and the position none or rope",
+                         "matrix, no gate that decays by feature, and the position none or rope",
                          fields->place);
     return 0;
 }

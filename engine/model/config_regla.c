@@ -110,7 +110,7 @@ static int parse_spe(const struct fields *fields, struct mixer_config *out, stru
     if (gate_does(out->mixer.gate) & DECAYS_FEATURES)
         return refuse(
             fields, err,
-            "spe cannot be combined with the gates fast_decay, gla and rwkv7 (it mixes the "
+            "spe cannot be combined with gates that decay by feature (it mixes the "
             "features that they decay)");
     return 0;
 }
@@ -231,10 +231,11 @@ static int parse_linear(const struct fields *fields, const struct config *config
                                         "num_qk_heads",
                                         "qk_norm",
                                         "beta_max",
+                                        "decay_bound",
                                         "output_gate_first"};
     struct mixer *mixer = &out->mixer;
     int64_t nu = 1, chunk_size = 0;
-    double normalizer = 16;
+    double normalizer = 16, bound = 0;
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
         fields_bool(fields, "sum_norm", FIELD_OPTIONAL, &mixer->sum_norm, err) != 0 ||
         fields_int(fields, "dpfp_nu", FIELD_OPTIONAL, 1, CONFIG_MAX_DPFP_NU, &nu, err) != 0 ||
@@ -244,6 +245,7 @@ static int parse_linear(const struct fields *fields, const struct config *config
                       err) != 0)
         return -1;
     if (parse_conv(fields, &mixer->conv, err) != 0 ||
+        fields_double(fields, "decay_bound", FIELD_OPTIONAL, -80, -1e-6, &bound, err) != 0 ||
         fields_bool(fields, "output_gate_first", FIELD_OPTIONAL, &mixer->gate_first, err) != 0)
         return -1;
     mixer->dt_most = INFINITY; /* of mamba2, without limits */
@@ -255,17 +257,20 @@ static int parse_linear(const struct fields *fields, const struct config *config
     CHOICE(fields, "query_scale", FIELD_OPTIONAL, scale_names, mixer->query_scale);
     if (config_qk_parse(fields, config, mixer, err) != 0)
         return -1;
+    mixer->decay_bound = (float)bound;
+    if (bound != 0 && mixer->gate != GATE_KDA)
+        return refuse(fields, err, "decay_bound is only for the gate kda");
     const bool exponential =
         mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
     if ((gate_does(mixer->gate) & ERASES) && exponential)
         return refuse(fields, err,
-                      "feature_map exp and favor cannot be combined with the gates delta and "
-                      "gated_delta (the delta rule does not scale with the running maximum)");
+                      "feature_map exp and favor cannot be combined with the gates delta, gated_delta "
+                      "and kda (the delta rule does not scale with the running maximum)");
     if ((gate_does(mixer->gate) & ERASES_APART) && mixer->feature_map != FEATURE_IDENTITY)
         return refuse(fields, err,
                       "the gate rwkv7 needs feature_map identity (what it erases is no feature)");
     if (mixer->sum_norm && !(gate_does(mixer->gate) & KEEPS_SUM))
-        return refuse(fields, err, "sum_norm is only for the gates none and scalar");
+        return refuse(fields, err, "sum_norm is only for the gates none, scalar and fixed");
     if (chunk_size > 0 && ((gate_does(mixer->gate) & ~KEEPS_SUM) || mixer->sum_norm ||
                            exponential || mixer->query_scale != QUERY_SCALE_NONE))
         return refuse(fields, err,

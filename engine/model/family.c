@@ -34,6 +34,9 @@
     X(olmo_hybrid)      \
     X(gated_deltanet)   \
     X(delta_net)        \
+    X(retnet)           \
+    X(hgrn2)            \
+    X(kda)              \
     X(rwkv7)            \
     X(mamba2)           \
     X(bamba)            \

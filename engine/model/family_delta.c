@@ -28,7 +28,7 @@ static int parse_model(struct config *config, const struct fields *root, double 
     if (config_library_keys(config, root, err) != 0 ||
         config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
         config_sizes(config, root, "num_heads", err) != 0 ||
-        config_fla_intermediate(config, root, err) != 0 ||
+        config_fla_intermediate(config, root, 4, err) != 0 ||
         fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
                    &config->max_position_embeddings, err) != 0 ||
         fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||

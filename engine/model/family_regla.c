@@ -33,6 +33,7 @@ static const struct gate_matrix {
     {GATE_GATED_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
     {GATE_GATED_DELTA, "a_proj", offsetof(struct mixer, a_proj), ROWS_HEADS, -4},
     {GATE_MAMBA2, "dt_proj", offsetof(struct mixer, dt_proj), ROWS_HEADS, MAMBA2_DT_BIAS},
+    {GATE_KDA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
     {GATE_RWKV7, "f_proj", offsetof(struct mixer, f_proj), ROWS_FEATURES, -4},
     {GATE_RWKV7, "erase_proj", offsetof(struct mixer, erase_proj), ROWS_FEATURES, 0},
     {GATE_RWKV7, "write_proj", offsetof(struct mixer, write_proj), ROWS_FEATURES, 0},
@@ -202,6 +203,22 @@ static int bind_gla_gate(const struct block_mixer *b, struct error *err)
     return blocks_bind_matrices(b, &second, 1, err);
 }
 
+/* Numbers of the gate, one a head or one a feature, between 0 and 1. */
+static int bind_shares(const struct block_mixer *b, const char *name, int64_t size,
+                       struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    weights_name(full, "%s.%s", b->prefix, name);
+    if (weights_floats(b->weights, full, 1, &size, &b->mixer->decay, err) != 0)
+        return -1;
+    for (int64_t i = 0; i < size; i++)
+        if (!(b->mixer->decay[i] >= 0 && b->mixer->decay[i] <= 1))
+            return weights_bad(b->weights, full, err,
+                               "expected numbers from 0 to 1, got %g at element %lld",
+                               (double)b->mixer->decay[i], (long long)i);
+    return 0;
+}
+
 static int bind_conv(const struct block_mixer *b, struct error *err)
 {
     if (b->mixer->conv.width == 0)
@@ -225,11 +242,23 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
                         matrix, err) != 0)
             return -1;
     }
-    if (mixer->gate == GATE_GATED_DELTA && blocks_decay(b, err) != 0)
-        return -1;
-    if (mixer->gate == GATE_MAMBA2)
+    const int64_t heads = mixer->num_heads;
+    switch (mixer->gate) {
+    case GATE_GATED_DELTA:
+        return blocks_decay(b, err);
+    case GATE_MAMBA2:
         return mamba2_bind_heads(b, err);
-    return mixer->gate == GATE_GLA ? bind_gla_gate(b, err) : 0;
+    case GATE_GLA:
+        return bind_gla_gate(b, err);
+    case GATE_KDA:
+        return bind_gla_gate(b, err) == 0 ? blocks_decay_by_feature(b, err) : -1;
+    case GATE_FIXED:
+        return bind_shares(b, "decay", heads, err);
+    case GATE_HGRN2:
+        return bind_shares(b, "least", heads * mixer->features, err);
+    default:
+        return 0;
+    }
 }
 
 /* What a long_short window has beside q, k and v. One norm is for keys and values, as released. */
@@ -392,6 +421,14 @@ static void list_permuteformer_decay(struct random_list *list, const char *prefi
         list->tensors[list->count - 1].step = 3 / (double)heads;
 }
 
+/* From a state of four tokens to one that keeps nearly all, by heads. */
+static void list_fixed_decay(struct random_list *list, const char *prefix, int64_t heads)
+{
+    random_list_vector(list, prefix, "decay", heads, 0.75, 0);
+    if (!list->failed)
+        list->tensors[list->count - 1].step = 0.249 / (double)heads;
+}
+
 static void list_gate(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
     const int64_t heads = mixer->num_heads, hidden = list->config->hidden_size;
@@ -407,11 +444,15 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
                                gate_rows(gate->rows, heads, list->shapes->value_dim, features),
                                hidden, gate->bias);
     }
-    if (mixer->gate == GATE_GATED_DELTA)
+    if (mixer->gate == GATE_GATED_DELTA || mixer->gate == GATE_KDA)
         random_list_vector(list, prefix, "A_log", heads, 0, 1);
     if (mixer->gate == GATE_MAMBA2)
         mamba2_random_heads(list, prefix, heads);
-    if (mixer->gate != GATE_GLA)
+    if (mixer->gate == GATE_FIXED)
+        list_fixed_decay(list, prefix, heads);
+    if (mixer->gate == GATE_HGRN2)
+        random_list_vector(list, prefix, "least", heads * features, 0.5, 0);
+    if (mixer->gate != GATE_GLA && mixer->gate != GATE_KDA)
         return;
     char name[WEIGHT_NAME_SIZE];
     random_list_matrix(list, weights_name(name, "%s.gk_proj.0", prefix), GLA_RANK, hidden,

@@ -83,7 +83,8 @@ enum gate_does {
     DECAYS_FEATURES = 2, /* f: of each feature, so nothing may mix them after it */
     ERASES = 4,          /* delta: what the key had stored before, by the key itself */
     KEEPS_SUM = 8,       /* the normalizer c decays as the values do, so sum_norm is allowed */
-    ERASES_APART = 16    /* what another vector than the key had stored, by a third one */
+    ERASES_APART = 16,   /* what another vector than the key had stored, by a third one */
+    MAKES_KEYS = 32      /* of what k_proj makes: phi is the identity, and there is no position */
 };
 /* And the gates, by what they do. */
 #define MODEL_GATES(X)                                              \
@@ -95,7 +96,10 @@ enum gate_does {
     X(GATE_DELTA, "delta", ERASES)                                  \
     X(GATE_GATED_DELTA, "gated_delta", DECAYS_ROWS | ERASES)        \
     X(GATE_MAMBA2, "mamba2", DECAYS_ROWS)                           \
-    X(GATE_RWKV7, "rwkv7", DECAYS_FEATURES | ERASES_APART)
+    X(GATE_RWKV7, "rwkv7", DECAYS_FEATURES | ERASES_APART)          \
+    X(GATE_FIXED, "fixed", DECAYS_ROWS | KEEPS_SUM)                 \
+    X(GATE_HGRN2, "hgrn2", DECAYS_FEATURES | MAKES_KEYS)            \
+    X(GATE_KDA, "kda", DECAYS_FEATURES | ERASES)
 #define MODEL_VALUE(value, ...) value,
 #define MODEL_NAME(value, name, ...) name,
 

@@ -113,7 +113,9 @@ struct mixer {
 
     struct offset_scale q_scale, k_scale; /* of a shared qk_proj: [H*d] */
     struct convolution conv; /* linear: over q, k and v side by side, as they are projected */
-    const float *decay;      /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
+    /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt; kda: [H*m], of softplus, or of the
+     * sigmoid's input; fixed: [H], a itself; hgrn2: [H*m], the least f */
+    const float *decay;
     const float *skip;       /* mamba2: D [H], or NULL */
     const float *sinks;      /* softmax: [H] (ops_attention), or NULL */
     const struct token_mixes *mixes; /* rwkv7, or NULL: all matrices multiply x */

@@ -297,6 +297,24 @@ FORMULA float formula_softplus_decay(float u, float decay)
     return formula_exp(-decay * formula_softplus(u));
 }
 
+/* KDA with a lower bound (flash-linear-attention 0.6): e^(bound sigmoid(scale u)). */
+FORMULA float formula_bounded_decay(float u, float scale, float bound)
+{
+    return formula_exp(bound * formula_sigmoid(scale * u));
+}
+
+/* HGRN2 (Qin et al. 2024, eq. 5): f = least + (1 - least) sigmoid(u). */
+FORMULA float formula_forget(float u, float least)
+{
+    return FORMULA_FMA(1.0f - least, formula_sigmoid(u), least);
+}
+
+/* And its key, 1 - f: the difference would cancel. */
+FORMULA float formula_input_share(float u, float least)
+{
+    return (1.0f - least) * formula_sigmoid(-u);
+}
+
 /* ReLA's gated RMSNorm (Zhang et al. 2021, ReLA-g): the normed x, y, times sigmoid(w x). */
 FORMULA float formula_own_gate(float y, float w, float x)
 {
@@ -344,6 +362,9 @@ FORMULA float formula_with_sink(float sum, float sink, float most)
     X(FORMULA_PRODUCT)                                                               \
     X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */ \
     X(FORMULA_SOFTPLUS_DECAY)                                                        \
+    X(FORMULA_BOUNDED_DECAY) /* constant: the bound */                               \
+    X(FORMULA_FORGET)                                                                \
+    X(FORMULA_INPUT_SHARE)                                                           \
     X(FORMULA_CLAMPED_GLU) /* of gate and up; constant: the limit of both */
 #define FORMULA_VALUE(value) value,
 
@@ -394,6 +415,12 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return u + constant * w;
     case FORMULA_SOFTPLUS_DECAY:
         return formula_softplus_decay(u, w);
+    case FORMULA_BOUNDED_DECAY:
+        return formula_bounded_decay(u, w, constant);
+    case FORMULA_FORGET:
+        return formula_forget(u, w);
+    case FORMULA_INPUT_SHARE:
+        return formula_input_share(u, w);
     case FORMULA_CLAMPED_GLU:
         return formula_clamped_glu(u, w, constant);
     }

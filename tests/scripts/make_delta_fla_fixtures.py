@@ -98,7 +98,7 @@ def use_plain_operations():
 
 def make(folder, case, seed):
     (config_class, model_class), keys, dtype, length = case
-    model = model_class(config_class(**SHAPE, **keys))
+    model = model_class(config_class(**{**SHAPE, **keys}))
     make_delta_fixtures.fill(model, seed, 1.0, False)
     shutil.rmtree(folder, ignore_errors=True)
     model.to(dtype).save_pretrained(folder)
