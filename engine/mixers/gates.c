@@ -127,9 +127,8 @@ void mixer_gate_emit(const struct mixer_build *mixer, struct ops_recurrence *rec
     const struct mixer *config = mixer->config;
     const union mixer_at *at = &mixer->at;
     const bool by_head = !(gate_does(config->gate) & DECAYS_FEATURES);
-    const struct mixer_scale heads =
-        mixer_scale_upload(mixer->emitter, by_head ? config->decay : NULL, config->skip,
-                           (size_t)config->num_heads);
+    const struct mixer_scale heads = mixer_scale_upload(
+        mixer->emitter, by_head ? config->decay : NULL, config->skip, (size_t)config->num_heads);
     struct rows u;
     switch (config->gate) {
     case GATE_NONE:
@@ -178,8 +177,7 @@ void mixer_gate_emit(const struct mixer_build *mixer, struct ops_recurrence *rec
         recurrence->skip = heads.bias;
         break;
     case GATE_FIXED: /* a */
-        recurrence->row_decay =
-            (struct ops_factor){FORMULA_IDENTITY, .u = {heads.weight, 0}};
+        recurrence->row_decay = (struct ops_factor){FORMULA_IDENTITY, .u = {heads.weight, 0}};
         recurrence->row_decay_per_head = true;
         break;
     case GATE_HGRN2: /* f, and k = 1 - f */

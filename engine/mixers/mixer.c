@@ -85,9 +85,9 @@ static struct rows emit_output_gate(const struct mixer_build *mixer)
     if (out->rows == 0)
         return mixer_project(mixer, mixer->at.out_gate_proj);
     const struct rows gate = emitter_rows(mixer->emitter, out->rows);
-    emitter_product(mixer->emitter, mixer_pack(mixer->emitter, mixer->config, MATRIX_INNER_GATE),
-                    &(struct ops_matmul){.x = mixer_project(mixer, mixer->at.out_gate_in),
-                                         .y = gate});
+    emitter_product(
+        mixer->emitter, mixer_pack(mixer->emitter, mixer->config, MATRIX_INNER_GATE),
+        &(struct ops_matmul){.x = mixer_project(mixer, mixer->at.out_gate_in), .y = gate});
     return gate;
 }
 

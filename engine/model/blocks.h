@@ -26,8 +26,8 @@ struct block_mixer {
     const struct rope *rope;
     char prefix[WEIGHT_NAME_SIZE / 2]; /* of its tensors: "model.layers.3.attn" */
     int layer;
-    struct mixer *mixer;               /* as in the configuration, with num_heads for k and v too */
-    const struct rope *second_rope;    /* of a pair's second part; else NULL */
+    struct mixer *mixer;            /* as in the configuration, with num_heads for k and v too */
+    const struct rope *second_rope; /* of a pair's second part; else NULL */
 };
 
 /* Fills model's norms, matrices and layers [config->num_layers]. */

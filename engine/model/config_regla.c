@@ -108,10 +108,9 @@ static int parse_spe(const struct fields *fields, struct mixer_config *out, stru
     if (!mixer_has(&out->mixer, HAS_FEATURES))
         return refuse(fields, err, "spe needs a linear mixer");
     if (gate_does(out->mixer.gate) & DECAYS_FEATURES)
-        return refuse(
-            fields, err,
-            "spe cannot be combined with gates that decay by feature (it mixes the "
-            "features that they decay)");
+        return refuse(fields, err,
+                      "spe cannot be combined with gates that decay by feature (it mixes the "
+                      "features that they decay)");
     return 0;
 }
 
@@ -263,9 +262,10 @@ static int parse_linear(const struct fields *fields, const struct config *config
     const bool exponential =
         mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
     if ((gate_does(mixer->gate) & ERASES) && exponential)
-        return refuse(fields, err,
-                      "feature_map exp and favor cannot be combined with the gates delta, gated_delta "
-                      "and kda (the delta rule does not scale with the running maximum)");
+        return refuse(
+            fields, err,
+            "feature_map exp and favor cannot be combined with the gates delta, gated_delta "
+            "and kda (the delta rule does not scale with the running maximum)");
     if ((gate_does(mixer->gate) & ERASES_APART) && mixer->feature_map != FEATURE_IDENTITY)
         return refuse(fields, err,
                       "the gate rwkv7 needs feature_map identity (what it erases is no feature)");

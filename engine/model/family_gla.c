@@ -59,10 +59,10 @@ static int parse_sizes(struct config *config, const struct kind *kind, struct gl
                        const struct fields *root, struct error *err)
 {
     if (config_sizes(config, root, "num_heads", err) != 0 ||
-        config_fla_expansion(root, "hidden_size", config->hidden_size, "expand_k",
-                             kind->expand_k, &own->key_dim, err) != 0 ||
-        config_fla_expansion(root, "hidden_size", config->hidden_size, "expand_v",
-                             kind->expand_v, &own->value_dim, err) != 0)
+        config_fla_expansion(root, "hidden_size", config->hidden_size, "expand_k", kind->expand_k,
+                             &own->key_dim, err) != 0 ||
+        config_fla_expansion(root, "hidden_size", config->hidden_size, "expand_v", kind->expand_v,
+                             &own->value_dim, err) != 0)
         return -1;
     own->num_kv_heads = config->num_heads;
     if (fields_int(root, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &own->num_kv_heads,
@@ -123,7 +123,7 @@ static int parse(struct config *config, const struct fields *root, const struct 
     double eps = 1e-6;
     int activation = 0;
     own->elementwise_affine = own->fused = true;
-    if (config_library_keys(config, root, err) != 0 || 
+    if (config_library_keys(config, root, err) != 0 ||
         config_library_refuse(root, kind->refusals, kind->num_refusals, err) != 0 ||
         parse_sizes(config, kind, own, root, err) != 0 ||
         parse_mixer(root, kind, own->key_dim / config->num_heads, &mixer, err) != 0 ||

@@ -30,8 +30,8 @@ struct hgrn2_config {
 /* Heads of expand_ratio features each, of which a head has as many values. */
 static int parse_heads(struct config *config, const struct fields *root, struct error *err)
 {
-    int64_t heads = 0, features = json_is_null(json_object_get(root->object, "expand_ratio")) ? 0
-                                                                                              : 128;
+    int64_t heads = 0,
+            features = json_is_null(json_object_get(root->object, "expand_ratio")) ? 0 : 128;
     if (fields_int(root, "hidden_size", FIELD_REQUIRED, 1, CONFIG_MAX_HIDDEN, &config->hidden_size,
                    err) != 0 ||
         fields_int(root, "num_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &heads, err) != 0 ||
@@ -97,8 +97,8 @@ static int parse(struct config *config, const struct fields *root, struct error 
     return config_single_mixer(config, config->family->name, &mixer, &layer_names, err);
 }
 
-/* The least f of a layer: the sum of what softmax over the layers makes of lower_bounds [L, D], from
- * the second layer to this one (Qin et al. 2024, section 3.1). */
+/* The least f of a layer: the sum of what softmax over the layers makes of lower_bounds [L, D],
+ * from the second layer to this one (Qin et al. 2024, section 3.1). */
 static int make_bounds(const struct block_mixer *block, const float *bounds, struct error *err)
 {
     const int64_t hidden = block->config->hidden_size, layers = block->config->num_layers;
@@ -132,8 +132,7 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
         {"o_proj", hidden, hidden, WEIGHT_NO_BIAS, &mixer->o_proj},
     };
     if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0 ||
-        blocks_bind_convs(block, convolved, err) != 0 ||
-        make_bounds(block, *own->bounds, err) != 0)
+        blocks_bind_convs(block, convolved, err) != 0 || make_bounds(block, *own->bounds, err) != 0)
         return -1;
     return weights_norm(block->weights, weights_name(name, "%s.g_norm", block->prefix), hidden,
                         &mixer->output_norm, err);

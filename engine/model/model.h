@@ -116,8 +116,8 @@ struct mixer {
     /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt; kda: [H*m], of softplus, or of the
      * sigmoid's input; fixed: [H], a itself; hgrn2: [H*m], the least f */
     const float *decay;
-    const float *skip;       /* mamba2: D [H], or NULL */
-    const float *sinks;      /* softmax: [H] (ops_attention), or NULL */
+    const float *skip;               /* mamba2: D [H], or NULL */
+    const float *sinks;              /* softmax: [H] (ops_attention), or NULL */
     const struct token_mixes *mixes; /* rwkv7, or NULL: all matrices multiply x */
     struct norm v_norm;              /* softmax: of each head's value */
     struct offset_scale gate_scale;  /* mamba2: of the columns of dt_proj and out_gate_proj, [H +

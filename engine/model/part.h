@@ -19,10 +19,10 @@
 
 /* What a part multiplies with a matrix. */
 enum matrix_use {
-    MATRIX_OF_X,     /* x: all of these are stacked, in the order of their list, and one product */
-    MATRIX_OF_MIX,   /* x mixed with the token before, by itself (mixers/rwkv7.c) */
-    MATRIX_OF_PAIR,  /* likewise, behind those of both mixers of a pair */
-    MATRIX_INNER,    /* some of that product's columns */
+    MATRIX_OF_X,    /* x: all of these are stacked, in the order of their list, and one product */
+    MATRIX_OF_MIX,  /* x mixed with the token before, by itself (mixers/rwkv7.c) */
+    MATRIX_OF_PAIR, /* likewise, behind those of both mixers of a pair */
+    MATRIX_INNER,   /* some of that product's columns */
     MATRIX_INNER_GATE, /* likewise, of the output gate */
     MATRIX_OF_HEADS, /* a head's q or k: a matrix a head, below each other, packed as in the file */
     MATRIX_ROUTER,   /* x, in f32 whatever the weights' format is: the scores of experts */
@@ -30,36 +30,36 @@ enum matrix_use {
 };
 
 /* X(field, use): */
-#define MIXER_MATRICES(X)                                                                       \
-    X(in_proj, MATRIX_OF_X) /* conv: [3 channels, D] */                                         \
-    X(qk_proj, MATRIX_OF_X) /* shared_qk, in place of q_proj and k_proj: [H*d, D] */            \
-    X(q_proj, MATRIX_OF_X)                                                                      \
-    X(k_proj, MATRIX_OF_X)                                                                      \
-    X(v_proj, MATRIX_OF_X)                                                                      \
-    X(segment_proj, MATRIX_OF_X) /* long_short: [H*r, D] */                                     \
-    X(z_proj, MATRIX_OF_X)       /* fast_decay: [H*dv, D] */                                    \
-    X(f_proj, MATRIX_OF_X)       /* fast_decay, rwkv7: [H*m, D] */                              \
-    X(g_proj, MATRIX_OF_X)       /* scalar: [H, D]; refined: [H*dv, D] */                       \
-    X(r_proj, MATRIX_OF_X)       /* refined: [H*dv, D] */                                       \
-    X(gk_proj_0, MATRIX_OF_X)    /* gla, kda: [rank, D], no bias */                             \
-    X(gk_proj_1, MATRIX_INNER)   /* gla, kda: [Hkv*m, rank] */                                  \
-    X(b_proj, MATRIX_OF_X)       /* delta, gated_delta, kda: [H, D] */                          \
-    X(a_proj, MATRIX_OF_X)       /* gated_delta: [H, D] */                                      \
-    X(dt_proj, MATRIX_OF_X)      /* mamba2: [H, D]; its bias is dt_bias too */                  \
-    X(erase_proj, MATRIX_OF_X)   /* rwkv7: [H*m, D] */                                          \
-    X(write_proj, MATRIX_OF_X)   /* rwkv7: [H*m, D] */                                          \
-    /* rwkv7 with mixes: each of an x of its own, and of low rank together with what follows */ \
-    X(f_low, MATRIX_OF_MIX)          /* [rank, D]; f_proj is [H*m, rank] then */                \
-    X(write_low, MATRIX_OF_MIX)      /* write_proj */                                           \
-    X(out_gate_low, MATRIX_OF_MIX)   /* out_gate_proj */                                        \
-    X(v_low, MATRIX_OF_MIX)          /* [rank, D]: how much v is the first layer's, */          \
-    X(v_share, MATRIX_OF_MIX)        /* [H*dv, rank] */                                         \
-    X(bonus, MATRIX_OF_HEADS)        /* [H, m]: of r k, a row a head */                         \
-    X(out_gate_in, MATRIX_OF_X)      /* an output gate of low rank: [rank, D], no bias, and */  \
-    X(out_gate_out, MATRIX_INNER_GATE) /* [H*dv, rank], in place of out_gate_proj */            \
-    X(feature_q, MATRIX_OF_HEADS)    /* hedgehog: [H*d, d]; and of q and k, one for both, */    \
-    X(feature_k, MATRIX_OF_HEADS)    /* favor: [H*m, d]; (unit_)cos_sin: [H*m/2, d] */          \
-    X(out_gate_proj, MATRIX_OF_PAIR) /* [H*dv, D]; with gate_per_head [H, D] */                 \
+#define MIXER_MATRICES(X)                                                                        \
+    X(in_proj, MATRIX_OF_X) /* conv: [3 channels, D] */                                          \
+    X(qk_proj, MATRIX_OF_X) /* shared_qk, in place of q_proj and k_proj: [H*d, D] */             \
+    X(q_proj, MATRIX_OF_X)                                                                       \
+    X(k_proj, MATRIX_OF_X)                                                                       \
+    X(v_proj, MATRIX_OF_X)                                                                       \
+    X(segment_proj, MATRIX_OF_X) /* long_short: [H*r, D] */                                      \
+    X(z_proj, MATRIX_OF_X)       /* fast_decay: [H*dv, D] */                                     \
+    X(f_proj, MATRIX_OF_X)       /* fast_decay, rwkv7: [H*m, D] */                               \
+    X(g_proj, MATRIX_OF_X)       /* scalar: [H, D]; refined: [H*dv, D] */                        \
+    X(r_proj, MATRIX_OF_X)       /* refined: [H*dv, D] */                                        \
+    X(gk_proj_0, MATRIX_OF_X)    /* gla, kda: [rank, D], no bias */                              \
+    X(gk_proj_1, MATRIX_INNER)   /* gla, kda: [Hkv*m, rank] */                                   \
+    X(b_proj, MATRIX_OF_X)       /* delta, gated_delta, kda: [H, D] */                           \
+    X(a_proj, MATRIX_OF_X)       /* gated_delta: [H, D] */                                       \
+    X(dt_proj, MATRIX_OF_X)      /* mamba2: [H, D]; its bias is dt_bias too */                   \
+    X(erase_proj, MATRIX_OF_X)   /* rwkv7: [H*m, D] */                                           \
+    X(write_proj, MATRIX_OF_X)   /* rwkv7: [H*m, D] */                                           \
+    /* rwkv7 with mixes: each of an x of its own, and of low rank together with what follows */  \
+    X(f_low, MATRIX_OF_MIX)            /* [rank, D]; f_proj is [H*m, rank] then */               \
+    X(write_low, MATRIX_OF_MIX)        /* write_proj */                                          \
+    X(out_gate_low, MATRIX_OF_MIX)     /* out_gate_proj */                                       \
+    X(v_low, MATRIX_OF_MIX)            /* [rank, D]: how much v is the first layer's, */         \
+    X(v_share, MATRIX_OF_MIX)          /* [H*dv, rank] */                                        \
+    X(bonus, MATRIX_OF_HEADS)          /* [H, m]: of r k, a row a head */                        \
+    X(out_gate_in, MATRIX_OF_X)        /* an output gate of low rank: [rank, D], no bias, and */ \
+    X(out_gate_out, MATRIX_INNER_GATE) /* [H*dv, rank], in place of out_gate_proj */             \
+    X(feature_q, MATRIX_OF_HEADS)      /* hedgehog: [H*d, d]; and of q and k, one for both, */   \
+    X(feature_k, MATRIX_OF_HEADS)      /* favor: [H*m, d]; (unit_)cos_sin: [H*m/2, d] */         \
+    X(out_gate_proj, MATRIX_OF_PAIR)   /* [H*dv, D]; with gate_per_head [H, D] */                \
     X(o_proj, MATRIX_LAST)
 
 #define MLP_MATRICES(X)                                                         \
@@ -159,7 +159,7 @@ enum {
     /* rwkv7: v is mixed with the first layer's */                                                 \
     X(bool, mixes_values, NAMED, "mixes values", 0)                                                \
     /* kda: the logarithm of the least decay; 0: there is none */                                  \
-    X(float, decay_bound, NAMED, "decay bound", 0)                                                
+    X(float, decay_bound, NAMED, "decay bound", 0)
 
 #define PART_NUMBER(type, name, ...) type name;
 #define PART_NOTHING(...)

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 from reference_delta import DELTA
 from reference_dense import DENSE
+from reference_fla import FLA
 from reference_gemma4 import GEMMA4
 from reference_lfm import LFM
 from reference_mamba import MAMBA
-from reference_math import (Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rms_norm, rotary, sigmoid,
-                            silu)
+from reference_math import (Noise, convolve, gelu, gelu_tanh, log_softmax, relu, relu2, rms_norm, rotary,
+                            sigmoid, silu)
 from reference_rwkv7 import RWKV
 
 PROMPT = [5, 17, 200, 33, 33, 90, 128, 7, 250, 61, 2, 99]
@@ -161,6 +162,11 @@ class GLA:
             for name, shape in shapes.items():
                 tensors[layer + name + ".weight"] = noise(layer + name, *shape,
                                                           mean=1 if len(shape) == 1 else 0)
+            if c.get("use_short_conv"):
+                for name in "qkv":
+                    rows = shapes[f"attn.{name}_proj"][0]
+                    tensors[layer + f"attn.{name}_conv1d.weight"] = noise(
+                        layer + name + "conv", rows, 1, c.get("conv_size", 4), scale=0.5)
             tensors[layer + "attn.gk_proj.1.bias"] = noise(layer + "bias", keys // groups, mean=-1)
         if not c.get("tie_word_embeddings", False):
             tensors[GLA.head] = noise("out", c["vocab_size"], size)
@@ -184,8 +190,11 @@ class GLA:
             layer = f"model.layers.{i}."
 
             def heads_of(name, y, share=1, layer=layer):
-                z = linear(y, layer + "attn." + name).reshape(length, heads // share, -1)
-                return np.repeat(z, share, 1)
+                z = linear(y, layer + "attn." + name)
+                taps = tensors.get(f"{layer}attn.{name[0]}_conv1d.weight")
+                if taps is not None:
+                    z = silu(convolve(z, taps[:, 0].astype(np.float64)))
+                return np.repeat(z.reshape(length, heads // share, -1), share, 1)
 
             y = norm(x, layer + "attn_norm")
             q, k = act(heads_of("q_proj", y)), act(heads_of("k_proj", y, groups))
@@ -209,7 +218,7 @@ class GLA:
         return norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **GEMMA4, **LFM, **MAMBA, **DELTA, **RWKV}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **GEMMA4, **LFM, **MAMBA, **DELTA, **FLA, **RWKV}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random Gated DeltaNets, DeltaNets and RWKV-7s of flash-linear-attention, in float64, against `regla check`.
+"""Random models of flash-linear-attention, in float64, against `regla check`.
 
     python tests/scripts/cross_check_fla.py --out FOLDER --regla build/dev/regla [--count 300]
 
@@ -12,6 +12,7 @@ import sys
 
 import make_delta_fixtures
 import make_delta_fla_fixtures as delta_fixtures
+import make_fla_fixtures as fla_fixtures
 import make_rwkv7_fixtures as rwkv_fixtures
 import torch
 from cross_check_dense import TOKENIZER, TOKENIZER_IDS, TOLERANCE, choose, run
@@ -54,6 +55,42 @@ def rwkv7(rng):
             "bos_token_id": 0, "eos_token_id": 0, "fuse_cross_entropy": False}
 
 
+def fla_shapes(rng):
+    keys = delta_shapes(rng)
+    return {key: value for key, value in keys.items() if key not in ("use_gate", "allow_neg_eigval")}
+
+
+def grouped(rng):
+    keys, heads = fla_shapes(rng), rng.choice([1, 2, 3, 6])
+    return {**keys, "num_heads": heads, "num_kv_heads": rng.choice([None, 1, heads]),
+            "feature_map": rng.choice([None, None, "relu"]), "expand_v": rng.choice([0.5, 1.0, 2.0]),
+            "use_output_gate": rng.random() < 0.7, "elementwise_affine": rng.random() < 0.7,
+            "fuse_norm": rng.random() < 0.7}
+
+
+def gla(rng):
+    return {**grouped(rng), "expand_k": rng.choice([0.5, 1.0]), "use_short_conv": rng.random() < 0.5}
+
+
+def retnet(rng):
+    return {**grouped(rng), "expand_k": rng.choice([1.0, 2.0])}
+
+
+def hgrn2(rng):
+    heads = rng.choice([1, 2, 3])
+    keys = {**fla_shapes(rng), "use_lower_bound": rng.random() < 0.7, "use_short_conv": rng.random() < 0.5}
+    if rng.random() < 0.5:
+        return {**keys, "expand_ratio": None, "num_heads": heads}
+    return {**keys, "expand_ratio": keys["hidden_size"] // heads}
+
+
+def kda(rng):
+    bound = rng.choice([None, None, -5.0, -1.0])
+    return {**fla_shapes(rng), "num_heads": rng.choice([1, 2, 3]), "head_dim": rng.choice([4, 8, 12, 18]),
+            "expand_v": rng.choice([0.5, 1.0, 1.5, 2.0]), "allow_neg_eigval": rng.random() < 0.5,
+            "lower_bound": bound, "safe_gate": bound is not None and rng.random() < 0.5}
+
+
 def fill_delta(model, rng):
     make_delta_fixtures.fill(model, rng.randrange(1 << 30), rng.choice([0.6, 1.0, 1.3]), False)
 
@@ -64,6 +101,8 @@ def fill_rwkv(model, rng):
 
 FAMILIES = {"GatedDeltaNet": (delta_fixtures.GATED, gated, fill_delta),
             "DeltaNet": (delta_fixtures.PLAIN, plain, fill_delta),
+            "GLA": (fla_fixtures.GLA, gla, fill_delta), "RetNet": (fla_fixtures.RETNET, retnet, fill_delta),
+            "HGRN2": (fla_fixtures.HGRN2, hgrn2, fill_delta), "KDA": (fla_fixtures.KDA, kda, fill_delta),
             "RWKV7": ((rwkv_fixtures.RWKV7Config, rwkv_fixtures.RWKV7ForCausalLM), rwkv7, fill_rwkv)}
 
 
@@ -102,6 +141,6 @@ def write_case(folder, family, rng, save_case):
 
 
 if __name__ == "__main__":
-    delta_fixtures.use_plain_operations()
+    fla_fixtures.use_plain_operations()
     rwkv_fixtures.use_plain_operations()
     sys.exit(run(__doc__, FAMILIES, save, write_case))

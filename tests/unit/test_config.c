@@ -13,7 +13,8 @@ static const struct change native_changes[] = {
      "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, granite, olmo2, olmo3, olmoe, "
      "gemma2, gemma3_text, gemma4, gemma4_text, gpt_oss, phi3, qwen3_next, qwen3_5, qwen3_5_text, "
      "qwen3_5_moe, "
-     "qwen3_5_moe_text, olmo_hybrid, gated_deltanet, delta_net, rwkv7, mamba2, bamba, "
+     "qwen3_5_moe_text, olmo_hybrid, gated_deltanet, delta_net, retnet, hgrn2, kda, rwkv7, mamba2, "
+     "bamba, "
      "granitemoehybrid, falcon_h1, nemotron_h, lfm2, lfm2_moe, lfm3)"},
     {"model_type", "\"kimi_linear\"",
      "config.json: model_type: \"kimi_linear\" has latent attention (MLA) (not supported)"},
@@ -102,7 +103,7 @@ static const struct change native_changes[] = {
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
      "output_norm_eps, output_gate, output_gate_scope, num_heads, qk_projection, value_activation, "
-     "chunk_size, conv, num_qk_heads, qk_norm, beta_max, output_gate_first)"},
+     "chunk_size, conv, num_qk_heads, qk_norm, beta_max, decay_bound, output_gate_first)"},
     {"mixers/r/output_gate_first", "true",
      "config.json: mixers.r: output_gate_first needs an output_gate, of scope hidden"},
     {"mixers/s/feature_map", "\"exp\"",
@@ -115,10 +116,14 @@ static const struct change native_changes[] = {
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
-     "gla, delta, gated_delta, mamba2, rwkv7)"},
+     "gla, delta, gated_delta, mamba2, rwkv7, fixed, hgrn2, kda)"},
+    {"mixers/r/gate", "\"hgrn2\"",
+     "config.json: mixers.r: the gate hgrn2 needs feature_map identity, position none, and a "
+     "separate qk_projection without qk_norm (it makes k of what k_proj makes)"},
+    {"mixers/r/decay_bound", "-5", "config.json: mixers.r: decay_bound is only for the gate kda"},
     {"mixers/r/gate", "\"delta\"",
-     "config.json: mixers.r: feature_map exp and favor cannot be combined with the gates delta "
-     "and gated_delta (the delta rule does not scale with the running maximum)"},
+     "config.json: mixers.r: feature_map exp and favor cannot be combined with the gates delta, "
+     "gated_delta and kda (the delta rule does not scale with the running maximum)"},
     {"mixers/r/gate", "\"rwkv7\"",
      "config.json: mixers.r: the gate rwkv7 needs feature_map identity (what it erases is no "
      "feature)"},
@@ -126,7 +131,7 @@ static const struct change native_changes[] = {
     {"mixers/r/num_qk_heads", "3",
      "config.json: mixers.r.num_qk_heads: expected a divisor of 4 heads, got 3"},
     {"mixers/r/beta_max", "2",
-     "config.json: mixers.r: beta_max is only for the gates delta and gated_delta"},
+     "config.json: mixers.r: beta_max is only for the gates delta, gated_delta and kda"},
     {"mixers/r/qk_norm", "{\"type\": \"l2\"}", NULL},
     {"mixers/s/qk_norm", "{\"type\": \"l2\", \"scope\": \"hidden\"}", NULL},
     {"mixers/r/qk_norm", "{\"type\": \"l2\", \"plus_one\": true}",
@@ -135,7 +140,7 @@ static const struct change native_changes[] = {
      "config.json: mixers.r.qk_norm.type: unknown type \"simple_rmsnorm\" (known: layernorm, "
      "rmsnorm, l2)"},
     {"mixers/r/sum_norm", "true",
-     "config.json: mixers.r: sum_norm is only for the gates none and scalar"},
+     "config.json: mixers.r: sum_norm is only for the gates none, scalar and fixed"},
     {"mixers/r/query_scale", "\"half\"",
      "config.json: mixers.r.query_scale: unknown query_scale \"half\" (known: none, sqrt_dim, "
      "exp_variance)"},
@@ -400,8 +405,7 @@ Test(config, gla_changes)
         {"attn", "{\"layers\": [1]}",
          "config.json: attn: expected null, got an object (not supported)"},
         {"clamp_min", "-5", "config.json: clamp_min: expected null, got -5 (not supported)"},
-        {"use_short_conv", "true",
-         "config.json: use_short_conv: expected false, got true (not supported)"},
+        {"use_short_conv", "true", NULL},
         {"num_kv_heads", "3",
          "config.json: expected num_heads, a multiple of num_kv_heads (3), got 4"},
         {"expand_k", "0.02",

@@ -125,6 +125,7 @@ static const struct change score_changes[] = {
      "sum_norm, query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, "
      "output_norm_scope, output_norm_eps, output_gate, output_gate_scope, num_heads, "
      "qk_projection, value_activation, chunk_size, conv, num_qk_heads, qk_norm, beta_max, "
+     "decay_bound, "
      "output_gate_first)"},
 };
 

@@ -516,6 +516,27 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.g_proj.weight\": the configuration has no "
      "use "
      "for it"},
+    {"hgrn2", "model.lower_bounds", SHAPE, "[2, 32]",
+     "model.safetensors: tensor \"model.lower_bounds\": expected shape [3, 32], got [2, 32]"},
+    {"hgrn2_conv", "model.lower_bounds", ADD, "[2, 32]",
+     "model.safetensors: tensor \"model.lower_bounds\": the configuration has no use for it"},
+    {"hgrn2", "model.layers.1.attn.f_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.attn.f_proj.weight\": expected shape [32, 32], "
+     "got nothing: the tensor is missing"},
+    {"kda", "model.layers.0.attn.dt_bias", SHAPE, "[12, 2]",
+     "model.safetensors: tensor \"model.layers.0.attn.dt_bias\": expected shape [24], got [12, 2]"},
+    {"kda", "model.layers.1.attn.g_proj.1.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.attn.g_proj.1.bias\": expected shape [36], got "
+     "nothing: the tensor is missing"},
+    {"kda", "model.layers.1.attn.v_conv1d.weight", SHAPE, "[35, 1, 4]",
+     "model.safetensors: tensor \"model.layers.1.attn.v_conv1d.weight\": expected shape [36, 1, "
+     "4], got [35, 1, 4]"},
+    {"retnet", "model.layers.0.attn.g_norm.weight", ADD, "[16]",
+     "model.safetensors: tensor \"model.layers.0.attn.g_norm.weight\": the configuration has no "
+     "use for it"},
+    {"gla_fla_conv", "model.layers.0.attn.k_conv1d.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.attn.k_conv1d.weight\": expected shape [8, 1, "
+     "3], got nothing: the tensor is missing"},
     {"rwkv7", "model.layers.1.attn.v_lora.lora.0.weight", REMOVE, NULL,
      "model.safetensors: tensor \"model.layers.1.attn.v_lora.lora.0.weight\": expected shape [4, "
      "32], got nothing: the tensor is missing"},
