@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RWKV-7, as `flash-linear-attention` 0.6 saves RWKV7ForCausalLM (fla/models/rwkv7), and as
- * llama.cpp's converter makes a GGUF file of it. */
+/* RWKV-7, as `flash-linear-attention` 0.6 saves RWKV7ForCausalLM (fla/models/rwkv7), under
+ * the names of BlinkDL's releases, and as llama.cpp's converter makes a GGUF file of it. */
 #include "engine/model/blocks.h"
 #include "engine/model/config_fla.h"
 #include "engine/model/config_library.h"
@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -93,11 +94,12 @@ static int parse_ranks(struct config *config, const struct fields *root, int64_t
 static int check_values(const struct config *config, const struct fields *root, struct error *err)
 {
     const json_t *value = json_object_get(root->object, "value_dim");
-    const size_t count = json_is_array(value)            ? json_array_size(value)
-                         : json_is_null(value) || !value ? 0
-                                                         : 1;
+    const bool list = json_is_array(value);
+    const size_t count = list ? json_array_size(value) : 1;
+    if (!value || json_is_null(value))
+        return 0;
     for (size_t i = 0; i < count; i++) {
-        const json_t *size = json_is_array(value) ? json_array_get(value, i) : value;
+        const json_t *size = list ? json_array_get(value, i) : value;
         if (!json_is_integer(size) || json_integer_value(size) != config->hidden_size)
             return error_set(
                 err, ERROR_UNSUPPORTED,
@@ -289,13 +291,107 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
                         &mixer->output_norm, err);
 }
 
+/* ---- the names of BlinkDL's releases ---- */
+
+/* The tensor, or where the name ends with a period those below it. In the second table below
+ * "blocks.LAYER." and "model.layers.LAYER.". */
+struct released_name {
+    const char *released, *name;
+    enum { AS_IT_IS, FLAT, TURNED } how;
+};
+
+static const struct released_name outer_names[] = {
+    {"emb.weight", "model.embeddings.weight", AS_IT_IS},
+    {"ln_out.", "model.norm.", AS_IT_IS},
+    {"head.weight", "lm_head.weight", AS_IT_IS},
+};
+
+#define RELEASED_PAIR(letter)                                              \
+    {"att." letter "0", "attn." letter "_lora.lora.2.bias", FLAT},         \
+        {"att." letter "1", "attn." letter "_lora.lora.0.weight", TURNED}, \
+    {                                                                      \
+        "att." letter "2", "attn." letter "_lora.lora.2.weight", TURNED    \
+    }
+static const struct released_name inner_names[] = {
+    {"ln0.", "pre_norm.", AS_IT_IS},
+    {"ln1.", "attn_norm.", AS_IT_IS},
+    {"ln2.", "ffn_norm.", AS_IT_IS},
+    {"att.receptance.weight", "attn.r_proj.weight", AS_IT_IS},
+    {"att.key.weight", "attn.k_proj.weight", AS_IT_IS},
+    {"att.value.weight", "attn.v_proj.weight", AS_IT_IS},
+    {"att.output.weight", "attn.o_proj.weight", AS_IT_IS},
+    {"att.ln_x.", "attn.g_norm.", AS_IT_IS},
+    {"att.x_r", "attn.x_r", FLAT},
+    {"att.x_w", "attn.x_w", FLAT},
+    {"att.x_k", "attn.x_k", FLAT},
+    {"att.x_v", "attn.x_v", FLAT},
+    {"att.x_a", "attn.x_a", FLAT},
+    {"att.x_g", "attn.x_g", FLAT},
+    {"att.k_k", "attn.k_k", FLAT},
+    {"att.k_a", "attn.k_a", FLAT},
+    {"att.r_k", "attn.r_k", AS_IT_IS},
+    RELEASED_PAIR("w"),
+    RELEASED_PAIR("a"),
+    RELEASED_PAIR("v"),
+    RELEASED_PAIR("g"), /* without a bias */
+    {"ffn.x_k", "ffn.x_k", FLAT},
+    {"ffn.key.weight", "ffn.key.weight", AS_IT_IS},
+    {"ffn.value.weight", "ffn.value.weight", AS_IT_IS},
+};
+
+/* Vectors are [1, 1, D]. A shape that is another stays, and the binder tells of it. */
+static void set_how(struct tensor *tensor, int how)
+{
+    if (how == FLAT && tensor->rank == 3 && tensor->shape[0] == 1 && tensor->shape[1] == 1) {
+        tensor->rank = 1;
+        tensor->shape[0] = tensor->shape[2];
+    }
+    tensor->turned = how == TURNED;
+}
+
+static int rename_one(struct tensors *file, struct tensor *tensor, struct error *err)
+{
+    char layer[32] = "", full[WEIGHT_NAME_SIZE];
+    int used = 0;
+    long long number;
+    const bool inner = sscanf(tensor->name, "blocks.%lld.%n", &number, &used) == 1 && used > 0;
+    const struct released_name *all = inner ? inner_names : outer_names;
+    const size_t count = inner ? COUNT(inner_names) : COUNT(outer_names);
+    if (inner)
+        snprintf(layer, sizeof layer, "model.layers.%lld.", number);
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(all[i].released);
+        const char *rest = tensor->name + used;
+        if (strncmp(rest, all[i].released, length) != 0 ||
+            (all[i].released[length - 1] != '.' && rest[length]))
+            continue;
+        set_how(tensor, all[i].how);
+        return tensors_rename(
+            file, tensor, weights_name(full, "%s%s%.40s", layer, all[i].name, rest + length), err);
+    }
+    return 0;
+}
+
+/* Gives the tensors FLA's names, if they have those of the releases. */
+static int rename_released(struct weights *weights, struct error *err)
+{
+    if (!weights_has(weights, "emb.weight"))
+        return 0;
+    for (size_t i = 0; i < tensors_count(weights->file); i++)
+        if (rename_one(weights->file, tensors_at(weights->file, i), err) != 0)
+            return -1;
+    return tensors_sort(weights->file, err);
+}
+
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)
 {
-    /* GGUF files have them in the first layer, too, where nobody uses them. */
+    /* GGUF files and releases have them in the first layer, too, where nobody uses them. */
     static const char *const unused[] = {"layers.0.attn.v_lora.lora.0.weight",
                                          "layers.0.attn.v_lora.lora.2.weight",
                                          "layers.0.attn.v_lora.lora.2.bias"};
+    if (rename_released(weights, err) != 0)
+        return -1;
     weights_ignore(weights, unused, COUNT(unused));
     return blocks_bind(model, config, weights, &names, bind_mixer, err);
 }
