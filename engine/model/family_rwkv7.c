@@ -31,9 +31,13 @@ static const struct config_refusal refusals[] = {
     {"hidden_act", "\"sqrelu\""},
 };
 
-/* The matrices of low rank, by what they make, and their ranks: config->own is an array of these.
- */
+/* The matrices of low rank, by what they make. */
 enum { LOW_DECAY, LOW_RATE, LOW_VALUE, LOW_GATE, LOW_COUNT };
+
+struct own { /* config->own */
+    int64_t ranks[LOW_COUNT];
+    bool norm_bias; /* of the stream's norms; false: those of a file are not used */
+};
 
 /* All six shares in one tensor, which GGUF files have. */
 #define FUSED_SHARES "x_x"
@@ -62,9 +66,9 @@ static int parse_heads(struct config *config, const struct fields *root, int64_t
     return 0;
 }
 
-/* Ranks; those that are null are as the layer's class says. */
-static int parse_ranks(struct config *config, const struct fields *root, int64_t head_dim,
-                       struct error *err)
+/* Ranks; those that are null are as the layer's class says. And whether norms have biases. */
+static int parse_own(struct config *config, const struct fields *root, int64_t head_dim,
+                     struct error *err)
 {
     static const struct {
         const char *key;
@@ -74,20 +78,22 @@ static int parse_ranks(struct config *config, const struct fields *root, int64_t
                           [LOW_RATE] = {"a_low_rank_dim", 64, 2.5},
                           [LOW_VALUE] = {"v_low_rank_dim", 16, 1.7},
                           [LOW_GATE] = {"gate_low_rank_dim", 128, 5}};
-    int64_t *own = arena_alloc(config->arena, LOW_COUNT, sizeof *own, err);
+    struct own *own = arena_alloc(config->arena, 1, sizeof *own, err);
     if (!own)
         return -1;
     config->own = own;
+    own->norm_bias = true;
     for (int i = 0; i < LOW_COUNT; i++) {
         const double scale = i == LOW_GATE ? 1 : (double)head_dim / 64;
         const double made = ranks[i].factor * sqrt((double)config->hidden_size) * scale / 32;
-        own[i] = ranks[i].usual;
+        own->ranks[i] = ranks[i].usual;
         if (json_is_null(json_object_get(root->object, ranks[i].key)))
-            own[i] = (int64_t)fmax(32, nearbyint(made) * 32);
-        if (fields_int(root, ranks[i].key, FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &own[i], err) != 0)
+            own->ranks[i] = (int64_t)fmax(32, nearbyint(made) * 32);
+        if (fields_int(root, ranks[i].key, FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &own->ranks[i],
+                       err) != 0)
             return -1;
     }
-    return 0;
+    return fields_bool(root, "norm_bias", FIELD_OPTIONAL, &own->norm_bias, err);
 }
 
 /* One size, or a list of one for each layer. The class takes others than hidden_size, and fails. */
@@ -167,7 +173,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
         config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
         parse_heads(config, root, &head_dim, err) != 0 ||
         config_sizes(config, root, "num_heads", err) != 0 || check_values(config, root, err) != 0 ||
-        parse_ranks(config, root, head_dim, err) != 0 || parse_inner(config, root, err) != 0 ||
+        parse_own(config, root, head_dim, err) != 0 || parse_inner(config, root, err) != 0 ||
         fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
         fields_bool(root, "norm_first", FIELD_NOT_NULL, &config->embedding_norm, err) != 0 ||
         config_fla_flag(root, "fuse_norm", &fused, err) != 0 ||
@@ -254,7 +260,7 @@ static int bind_pair(const struct block_mixer *block, const char *name, int whic
                      struct error *err)
 {
     const int64_t hidden = block->config->hidden_size;
-    const int64_t *ranks = block->config->own;
+    const int64_t *ranks = ((const struct own *)block->config->own)->ranks;
     char first[32], second[32];
     snprintf(first, sizeof first, "%s.lora.0", name);
     snprintf(second, sizeof second, "%s.lora.2", name);
@@ -390,9 +396,13 @@ static int bind(struct model *model, const struct config *config, struct weights
     static const char *const unused[] = {"layers.0.attn.v_lora.lora.0.weight",
                                          "layers.0.attn.v_lora.lora.2.weight",
                                          "layers.0.attn.v_lora.lora.2.bias"};
+    static const char *const biases[] = {".pre_norm.bias", ".attn_norm.bias", ".ffn_norm.bias",
+                                         "model.norm.bias"};
     if (rename_released(weights, err) != 0)
         return -1;
     weights_ignore(weights, unused, COUNT(unused));
+    if (!((const struct own *)config->own)->norm_bias)
+        weights_ignore(weights, biases, COUNT(biases));
     return blocks_bind(model, config, weights, &names, bind_mixer, err);
 }
 
@@ -402,7 +412,7 @@ static void random_pair(struct random_list *list, const char *prefix, const char
                         bool biased, double bias)
 {
     const int64_t hidden = list->config->hidden_size;
-    const int64_t rank = ((const int64_t *)list->config->own)[which];
+    const int64_t rank = ((const struct own *)list->config->own)->ranks[which];
     char full[WEIGHT_NAME_SIZE];
     random_list_matrix(list, weights_name(full, "%s.%s.lora.0", prefix, name), rank, hidden,
                        1 / sqrt((double)hidden));

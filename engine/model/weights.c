@@ -408,7 +408,8 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
     if (norm->kind == NORM_GATED_RMSNORM)
         return weights_floats(weights, weights_name(full, "%s.gate", name), 1, &size, &norm->gate,
                               err);
-    if (norm->kind == NORM_LAYERNORM && weights_has(weights, weights_name(full, "%s.bias", name)))
+    const struct tensor *bias = tensors_find(weights->file, weights_name(full, "%s.bias", name));
+    if (norm->kind == NORM_LAYERNORM && bias && bias->elements > 0) /* else it is ignored */
         return weights_floats(weights, full, 1, &size, &norm->bias, err);
     return 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RWKV-7 under the names of its releases: the same bits as under flash-linear-attention's."""
 
+import json
 import re
 
 import numpy as np
@@ -97,6 +98,24 @@ def test_quantized_releases_have_flas_names(folder, tmp_path):
         if values.ndim < 2 or "lora" in name:
             assert np.array_equal(own[name].reshape(values.shape), values), name
     assert sample(tmp_path, tmp_path / "out")["token_ids"]
+
+
+def test_without_norm_bias_those_of_the_file_are_not_used(expected, tmp_path):
+    """As in FLA, whose norms have none then."""
+    said = []
+    for name, zeros in (("ignored", False), ("zeros", True)):
+        folder = copy_of(tmp_path / name, "rwkv7")
+        if zeros:
+            save(folder / "model.safetensors", {
+                key: values * 0 if key.endswith("norm.bias") and "g_norm" not in key else values
+                for key, values in load(GOLDEN_CASE).items()})
+        else:
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, "norm_bias": False}))
+        said.append(sample(tmp_path, folder))
+    assert said[0]["logprobs"]["token_logprobs"][1:] != expected["logprobs"]["token_logprobs"][1:]
+    for one, other in zip(*(choice["logprobs"]["token_logprobs"][1:] for choice in said)):
+        assert abs(one - other) < 1e-5
 
 
 @pytest.mark.parametrize("name, shape, told", [
