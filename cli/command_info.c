@@ -76,6 +76,10 @@ static void print_kv(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
     char a[SIZE_TEXT];
+    if (info->kv_bytes_per_token == 0) {
+        printf("KV per token       none: a text takes the same at any length\n");
+        return;
+    }
     printf("KV per token       %s as %s (in pages of %d tokens)\n",
            size_text((double)info->kv_bytes_per_token, a), kv_format_name(info->kv),
            info->kv_page_tokens);

@@ -33,7 +33,8 @@ static const struct option items[] = {
 const struct options command_tokenize_options = {
     .usage = "regla tokenize MODEL [--text TEXT] [options]",
     .summary =
-        "Splits a text into the tokens of MODEL, a directory, a GGUF file or a tokenizer.json.",
+        "Splits a text into the tokens of MODEL, a directory, a GGUF file, a tokenizer.json\n"
+        "or RWKV's rwkv_vocab_v20230424.txt.",
     .items = items,
     .count = sizeof items / sizeof *items,
     .operands = OPERANDS_FILES,

@@ -75,9 +75,12 @@ static void report_model(const struct engine *engine, double seconds)
         log_message(LOG_LEVEL_INFO, "workspace  %s, and %s of the host's for copies",
                     size_text((double)(info->workspace_bytes - info->second_bytes), workspace),
                     size_text((double)info->pinned_bytes, pinned));
-    log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token",
-                size_text((double)info->recurrent_bytes_per_text, state),
-                size_text((double)info->kv_bytes_per_token, kv));
+    size_text((double)info->recurrent_bytes_per_text, state);
+    if (info->kv_bytes_per_token == 0)
+        log_message(LOG_LEVEL_INFO, "state      %s per text, and no KV", state);
+    else
+        log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token", state,
+                    size_text((double)info->kv_bytes_per_token, kv));
 }
 
 /* What the memory for states has room for: texts of --max-model-len, or of some usual lengths. */
@@ -85,8 +88,12 @@ static void report_texts(const struct engine *engine, int64_t max_model_len, int
 {
     char budget[SIZE_TEXT], texts[160] = "";
     size_t used = 0;
+    const bool constant = engine_info(engine)->kv_bytes_per_token == 0;
     int count = max_model_len ? 1 : NUM_LENGTHS;
-    for (int i = 0; i < count; i++) {
+    if (constant)
+        snprintf(texts, sizeof texts, "%lld texts of any length",
+                 (long long)texts_that_fit(engine, LENGTHS[0], longest));
+    for (int i = 0; !constant && i < count; i++) {
         int64_t length = max_model_len ? max_model_len : LENGTHS[i];
         used += (size_t)snprintf(texts + used, sizeof texts - used, "%s%lld %s%lld%s",
                                  i ? ", " : "", (long long)texts_that_fit(engine, length, longest),
@@ -94,7 +101,7 @@ static void report_texts(const struct engine *engine, int64_t max_model_len, int
     }
     log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory): %s fit%s",
                 size_text((double)engine_info(engine)->state_memory_bytes, budget), texts,
-                max_model_len ? " (--max-model-len)" : "");
+                max_model_len && !constant ? " (--max-model-len)" : "");
 }
 
 void capacity_report(const struct engine *engine, double seconds, int64_t max_model_len,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RWKV-7, as `flash-linear-attention` 0.6 saves RWKV7ForCausalLM (fla/models/rwkv7), and as
- * llama.cpp's converter makes a GGUF file of it. */
+/* RWKV-7, as `flash-linear-attention` 0.6 saves RWKV7ForCausalLM (fla/models/rwkv7), under
+ * the names of BlinkDL's releases, and as llama.cpp's converter makes a GGUF file of it. */
 #include "engine/model/blocks.h"
 #include "engine/model/config_fla.h"
 #include "engine/model/config_library.h"
@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -30,9 +31,13 @@ static const struct config_refusal refusals[] = {
     {"hidden_act", "\"sqrelu\""},
 };
 
-/* The matrices of low rank, by what they make, and their ranks: config->own is an array of these.
- */
+/* The matrices of low rank, by what they make. */
 enum { LOW_DECAY, LOW_RATE, LOW_VALUE, LOW_GATE, LOW_COUNT };
+
+struct own { /* config->own */
+    int64_t ranks[LOW_COUNT];
+    bool norm_bias; /* of the stream's norms; false: those of a file are not used */
+};
 
 /* All six shares in one tensor, which GGUF files have. */
 #define FUSED_SHARES "x_x"
@@ -61,9 +66,9 @@ static int parse_heads(struct config *config, const struct fields *root, int64_t
     return 0;
 }
 
-/* Ranks; those that are null are as the layer's class says. */
-static int parse_ranks(struct config *config, const struct fields *root, int64_t head_dim,
-                       struct error *err)
+/* Ranks; those that are null are as the layer's class says. And whether norms have biases. */
+static int parse_own(struct config *config, const struct fields *root, int64_t head_dim,
+                     struct error *err)
 {
     static const struct {
         const char *key;
@@ -73,31 +78,34 @@ static int parse_ranks(struct config *config, const struct fields *root, int64_t
                           [LOW_RATE] = {"a_low_rank_dim", 64, 2.5},
                           [LOW_VALUE] = {"v_low_rank_dim", 16, 1.7},
                           [LOW_GATE] = {"gate_low_rank_dim", 128, 5}};
-    int64_t *own = arena_alloc(config->arena, LOW_COUNT, sizeof *own, err);
+    struct own *own = arena_alloc(config->arena, 1, sizeof *own, err);
     if (!own)
         return -1;
     config->own = own;
+    own->norm_bias = true;
     for (int i = 0; i < LOW_COUNT; i++) {
         const double scale = i == LOW_GATE ? 1 : (double)head_dim / 64;
         const double made = ranks[i].factor * sqrt((double)config->hidden_size) * scale / 32;
-        own[i] = ranks[i].usual;
+        own->ranks[i] = ranks[i].usual;
         if (json_is_null(json_object_get(root->object, ranks[i].key)))
-            own[i] = (int64_t)fmax(32, nearbyint(made) * 32);
-        if (fields_int(root, ranks[i].key, FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &own[i], err) != 0)
+            own->ranks[i] = (int64_t)fmax(32, nearbyint(made) * 32);
+        if (fields_int(root, ranks[i].key, FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &own->ranks[i],
+                       err) != 0)
             return -1;
     }
-    return 0;
+    return fields_bool(root, "norm_bias", FIELD_OPTIONAL, &own->norm_bias, err);
 }
 
 /* One size, or a list of one for each layer. The class takes others than hidden_size, and fails. */
 static int check_values(const struct config *config, const struct fields *root, struct error *err)
 {
     const json_t *value = json_object_get(root->object, "value_dim");
-    const size_t count = json_is_array(value)            ? json_array_size(value)
-                         : json_is_null(value) || !value ? 0
-                                                         : 1;
+    const bool list = json_is_array(value);
+    const size_t count = list ? json_array_size(value) : 1;
+    if (!value || json_is_null(value))
+        return 0;
     for (size_t i = 0; i < count; i++) {
-        const json_t *size = json_is_array(value) ? json_array_get(value, i) : value;
+        const json_t *size = list ? json_array_get(value, i) : value;
         if (!json_is_integer(size) || json_integer_value(size) != config->hidden_size)
             return error_set(
                 err, ERROR_UNSUPPORTED,
@@ -165,7 +173,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
         config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
         parse_heads(config, root, &head_dim, err) != 0 ||
         config_sizes(config, root, "num_heads", err) != 0 || check_values(config, root, err) != 0 ||
-        parse_ranks(config, root, head_dim, err) != 0 || parse_inner(config, root, err) != 0 ||
+        parse_own(config, root, head_dim, err) != 0 || parse_inner(config, root, err) != 0 ||
         fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
         fields_bool(root, "norm_first", FIELD_NOT_NULL, &config->embedding_norm, err) != 0 ||
         config_fla_flag(root, "fuse_norm", &fused, err) != 0 ||
@@ -252,7 +260,7 @@ static int bind_pair(const struct block_mixer *block, const char *name, int whic
                      struct error *err)
 {
     const int64_t hidden = block->config->hidden_size;
-    const int64_t *ranks = block->config->own;
+    const int64_t *ranks = ((const struct own *)block->config->own)->ranks;
     char first[32], second[32];
     snprintf(first, sizeof first, "%s.lora.0", name);
     snprintf(second, sizeof second, "%s.lora.2", name);
@@ -289,14 +297,112 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
                         &mixer->output_norm, err);
 }
 
+/* ---- the names of BlinkDL's releases ---- */
+
+/* The tensor, or where the name ends with a period those below it. In the second table below
+ * "blocks.LAYER." and "model.layers.LAYER.". */
+struct released_name {
+    const char *released, *name;
+    enum { AS_IT_IS, FLAT, TURNED } how;
+};
+
+static const struct released_name outer_names[] = {
+    {"emb.weight", "model.embeddings.weight", AS_IT_IS},
+    {"ln_out.", "model.norm.", AS_IT_IS},
+    {"head.weight", "lm_head.weight", AS_IT_IS},
+};
+
+#define RELEASED_PAIR(letter)                                              \
+    {"att." letter "0", "attn." letter "_lora.lora.2.bias", FLAT},         \
+        {"att." letter "1", "attn." letter "_lora.lora.0.weight", TURNED}, \
+    {                                                                      \
+        "att." letter "2", "attn." letter "_lora.lora.2.weight", TURNED    \
+    }
+static const struct released_name inner_names[] = {
+    {"ln0.", "pre_norm.", AS_IT_IS},
+    {"ln1.", "attn_norm.", AS_IT_IS},
+    {"ln2.", "ffn_norm.", AS_IT_IS},
+    {"att.receptance.weight", "attn.r_proj.weight", AS_IT_IS},
+    {"att.key.weight", "attn.k_proj.weight", AS_IT_IS},
+    {"att.value.weight", "attn.v_proj.weight", AS_IT_IS},
+    {"att.output.weight", "attn.o_proj.weight", AS_IT_IS},
+    {"att.ln_x.", "attn.g_norm.", AS_IT_IS},
+    {"att.x_r", "attn.x_r", FLAT},
+    {"att.x_w", "attn.x_w", FLAT},
+    {"att.x_k", "attn.x_k", FLAT},
+    {"att.x_v", "attn.x_v", FLAT},
+    {"att.x_a", "attn.x_a", FLAT},
+    {"att.x_g", "attn.x_g", FLAT},
+    {"att.k_k", "attn.k_k", FLAT},
+    {"att.k_a", "attn.k_a", FLAT},
+    {"att.r_k", "attn.r_k", AS_IT_IS},
+    RELEASED_PAIR("w"),
+    RELEASED_PAIR("a"),
+    RELEASED_PAIR("v"),
+    RELEASED_PAIR("g"), /* without a bias */
+    {"ffn.x_k", "ffn.x_k", FLAT},
+    {"ffn.key.weight", "ffn.key.weight", AS_IT_IS},
+    {"ffn.value.weight", "ffn.value.weight", AS_IT_IS},
+};
+
+/* Vectors are [1, 1, D]. A shape that is another stays, and the binder tells of it. */
+static void set_how(struct tensor *tensor, int how)
+{
+    if (how == FLAT && tensor->rank == 3 && tensor->shape[0] == 1 && tensor->shape[1] == 1) {
+        tensor->rank = 1;
+        tensor->shape[0] = tensor->shape[2];
+    }
+    tensor->turned = how == TURNED;
+}
+
+static int rename_one(struct tensors *file, struct tensor *tensor, struct error *err)
+{
+    char layer[32] = "", full[WEIGHT_NAME_SIZE];
+    int used = 0;
+    long long number;
+    const bool inner = sscanf(tensor->name, "blocks.%lld.%n", &number, &used) == 1 && used > 0;
+    const struct released_name *all = inner ? inner_names : outer_names;
+    const size_t count = inner ? COUNT(inner_names) : COUNT(outer_names);
+    if (inner)
+        snprintf(layer, sizeof layer, "model.layers.%lld.", number);
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(all[i].released);
+        const char *rest = tensor->name + used;
+        if (strncmp(rest, all[i].released, length) != 0 ||
+            (all[i].released[length - 1] != '.' && rest[length]))
+            continue;
+        set_how(tensor, all[i].how);
+        return tensors_rename(
+            file, tensor, weights_name(full, "%s%s%.40s", layer, all[i].name, rest + length), err);
+    }
+    return 0;
+}
+
+/* Gives the tensors FLA's names, if they have those of the releases. */
+static int rename_released(struct weights *weights, struct error *err)
+{
+    if (!weights_has(weights, "emb.weight"))
+        return 0;
+    for (size_t i = 0; i < tensors_count(weights->file); i++)
+        if (rename_one(weights->file, tensors_at(weights->file, i), err) != 0)
+            return -1;
+    return tensors_sort(weights->file, err);
+}
+
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)
 {
-    /* GGUF files have them in the first layer, too, where nobody uses them. */
+    /* GGUF files and releases have them in the first layer, too, where nobody uses them. */
     static const char *const unused[] = {"layers.0.attn.v_lora.lora.0.weight",
                                          "layers.0.attn.v_lora.lora.2.weight",
                                          "layers.0.attn.v_lora.lora.2.bias"};
+    static const char *const biases[] = {".pre_norm.bias", ".attn_norm.bias", ".ffn_norm.bias",
+                                         "model.norm.bias"};
+    if (rename_released(weights, err) != 0)
+        return -1;
     weights_ignore(weights, unused, COUNT(unused));
+    if (!((const struct own *)config->own)->norm_bias)
+        weights_ignore(weights, biases, COUNT(biases));
     return blocks_bind(model, config, weights, &names, bind_mixer, err);
 }
 
@@ -306,7 +412,7 @@ static void random_pair(struct random_list *list, const char *prefix, const char
                         bool biased, double bias)
 {
     const int64_t hidden = list->config->hidden_size;
-    const int64_t rank = ((const int64_t *)list->config->own)[which];
+    const int64_t rank = ((const struct own *)list->config->own)->ranks[which];
     char full[WEIGHT_NAME_SIZE];
     random_list_matrix(list, weights_name(full, "%s.%s.lora.0", prefix, name), rank, hidden,
                        1 / sqrt((double)hidden));

@@ -48,6 +48,7 @@ struct tensor {
     size_t bytes;
     size_t elements;
     struct tensor_order order;
+    bool turned;    /* a matrix [rows, cols] of the model lies here as [cols, rows] */
     bool one_added; /* a norm of 1 + w has the sums here */
     bool decay;     /* of A_log it has -e^A_log here */
     /* for the reader's own bookkeeping */

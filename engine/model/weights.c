@@ -104,12 +104,52 @@ static int make_matrix(struct weights *weights, struct tensor *tensor, int64_t r
     return four_bits_take(weights->beside, tensor, matrix, err);
 }
 
+/* Where a stack has row r of the model: with `turns` those of two halves in turns. */
+static int64_t stack_row(int64_t r, int64_t rows, bool turns)
+{
+    const int64_t half = rows / 2;
+    return turns ? r % half * 2 + r / half : r;
+}
+
+/* A stack of matrices of `rows` rows, of a tensor that has each with its columns below each
+ * other. */
+static int make_turned(struct weights *weights, struct tensor *tensor, int64_t rows, bool turns,
+                       struct matrix *all, struct error *err)
+{
+    const int64_t cols = tensor->shape[tensor->rank - 2];
+    const int64_t count = tensor->rank == 3 ? tensor->shape[0] : 1;
+    struct matrix turned;
+    if (make_matrix(weights, tensor, count * cols, &turned, err) != 0)
+        return -1;
+    if (dtype_block(turned.dtype) > 1)
+        return weights_bad(weights, tensor->name, err, "expected numbers by themselves, got %s",
+                           tensor_dtype_name(tensor->dtype));
+    const size_t size = dtype_size(turned.dtype, 1);
+    char *out = arena_alloc(weights->arena, (size_t)(count * rows * cols), size, err);
+    if (!out)
+        return -1;
+    *all = (struct matrix){.rows = count * rows, .cols = cols, .dtype = turned.dtype, .data = out};
+    for (int64_t r = 0; r < all->rows; r++)
+        for (int64_t c = 0; c < cols; c++, out += size)
+            memcpy(out,
+                   (const char *)turned.data +
+                       (size_t)((r / rows * cols + c) * rows + stack_row(r % rows, rows, turns)) *
+                           size,
+                   size);
+    return 0;
+}
+
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    struct matrix *matrix, struct error *err)
 {
-    int64_t shape[2] = {rows, cols};
+    const struct tensor *found = tensors_find(weights->file, name);
+    const bool turned = found && found->turned;
+    int64_t shape[2] = {turned ? cols : rows, turned ? rows : cols};
     struct tensor *tensor = take(weights, name, 2, shape, err);
-    return tensor ? make_matrix(weights, tensor, shape[0], matrix, err) : -1;
+    if (!tensor)
+        return -1;
+    return turned ? make_turned(weights, tensor, shape[1], false, matrix, err)
+                  : make_matrix(weights, tensor, shape[0], matrix, err);
 }
 
 bool weights_has_weight(const struct weights *weights, const char *name)
@@ -136,13 +176,6 @@ bool weights_has_stack(const struct weights *weights, const char *name)
     char full[WEIGHT_NAME_SIZE];
     return weights_has_blocks(weights, name) ||
            weights_has(weights, stack_name(weights, name, full));
-}
-
-/* Where a stack has row r of the model: with `turns` those of two halves in turns. */
-static int64_t stack_row(int64_t r, int64_t rows, bool turns)
-{
-    const int64_t half = rows / 2;
-    return turns ? r % half * 2 + r / half : r;
 }
 
 /* Blocks of 16 bytes, and their exponents in another tensor. */
@@ -210,29 +243,9 @@ int weights_stack(struct weights *weights, const char *name, const int64_t *shap
 int weights_stack_turned(struct weights *weights, const char *name, const int64_t *shape,
                          bool turns, struct matrix *all, struct error *err)
 {
-    const int64_t rows = shape[1], cols = shape[2];
-    int64_t own[3] = {shape[0], cols, rows};
-    struct matrix turned;
+    int64_t own[3] = {shape[0], shape[2], shape[1]};
     struct tensor *tensor = take(weights, name, 3, own, err);
-    if (!tensor || make_matrix(weights, tensor, shape[0] * cols, &turned, err) != 0)
-        return -1;
-    if (dtype_block(turned.dtype) > 1)
-        return weights_bad(weights, name, err, "expected numbers by themselves, got %s",
-                           tensor_dtype_name(tensor->dtype));
-    const size_t size = dtype_size(turned.dtype, 1);
-    char *out = arena_alloc(weights->arena, (size_t)(shape[0] * rows * cols), size, err);
-    if (!out)
-        return -1;
-    *all =
-        (struct matrix){.rows = shape[0] * rows, .cols = cols, .dtype = turned.dtype, .data = out};
-    for (int64_t r = 0; r < all->rows; r++)
-        for (int64_t c = 0; c < cols; c++, out += size)
-            memcpy(out,
-                   (const char *)turned.data +
-                       (size_t)((r / rows * cols + c) * rows + stack_row(r % rows, rows, turns)) *
-                           size,
-                   size);
-    return 0;
+    return tensor ? make_turned(weights, tensor, shape[1], turns, all, err) : -1;
 }
 
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
@@ -395,7 +408,8 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
     if (norm->kind == NORM_GATED_RMSNORM)
         return weights_floats(weights, weights_name(full, "%s.gate", name), 1, &size, &norm->gate,
                               err);
-    if (norm->kind == NORM_LAYERNORM && weights_has(weights, weights_name(full, "%s.bias", name)))
+    const struct tensor *bias = tensors_find(weights->file, weights_name(full, "%s.bias", name));
+    if (norm->kind == NORM_LAYERNORM && bias && bias->elements > 0) /* else it is ignored */
         return weights_floats(weights, full, 1, &size, &norm->bias, err);
     return 0;
 }

@@ -167,7 +167,7 @@ static bool describe(json_t *header, const struct tensor *tensor, bool in_blocks
     json_t *shape = json_array();
     bool made = shape != NULL;
     for (int i = 0; i < tensor->rank; i++) {
-        const size_t numbers = (size_t)tensor->shape[i];
+        const size_t numbers = (size_t)tensor->shape[tensor->turned ? tensor->rank - 1 - i : i];
         const size_t size = in_blocks && i == 1 ? dtype_size(DTYPE_Q4_1, numbers) : numbers;
         made = json_array_append_new(shape, json_integer((json_int_t)size)) == 0 && made;
     }
@@ -220,6 +220,27 @@ static char *header_text(const struct writing *w, size_t *length)
     return padded;
 }
 
+/* As the model has it, which is what its new name means. */
+static int put_turned(const struct output *output, const struct tensor *tensor, struct error *err)
+{
+    const size_t rows = (size_t)tensor->shape[1], cols = (size_t)tensor->shape[0];
+    const size_t size = tensor_dtype_size(tensor->dtype, 1);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            if (put(output, tensor->data + (c * rows + r) * size, size, err) != 0)
+                return -1;
+    return 0;
+}
+
+static int put_tensor(const struct output *output, const struct tensor *tensor,
+                      const unsigned char *blocks, struct error *err)
+{
+    if (tensor->turned)
+        return put_turned(output, tensor, err);
+    return put(output, blocks != NULL ? blocks : tensor->data, bytes_of(tensor, blocks != NULL),
+               err);
+}
+
 static int put_tensors(const struct output *output, const struct writing *w, struct error *err)
 {
     if (w->owner != NULL && put(output, w->owner->data, w->owner->bytes, err) != 0)
@@ -229,8 +250,7 @@ static int put_tensors(const struct output *output, const struct writing *w, str
         const unsigned char *own = blocks_of(tensor, w->blocks, w->count);
         if (*w->stop)
             return error_set(err, ERROR_IO, "%s: interrupted while it was written", output->path);
-        if (is_written(w, tensor) &&
-            put(output, own != NULL ? own : tensor->data, bytes_of(tensor, own != NULL), err) != 0)
+        if (is_written(w, tensor) && put_tensor(output, tensor, own, err) != 0)
             return -1;
         file_release(tensor->data, tensor->bytes);
     }

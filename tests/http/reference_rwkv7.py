@@ -77,8 +77,8 @@ class Rwkv7:
             tensors[self.head] = noise("out", c["vocab_size"], width)
         return tensors
 
-    def mix(self, c, get, x, first):
-        """The mixer's output, and the first layer's v."""
+    def mix(self, c, get, x, first, start=0):
+        """The mixer's output, and the first layer's v. start: S before the text [heads, v, k]."""
         length, size = len(x), self.head_dim(c)
         mixed = {n: x + change(x) * get(f"x_{n}")[0, 0] for n in "rwkvag"}
 
@@ -96,7 +96,7 @@ class Rwkv7:
             r, v, decay, rate, k * (1 + (rate - 1) * get("k_a")), k * get("k_k")))
         square = (kappa**2).sum(-1, keepdims=True)
         kappa = kappa / (np.sqrt(square + 1e-6) if c.get("fuse_norm", True) else np.sqrt(square))
-        state, h = np.zeros((r.shape[1], size, size)), np.zeros(r.shape)
+        state, h = np.zeros((r.shape[1], size, size)) + start, np.zeros(r.shape)
         for t in range(length):  # state[h, v, k]
             found = np.einsum("hvk,hk->hv", state, kappa[t])
             state = (state * decay[t][:, None] - found[..., None] * (kappa[t] * rate[t])[:, None]
@@ -108,7 +108,7 @@ class Rwkv7:
         out = (h + bonus.reshape(length, -1)) * low_rank("g", sigmoid)
         return out @ get("o_proj.weight").T, v.reshape(length, -1) if first is None else first
 
-    def logits(self, c, tensors, ids):
+    def logits(self, c, tensors, ids, starts=()):
         tensors = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
 
         def norm(x, name):
@@ -124,7 +124,8 @@ class Rwkv7:
             def get(name, prefix=layer + "attn."):
                 return tensors[prefix + name]
 
-            added, first = self.mix(c, get, norm(x, layer + "attn_norm"), first)
+            added, first = self.mix(c, get, norm(x, layer + "attn_norm"), first,
+                                    *starts[i:i + 1])
             x = x + added
             y = norm(x, layer + "ffn_norm")
             y = (y + change(y) * tensors[layer + "ffn.x_k"]) @ tensors[layer + "ffn.key.weight"].T
