@@ -142,6 +142,17 @@ Test(formulas, gates_follow_their_equations)
             double beta = 2 / (1 + exp(-(double)u));
             cr_assert(fabs(formula_apply(FORMULA_SCALED_SIGMOID, u, 0.0f, 2.0f) - beta) < 4e-7);
         }
+    for (float u = -30.0f; u < 30.0f; u += 0.1f)
+        for (float least = 0.0f; least <= 1.0f; least += 0.125f) {
+            const double share = 1 / (1 + exp((double)u)), bound = -5, scale = 3 * (double)least;
+            const double f = exp(bound / (1 + exp(-scale * (double)u)));
+            const double of_input = (1 - (double)least) * share;
+            cr_assert(fabs(formula_apply(FORMULA_FORGET, u, least, 0.0f) - (1 - of_input)) < 4e-7);
+            cr_assert(fabs(formula_apply(FORMULA_INPUT_SHARE, u, least, 0.0f) - of_input) <=
+                      4e-7 * of_input);
+            cr_assert(fabs(formula_apply(FORMULA_BOUNDED_DECAY, u, (float)scale, -5.0f) - f) <
+                      2e-6 * f + 1e-7);
+        }
     for (float u = -30.0f; u < 30.0f; u += 0.1f) {
         double alpha = exp(-log1p(exp(-(double)u)) / 16.0);
         cr_assert(fabs(formula_gla_gate(u, 16.0f) - alpha) < 3e-7);
