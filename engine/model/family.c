@@ -54,7 +54,7 @@ FAMILIES(DECLARE)
 static const struct family *const families[] = {FAMILIES(POINTER)};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
-/* Families of transformers with experts that lack something here. */
+/* Families that have something which is not here. */
 #define LATENT "latent attention (MLA)"
 #define GROUPS "a router of DeepSeek's kind beside softmax attention"
 #define NAMES "experts under keys and names of its own"
@@ -91,6 +91,13 @@ static const struct {
     {"minimax_m3_vl", "attention to chosen blocks of keys"},
     {"minimax_m3_vl_text", "attention to chosen blocks of keys"},
     {"jamba", "Mamba-1"},
+    {"mamba", "Mamba-1"},
+    {"falcon_mamba", "Mamba-1"},
+    {"zamba2", "blocks of attention that layers share, with low-rank changes of each"},
+    {"xlstm", "mLSTM, a gate whose maximum the state keeps"},
+    {"recurrent_gemma", "RG-LRU, a recurrence without heads"},
+    {"gsa", "slots: a softmax between two recurrences"},
+    {"lightnet", "a softmax over the positions before"},
     {"zaya", "convolutions within attention"},
     {"inkling_mm_model", "convolutions and relative positions within attention"},
     {"inkling_text", "convolutions and relative positions within attention"},

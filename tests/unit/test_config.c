@@ -8,8 +8,8 @@
 
 /* Of tests/golden/hybrid_regla, whose mixers are r (linear) and s (softmax, rope). */
 static const struct change native_changes[] = {
-    {"model_type", "\"mamba\"",
-     "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, "
+    {"model_type", "\"mamba3\"",
+     "config.json: model_type: unknown model_type \"mamba3\" (known: regla, gpt_neox, gla, "
      "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, granite, olmo2, olmo3, olmoe, "
      "gemma2, gemma3_text, gemma4, gemma4_text, gpt_oss, phi3, qwen3_next, qwen3_5, qwen3_5_text, "
      "qwen3_5_moe, "
@@ -18,6 +18,25 @@ static const struct change native_changes[] = {
      "granitemoehybrid, falcon_h1, nemotron_h, lfm2, lfm2_moe, lfm3)"},
     {"model_type", "\"kimi_linear\"",
      "config.json: model_type: \"kimi_linear\" has latent attention (MLA) (not supported)"},
+    {"model_type", "\"jamba\"", "config.json: model_type: \"jamba\" has Mamba-1 (not supported)"},
+    {"model_type", "\"mamba\"", "config.json: model_type: \"mamba\" has Mamba-1 (not supported)"},
+    {"model_type", "\"falcon_mamba\"",
+     "config.json: model_type: \"falcon_mamba\" has Mamba-1 (not supported)"},
+    {"model_type", "\"zamba2\"",
+     "config.json: model_type: \"zamba2\" has blocks of attention that layers share, with low-rank "
+     "changes of each (not supported)"},
+    {"model_type", "\"xlstm\"",
+     "config.json: model_type: \"xlstm\" has mLSTM, a gate whose maximum the state keeps (not "
+     "supported)"},
+    {"model_type", "\"recurrent_gemma\"",
+     "config.json: model_type: \"recurrent_gemma\" has RG-LRU, a recurrence without heads (not "
+     "supported)"},
+    {"model_type", "\"gsa\"",
+     "config.json: model_type: \"gsa\" has slots: a softmax between two recurrences (not "
+     "supported)"},
+    {"model_type", "\"lightnet\"",
+     "config.json: model_type: \"lightnet\" has a softmax over the positions before (not "
+     "supported)"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
     {"model_type", "3", "config.json: model_type: expected a string, got 3"},
     {"vocab_size", NULL,
