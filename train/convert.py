@@ -2,12 +2,15 @@
 """Makes files for the engine of what others have saved.
 
     python -m train.convert state EXPORT TUNED OUT [--key-first] [--token ID]
+    python -m train.convert transnormer FOLDER OUT
 
 state: a tuned initial state of RWKV-7 as a state file, for PUT /v1/sessions/NAME/state. TUNED (.pth or
 .safetensors) has a tensor "blocks.LAYER.att.time_state" [H, d, d] for each layer: of a head the rows are
 values and the columns keys; with --key-first it is the other way round, as trainers have it that hand it
 to flash-linear-attention. EXPORT is any state file of the same model that regla has exported; the model's
 fingerprint and the layout of its state are taken from it.
+
+transnormer: a released TransNormerLLM as a native checkpoint; convert_lightning.py has names and shapes.
 """
 
 import argparse
@@ -164,8 +167,15 @@ def main():
     state.add_argument("out", help="the file to write")
     state.add_argument("--key-first", action="store_true", help="the first axis of a head is the key's")
     state.add_argument("--token", type=int, default=0, help="the id that the text begins with (0)")
+    transnormer = commands.add_parser("transnormer", help="a TransNormerLLM as a native checkpoint")
+    transnormer.add_argument("folder", type=Path, help="config.json and safetensors, as released")
+    transnormer.add_argument("out", type=Path, help="the folder to write")
     args = parser.parse_args()
     with told("train.convert"):
+        if args.command == "transnormer":
+            from train.convert_lightning import convert  # with PyTorch, which states do not need
+            convert(args.folder, args.out)
+            return
         convert_state(args.export, args.tuned, args.out, args.key_first, args.token)
 
 

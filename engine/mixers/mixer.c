@@ -100,7 +100,9 @@ static struct ops_norm prepare_output(const struct mixer_build *mixer,
     if (!mixer_has(config, HAS_HEADS))
         return mixer_gated_conv_output(mixer);
     struct ops_norm after = second != NULL ? combine(mixer, second) : output_norm(mixer);
-    after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;
+    after.formula = gate == OUTPUT_GATE_SIGMOID  ? FORMULA_SIGMOID
+                    : gate == OUTPUT_GATE_LINEAR ? FORMULA_IDENTITY
+                                                 : FORMULA_SILU;
     if (gate != OUTPUT_GATE_NONE)
         after.gate = emit_output_gate(mixer);
     after.gate_of_group = config->gate_per_head;

@@ -17,6 +17,8 @@ static enum formula activation(enum hidden_act act)
         return FORMULA_SILU;
     case ACT_RELU2:
         return FORMULA_RELU2;
+    case ACT_IDENTITY:
+        break;
     }
     return FORMULA_IDENTITY;
 }

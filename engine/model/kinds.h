@@ -19,7 +19,8 @@
     X(ACT_GELU_NEW, "gelu_new") \
     X(ACT_RELU, "relu")         \
     X(ACT_SILU, "silu")         \
-    X(ACT_RELU2, "relu2")
+    X(ACT_RELU2, "relu2")       \
+    X(ACT_IDENTITY, "identity")
 #define MODEL_ACTIVATIONS(X)          \
     X(SOFTMAX_ACT_SOFTMAX, "softmax") \
     X(SOFTMAX_ACT_RELU, "relu")       \
@@ -55,17 +56,18 @@ enum position_trait {
     X(POSITION_KERPLE_BIAS_WHT, "kerple_bias_wht", OF_HEADS | BIASES, 4)              \
     X(POSITION_T5, "t5", OF_HEADS | BIASES, 0)                                        \
     X(POSITION_SPE, "spe", TURNS | OF_HEADS, 0)
-#define MODEL_FEATURE_MAPS(X)       \
-    X(FEATURE_IDENTITY, "identity") \
-    X(FEATURE_RELU, "relu")         \
-    X(FEATURE_ELU, "elu")           \
-    X(FEATURE_ELU_PLUS_1, "elu+1")  \
-    X(FEATURE_EXP, "exp")           \
-    X(FEATURE_FAVOR, "favor")       \
-    X(FEATURE_COS_SIN, "cos_sin")   \
-    X(FEATURE_HEDGEHOG, "hedgehog") \
-    X(FEATURE_DPFP, "dpfp")         \
-    X(FEATURE_UNIT_COS_SIN, "unit_cos_sin")
+#define MODEL_FEATURE_MAPS(X)               \
+    X(FEATURE_IDENTITY, "identity")         \
+    X(FEATURE_RELU, "relu")                 \
+    X(FEATURE_ELU, "elu")                   \
+    X(FEATURE_ELU_PLUS_1, "elu+1")          \
+    X(FEATURE_EXP, "exp")                   \
+    X(FEATURE_FAVOR, "favor")               \
+    X(FEATURE_COS_SIN, "cos_sin")           \
+    X(FEATURE_HEDGEHOG, "hedgehog")         \
+    X(FEATURE_DPFP, "dpfp")                 \
+    X(FEATURE_UNIT_COS_SIN, "unit_cos_sin") \
+    X(FEATURE_SILU, "silu")
 /* What a mixer has. */
 enum mixer_trait {
     HAS_HEADS = 1,   /* q, k and v */
@@ -115,7 +117,7 @@ enum feature_map { MODEL_FEATURE_MAPS(MODEL_VALUE) };
 enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
 enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
-enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH, OUTPUT_GATE_SIGMOID };
+enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH, OUTPUT_GATE_SIGMOID, OUTPUT_GATE_LINEAR };
 enum softmax_activation { MODEL_ACTIVATIONS(MODEL_VALUE) };
 enum value_activation { VALUE_ACTIVATION_NONE, VALUE_ACTIVATION_SILU };
 enum window_kind { MODEL_WINDOWS(MODEL_VALUE) };

@@ -535,7 +535,8 @@ FORMULA float formula_combine(const float *weights, const float *x, int64_t stri
     X(FEATURE_RELU, formula_relu)                                                    \
     X(FEATURE_ELU, formula_elu)               /* TransNormer section 5.1 (T1) */     \
     X(FEATURE_ELU_PLUS_1, formula_elu_plus_1) /* Katharopoulos et al. 2020, eq. 7 */ \
-    X(FEATURE_EXP, formula_identity)          /* ReGLA eq. 11-12 */
+    X(FEATURE_EXP, formula_identity)          /* ReGLA eq. 11-12 */                  \
+    X(FEATURE_SILU, formula_silu)             /* TransNormerLLM (Qin et al. 2023) */
 
 /* exp and favor are e^(e_j - a maximum). formula_features gives their exponents e_j. */
 FORMULA bool formula_is_exponential(enum feature_map map)

@@ -60,7 +60,7 @@ static const struct change native_changes[] = {
     {"intermediate_size", "0", NULL},
     {"hidden_act", "\"swiglu\"",
      "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu, "
-     "relu2)"},
+     "relu2, identity)"},
     {"hidden_act", NULL, NULL},
     {"norm_type", NULL, "config.json: norm_type: expected a string, got nothing"},
     {"norm_type", "\"none\"",
@@ -132,7 +132,7 @@ static const struct change native_changes[] = {
      "num_kv_heads, qk_norm, score_scale, score_softcap, output_gate_scope, values_in_keys)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
-     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
+     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin, silu)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
      "gla, delta, gated_delta, mamba2, rwkv7, fixed, hgrn2, kda)"},
@@ -180,7 +180,7 @@ static const struct change native_changes[] = {
      "config.json: mixers.r.output_norm_eps: expected a number in [0, 1], got 2"},
     {"mixers/r/output_gate", "\"relu\"",
      "config.json: mixers.r.output_gate: unknown output_gate \"relu\" (known: none, swish, "
-     "sigmoid)"},
+     "sigmoid, linear)"},
     {"mixers/r/position", "\"rope\"",
      "config.json: mixers.r.position: expected an object, got \"rope\""},
     {"mixers/r/position", "{}",

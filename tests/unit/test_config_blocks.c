@@ -69,7 +69,7 @@ static const struct change block_changes[] = {
           "num_experts, num_experts_per_tok, norm_topk_prob)"},
     {"blocks/side_by_side/1/branches/0/mlp/hidden_act", "\"tanh\"",
      SIDE "[1].branches[0].mlp.hidden_act: unknown hidden_act \"tanh\" (known: gelu, gelu_new, "
-          "relu, silu, relu2)"},
+          "relu, silu, relu2, identity)"},
     {"blocks/side_by_side/1/branches/0/mlp/intermediate_size", "0",
      SIDE "[1].branches[0].mlp.intermediate_size: expected an integer in [1, 1048576], got 0"},
     {"intermediate_size", "0",
