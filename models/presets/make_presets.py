@@ -127,6 +127,22 @@ SYSTEMS = {
     "gla": plain(linear("identity", "gla", query_scale="sqrt_dim", output_gate="swish", **RMS)),
     "scalar_gate": plain(linear("relu", "scalar", ROPE, **RMS)),
 }
+# Those whose decays no data changes, which train/ does not train. RetNet's values are twice as wide, and
+# its MLP so much narrower.
+TRANSNORMERLLM = linear("silu", "fixed", output_gate="linear", **TRANSNORMER)
+FIXED = {
+    "retnet": ({"mixer": linear("identity", "fixed", ROPE, query_scale="sqrt_dim", output_gate="swish",
+                                **RMS)},
+               everywhere("mixer"),
+               {"hidden_act": "silu", "norm_type": "rmsnorm", "norm_eps": 1e-6, "intermediate_size": 1024},
+               {"value_dim": 2 * HEAD_DIM, "glu": True, "bias": False}),
+    "transnormerllm": ({"lrpe": {**TRANSNORMERLLM, "position": {"type": "lrpe_unitary"}},
+                        "plain": TRANSNORMERLLM},
+                       lambda layers: ["lrpe"] + ["plain"] * (layers - 1),
+                       {"hidden_act": "identity", "norm_type": "simple_rmsnorm", "norm_eps": 1e-6,
+                        "embedding_scale": SIZES["hidden_size"] ** 0.5},
+                       {"glu": True, "bias": False}),
+}
 # Those that LRPE's table 2 and TransNormer's table 4 compare.
 IN_SMALL = ("sinusoidal", "elu_sinusoidal", "performer", "transnormer_t1", "transnormer_t2",
             "permuteformer", "lrpe1", "lrpe2", "lrpe3", "spe", "transformer_ls")
@@ -141,7 +157,7 @@ def gated_width(width):
 
 
 def native(system, layers, sizes=SIZES, changes=None):
-    mixers, layer_types, config, shapes = SYSTEMS[system]
+    mixers, layer_types, config, shapes = {**SYSTEMS, **FIXED}[system]
     if config.get("intermediate_size") == 0:  # FLASH: half the weights a layer, twice the layers
         layers *= 2
     if shapes.get("glu"):
@@ -285,7 +301,7 @@ def main():
     wanted = {}
     for depth, layers in DEPTHS.items():
         wanted[f"gpt_neox-{depth}.json"] = text(gpt_neox(layers))
-        for system in SYSTEMS:
+        for system in (*SYSTEMS, *FIXED):
             wanted[f"{system}-{depth}.json"] = text(native(system, layers))
     for system in IN_SMALL:
         wanted[f"{system}-6x512.json"] = text(native(system, 6, SMALL, SMALL_CONFIG))

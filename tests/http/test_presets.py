@@ -41,7 +41,7 @@ def test_the_files_are_what_their_script_writes():
 def test_info_lists_the_files():
     listed = regla("info", "--presets").stdout.split()
     assert listed == sorted(path.stem for path in (ROOT / "models" / "presets").glob("*.json"))
-    assert len(listed) == 2 * 32 + 11 + 13
+    assert len(listed) == 2 * 34 + 11 + 13
 
 
 @pytest.mark.long

@@ -42,7 +42,9 @@ static const char *const systems[] = {"softmax",
                                       "elu_sinusoidal",
                                       "permuteformer",
                                       "gla",
-                                      "scalar_gate"};
+                                      "scalar_gate",
+                                      "retnet",
+                                      "transnormerllm"};
 static const char *const in_small[] = {
     "sinusoidal",    "elu_sinusoidal", "performer", "transnormer_t1", "transnormer_t2",
     "permuteformer", "lrpe1",          "lrpe2",     "lrpe3",          "spe",
@@ -79,15 +81,18 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 {
     json_t *config = parse(preset->config);
     const json_t *shapes = json_object_get(config, "shapes");
-    const bool flash = strncmp(preset->name, "flash", 5) == 0; /* no MLPs, twice the layers */
-    const int width = flash ? 0 : json_is_true(json_object_get(shapes, "glu")) ? mlp * 2 / 3 : mlp;
+    const bool flash = strncmp(preset->name, "flash", 5) == 0;   /* no MLPs, twice the layers */
+    const bool retnet = strncmp(preset->name, "retnet", 6) == 0; /* half the MLP, wide values */
+    const int part = json_is_true(json_object_get(shapes, "glu")) ? mlp * 2 / 3 : mlp;
+    const int width = flash ? 0 : retnet ? part / 2 : part;
+    const int value_dim = flash ? 2 * 64 * heads : retnet ? 128 : 64;
     cr_expect(number(config, "vocab_size") == vocabulary, "%s", preset->name);
     cr_expect(number(config, "hidden_size") == 64 * heads, "%s", preset->name);
     cr_expect(number(config, "num_hidden_layers") == layers * (flash ? 2 : 1), "%s", preset->name);
     cr_expect(number(config, "num_attention_heads") == heads, "%s", preset->name);
     cr_expect(number(config, "intermediate_size") == width, "%s", preset->name);
     cr_expect(number(shapes, "head_dim") == (flash ? 128 : 64), "%s", preset->name);
-    cr_expect(number(shapes, "value_dim") == (flash ? 2 * 64 * heads : 64), "%s", preset->name);
+    cr_expect(number(shapes, "value_dim") == value_dim, "%s", preset->name);
     cr_expect(json_object_size(shapes) == 5, "%s", preset->name);
     json_decref(config);
 }
