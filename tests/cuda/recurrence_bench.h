@@ -293,6 +293,18 @@ static inline void set_gate(const struct problem *p, const struct arrays *x,
         call->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
         call->skip = x->per_head;
         break;
+    case GATE_FIXED:
+        call->row_decay = (struct ops_factor){FORMULA_IDENTITY, .u = {x->per_head, 0}};
+        call->row_decay_per_head = true;
+        break;
+    case GATE_HGRN2:
+        call->feature_decay = (struct ops_factor){FORMULA_FORGET, .u = u, .w = w};
+        break;
+    case GATE_KDA:
+        call->feature_decay = (struct ops_factor){FORMULA_BOUNDED_DECAY, -1.5f, .u = u, .w = w};
+        call->input_scale = (struct ops_factor){FORMULA_SCALED_SIGMOID, 1.5f, .u = w};
+        call->delta = call->input_scale;
+        break;
     case GATE_RWKV7:
         call->feature_decay = (struct ops_factor){FORMULA_RWKV7_DECAY, .u = u};
         call->erase = rows_of(x, ERASE);

@@ -79,7 +79,7 @@ static void check_all_maps(struct bench_count *count, const struct bench_device 
             p.sum_norm = gate <= GATE_SCALAR && map != FEATURE_IDENTITY && map != FEATURE_ELU &&
                          map != FEATURE_COS_SIN && map != FEATURE_UNIT_COS_SIN &&
                          p.place != UNITARY_HOUSEHOLDER;
-            if (encoded(&p) && (gate == GATE_FAST_DECAY || gate == GATE_GLA || gate == GATE_RWKV7))
+            if (encoded(&p) && (gate_does(p.gate) & DECAYS_FEATURES))
                 p.place = PERMUTATION; /* no model has it */
             set_features(&p);
             set_name(&p);
@@ -129,6 +129,9 @@ static void check_sizes(struct bench_count *count, const struct bench_device *cp
         {.size = {1, 1, 1, 257, 20}, .gate = GATE_DELTA, .texts = 2, .tokens = {6, 3}},
         {.size = {1, 1, 1, 257, 20}, .gate = GATE_RWKV7, .texts = 2, .tokens = {6, 3}},
         {.size = {2, 2, 2, 64, 64}, .gate = GATE_RWKV7, .texts = 2, .tokens = {1, 40}},
+        {.size = {1, 1, 1, 257, 20}, .gate = GATE_KDA, .texts = 2, .tokens = {6, 3}},
+        {.size = {2, 2, 2, 64, 64}, .gate = GATE_KDA, .texts = 2, .tokens = {1, 40}},
+        {.size = {2, 2, 2, 32, 48}, .gate = GATE_FIXED, .texts = 2, .tokens = {1, 40}},
         {.size = {1, 1, 1, 513, 20},
          .map = FEATURE_ELU_PLUS_1,
          .gate = GATE_DELTA,
@@ -277,6 +280,7 @@ static const struct problem batches[] = {
     {.size = {16, 8, 16, 128, 128}, .gate = GATE_DELTA, .place = BEFORE_HALF},
     {.size = {16, 16, 16, 128, 128}, .gate = GATE_GATED_DELTA},
     {.size = {12, 12, 12, 64, 64}, .gate = GATE_RWKV7},
+    {.size = {16, 16, 16, 128, 128}, .gate = GATE_KDA},
     {.size = {12, 6, 4, 64, 64},
      .map = FEATURE_EXP,
      .gate = GATE_REFINED,
