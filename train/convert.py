@@ -102,7 +102,10 @@ def read_pth(path):
         raise
     except Exception as error:  # of a broken file PyTorch raises whatever its reader met
         raise ValueError(f"{path}: expected tensors, got: {words(error)}") from None
-    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+    if not isinstance(tensors, dict):
+        raise ValueError(f"{path}: expected a dict of tensors, got {type(tensors).__name__}")
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()
+            if isinstance(tensor, torch.Tensor)}
 
 
 def read_tuned(path):

@@ -14,13 +14,23 @@ int config_fla_flag(const struct fields *root, const char *key, bool *value, str
 int config_fla_intermediate(struct config *config, const struct fields *root, double usual,
                             struct error *err)
 {
-    double ratio = usual;
+    /* fla's MLP knows no other than 4 where it is told null */
+    double ratio = json_is_null(json_object_get(root->object, "hidden_ratio")) ? 4 : usual;
     if (fields_double(root, "hidden_ratio", FIELD_OPTIONAL, 1.0 / 1024, 1024, &ratio, err) != 0)
         return -1;
     int64_t inner = (int64_t)((double)config->hidden_size * ratio * 2 / 3);
     config->intermediate_size = (inner + 255) / 256 * 256;
     return fields_int(root, "intermediate_size", FIELD_OPTIONAL, 1, CONFIG_MAX_INTERMEDIATE,
                       &config->intermediate_size, err);
+}
+
+int config_fla_heads(const struct config *config, const struct fields *root, struct error *err)
+{
+    if (config->num_heads <= CONFIG_MAX_HEADS)
+        return 0;
+    return error_set(err, ERROR_INVALID,
+                     "%s: expected heads of a size that gives at most %d, got %lld", root->place,
+                     CONFIG_MAX_HEADS, (long long)config->num_heads);
 }
 
 int config_fla_conv(const struct fields *root, enum value_activation activation,

@@ -13,6 +13,9 @@ int config_fla_flag(const struct fields *root, const char *key, bool *value, str
 int config_fla_intermediate(struct config *config, const struct fields *root, double usual,
                             struct error *err);
 
+/* Checks a number of heads that follows from their size. */
+int config_fla_heads(const struct config *config, const struct fields *root, struct error *err);
+
 /* The convolution of use_short_conv (absent: *conv has a width) and conv_size, with this
  * activation. */
 int config_fla_conv(const struct fields *root, enum value_activation activation,

@@ -45,7 +45,7 @@ static int parse_heads(struct config *config, const struct fields *root, struct 
                          "%lld",
                          root->place, (long long)config->hidden_size, (long long)features);
     config->num_heads = config->hidden_size / features;
-    return 0;
+    return config_fla_heads(config, root, err);
 }
 
 /* The layer of fla/layers/hgrn2.py in our terms. */

@@ -63,7 +63,7 @@ static int parse_heads(struct config *config, const struct fields *root, int64_t
                          "%lld",
                          root->place, (long long)config->hidden_size, (long long)*head_dim);
     config->num_heads = config->hidden_size / *head_dim;
-    return 0;
+    return config_fla_heads(config, root, err);
 }
 
 /* Ranks; those that are null are as the layer's class says. And whether norms have biases. */
@@ -93,7 +93,7 @@ static int parse_own(struct config *config, const struct fields *root, int64_t h
                        err) != 0)
             return -1;
     }
-    return fields_bool(root, "norm_bias", FIELD_OPTIONAL, &own->norm_bias, err);
+    return config_fla_flag(root, "norm_bias", &own->norm_bias, err);
 }
 
 /* One size, or a list of one for each layer. The class takes others than hidden_size, and fails. */
@@ -401,8 +401,12 @@ static int bind(struct model *model, const struct config *config, struct weights
     if (rename_released(weights, err) != 0)
         return -1;
     weights_ignore(weights, unused, COUNT(unused));
-    if (!((const struct own *)config->own)->norm_bias)
+    if (!((const struct own *)config->own)->norm_bias) {
+        struct tensor *bare = tensors_find(weights->file, "norm.bias"); /* below the head */
         weights_ignore(weights, biases, COUNT(biases));
+        if (bare)
+            tensor_ignore(bare);
+    }
     return blocks_bind(model, config, weights, &names, bind_mixer, err);
 }
 

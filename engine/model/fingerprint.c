@@ -88,6 +88,8 @@ static int add_tensors(XXH3_state_t *hash, const struct model *model, struct err
             add_int(hash, tensor->shape[j]);
         add_scaling(hash, model, tensor);
         add_order(hash, &tensor->order);
+        if (tensor->turned)
+            add_text(hash, "turned");
         if (add_numbers(hash, tensor, mapped, err) != 0)
             return -1;
     }

@@ -33,6 +33,29 @@ def renamed(family, tensors):
     return result
 
 
+def test_retnets_mlp_has_another_width_where_its_ratio_is_null(tmp_path):
+    """As fla's: absent it is 2, null 4."""
+    reference = FAMILIES["retnet"]
+    config = {**reference.config, "hidden_size": 128, "intermediate_size": None}
+    for name, keys in (("absent", {}), ("null", {"hidden_ratio": None})):
+        own = {**config, **keys}
+        tensors = reference.tensors(own)
+        write_model(tmp_path / name, own, tensors, expected(reference.logits(own, tensors, PROMPT)))
+        done = subprocess.run([str(BINARY), "check", str(tmp_path / name)], capture_output=True, text=True,
+                              timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("keys", [{"model_type": "hgrn2", "expand_ratio": 1},
+                                  {"model_type": "rwkv7", "head_dim": 1}])
+def test_heads_of_one_number_are_too_many(tmp_path, keys):
+    config = {**FAMILIES["hgrn2"].config, "hidden_size": 65536, **keys}
+    write_model(tmp_path / "model", config, None, {})
+    done = subprocess.run([str(BINARY), "check", str(tmp_path / "model")], capture_output=True, text=True,
+                          timeout=60)
+    assert "config.json: expected heads of a size that gives at most 4096, got 65536" in done.stderr
+
+
 def own_tensors(family, config, tensors):
     """As model-format.md has them."""
     result = renamed(family, tensors)
