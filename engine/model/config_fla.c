@@ -10,6 +10,26 @@ int config_fla_flag(const struct fields *root, const char *key, bool *value, str
     return fields_bool(root, key, FIELD_OPTIONAL, value, err);
 }
 
+int config_fla_model(struct config *config, const struct fields *root,
+                     const struct config_refusal *refusals, size_t count, struct error *err)
+{
+    static const char *const activations[] = {"swish", "silu"};
+    double eps = 1e-6;
+    int activation = 0;
+    if (config_library_keys(config, root, err) != 0 ||
+        config_library_refuse(root, refusals, count, err) != 0 ||
+        fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
+                   &config->max_position_embeddings, err) != 0 ||
+        fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||
+        fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
+        fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0)
+        return -1;
+    config->hidden_act = ACT_SILU;
+    config->norm_kind = NORM_RMSNORM;
+    config->norm_eps = (float)eps;
+    return 0;
+}
+
 /* fla/modules/mlp.py */
 int config_fla_intermediate(struct config *config, const struct fields *root, double usual,
                             struct error *err)

@@ -4,9 +4,15 @@
 #define ENGINE_MODEL_CONFIG_FLA_H
 
 #include "engine/model/config.h"
+#include "engine/model/config_library.h"
 
 /* A flag whose null is false, as Python takes it; absent it is *value. */
 int config_fla_flag(const struct fields *root, const char *key, bool *value, struct error *err);
+
+/* What all but gla's and rwkv7's configurations have, with the defaults of fla's classes: tokens,
+ * the length, a silu GLU, RMS norms and their epsilon, tied embeddings. refusals [count]. */
+int config_fla_model(struct config *config, const struct fields *root,
+                     const struct config_refusal *refusals, size_t count, struct error *err);
 
 /* intermediate_size or, without it, a multiple of 256, about 2/3 of hidden_size * hidden_ratio,
  * which is `usual` where it is absent. */

@@ -20,25 +20,14 @@ static const struct config_refusal refusals[] = {
 };
 
 /* What both models have. Defaults are those of fla's classes, for keys that files may leave out. */
-static int parse_model(struct config *config, const struct fields *root, double *eps,
-                       bool *negative, struct error *err)
+static int parse_model(struct config *config, const struct fields *root, bool *negative,
+                       struct error *err)
 {
-    static const char *const activations[] = {"swish", "silu"};
-    int activation = 0;
-    if (config_library_keys(config, root, err) != 0 ||
-        config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
+    if (config_fla_model(config, root, refusals, COUNT(refusals), err) != 0 ||
         config_sizes(config, root, "num_heads", err) != 0 ||
         config_fla_intermediate(config, root, 4, err) != 0 ||
-        fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
-                   &config->max_position_embeddings, err) != 0 ||
-        fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||
-        fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, eps, err) != 0 ||
-        config_fla_flag(root, "allow_neg_eigval", negative, err) != 0 ||
-        fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0)
+        config_fla_flag(root, "allow_neg_eigval", negative, err) != 0)
         return -1;
-    config->hidden_act = ACT_SILU;
-    config->norm_kind = NORM_RMSNORM;
-    config->norm_eps = (float)*eps;
     return config_token_ids(config, root, err);
 }
 
@@ -67,9 +56,8 @@ static int parse_layers(struct config *config, const struct fields *root,
 static int parse_gated(struct config *config, const struct fields *root, struct error *err)
 {
     struct gated_delta_sizes sizes = {.head_dim = 256};
-    double eps = 1e-6;
     bool negative = false;
-    if (parse_model(config, root, &eps, &negative, err) != 0)
+    if (parse_model(config, root, &negative, err) != 0)
         return -1;
     sizes.num_qk_heads = config->num_heads;
     if (gated_delta_size(root, "num_v_heads", FIELD_OPTIONAL, config->num_heads, &sizes.num_heads,
@@ -100,9 +88,8 @@ static int parse_head(const struct config *config, const struct fields *root, co
 static int parse_plain(struct config *config, const struct fields *root, struct error *err)
 {
     struct gated_delta_sizes sizes = {0};
-    double eps = 1e-6;
     bool negative = false;
-    if (parse_model(config, root, &eps, &negative, err) != 0 ||
+    if (parse_model(config, root, &negative, err) != 0 ||
         parse_head(config, root, "expand_k", &sizes.head_dim, err) != 0 ||
         parse_head(config, root, "expand_v", &sizes.value_dim, err) != 0)
         return -1;

@@ -65,7 +65,6 @@ static struct mixer make_mixer(const struct config *config)
 
 static int parse(struct config *config, const struct fields *root, struct error *err)
 {
-    static const char *const activations[] = {"swish", "silu"};
     struct hgrn2_config *own = arena_alloc(config->arena, 1, sizeof *own, err);
     if (!own)
         return -1;
@@ -74,23 +73,12 @@ static int parse(struct config *config, const struct fields *root, struct error 
     own->bounds = arena_alloc(config->arena, 1, sizeof(float *), err);
     if (!own->bounds)
         return -1;
-    double eps = 1e-6;
-    int activation = 0;
-    if (config_library_keys(config, root, err) != 0 ||
-        config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
+    if (config_fla_model(config, root, refusals, COUNT(refusals), err) != 0 ||
         parse_heads(config, root, err) != 0 || config_sizes(config, root, "num_heads", err) != 0 ||
         config_fla_intermediate(config, root, 4, err) != 0 ||
-        fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
-                   &config->max_position_embeddings, err) != 0 ||
-        fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||
-        fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
         config_fla_flag(root, "use_lower_bound", &own->bounded, err) != 0 ||
-        fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
         config_token_ids(config, root, err) != 0)
         return -1;
-    config->hidden_act = ACT_SILU;
-    config->norm_kind = NORM_RMSNORM;
-    config->norm_eps = (float)eps;
     struct mixer_config mixer = {.mixer = make_mixer(config)};
     if (config_fla_conv(root, VALUE_ACTIVATION_NONE, &mixer.mixer.conv, err) != 0)
         return -1;

@@ -49,14 +49,10 @@ static int parse_bound(const struct fields *root, float *bound, struct error *er
 
 static int parse(struct config *config, const struct fields *root, struct error *err)
 {
-    static const char *const activations[] = {"swish", "silu"};
     struct gated_delta_sizes sizes = {.head_dim = 128, .conv_width = 4};
-    double eps = 1e-6;
-    int activation = 0;
     bool negative = false;
     float bound;
-    if (config_library_keys(config, root, err) != 0 ||
-        config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
+    if (config_fla_model(config, root, refusals, COUNT(refusals), err) != 0 ||
         config_sizes(config, root, "num_heads", err) != 0 ||
         config_fla_intermediate(config, root, 4, err) != 0 || check_heads(config, root, err) != 0 ||
         fields_int(root, "head_dim", FIELD_NOT_NULL, 1, CONFIG_MAX_HIDDEN, &sizes.head_dim, err) !=
@@ -64,18 +60,9 @@ static int parse(struct config *config, const struct fields *root, struct error 
         config_fla_expansion(root, "head_dim", sizes.head_dim, "expand_v", 1, &sizes.value_dim,
                              err) != 0 ||
         gated_delta_width(root, "conv_size", &sizes, err) != 0 ||
-        fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
-                   &config->max_position_embeddings, err) != 0 ||
-        fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||
-        fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
         config_fla_flag(root, "allow_neg_eigval", &negative, err) != 0 ||
-        parse_bound(root, &bound, err) != 0 ||
-        fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
-        config_token_ids(config, root, err) != 0)
+        parse_bound(root, &bound, err) != 0 || config_token_ids(config, root, err) != 0)
         return -1;
-    config->hidden_act = ACT_SILU;
-    config->norm_kind = NORM_RMSNORM;
-    config->norm_eps = (float)eps;
     sizes.num_heads = sizes.num_qk_heads = config->num_heads;
     struct mixer_config mixer = {.mixer = gated_delta_mixer(&sizes, GATE_KDA, config->norm_eps)};
     mixer.mixer.beta_max = negative ? 2 : 0;
